@@ -1,0 +1,48 @@
+# `make demo` and `make test` set up everything themselves; nothing but Python >= 3.10 and make is needed.
+# The environment lives in .venv; packages come through uv, whose cache makes every later clone a matter of seconds.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+UV     := 0.13.7
+# numpy and a few others have no release that serves Python 3.10 and the newest Python alike: two lists of pins.
+PINS   := $(shell $(PYTHON) -c 'import sys; print("constraints/python-3.10.txt" if sys.version_info < (3, 11) else "constraints/python-3.11.txt")')
+
+.PHONY: help setup demo test lint docs bench bench-quick clean
+.DEFAULT_GOAL := help
+
+help:           ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+
+setup: $(VENV)/.ready  ## make the environment in .venv with the pinned versions
+
+$(VENV)/.ready: pyproject.toml $(PINS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "otpt needs Python 3.10 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; set PYTHON=…")'
+	@echo "Setting up $(VENV) (torch is large: some minutes the first time on a machine) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[dev]'
+	@touch $@
+
+demo: setup     ## set up, then classify with every core method
+	@$(BIN)/otpt demo
+
+test: setup     ## set up, then run the tests
+	@$(BIN)/python -m pytest -n auto
+
+lint: setup     ## ruff, mypy, and a strict build of the documentation
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+docs: setup     ## serve the documentation on localhost
+	@$(BIN)/mkdocs serve
+
+bench: setup    ## literal way against engine, real sizes (about half an hour on 2 cores)
+	@$(BIN)/python -m benchmarks
+
+bench-quick: setup  ## the same at reduced size, within 5 minutes
+	@$(BIN)/python -m benchmarks --quick
+
+clean:          ## remove the environment and everything built
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache

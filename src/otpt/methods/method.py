@@ -1,0 +1,148 @@
+"""A method: objectives with weights, the optimiser's numbers, and what is done to the logits afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from otpt.errors import OtptError, unknown
+from otpt.tuning import OBJECTIVES, TEXT_OBJECTIVES, TuningPlan
+
+FAMILIES = ("fine-grained", "shift")
+CALIBRATIONS = ("none", "temperature", "sals")
+
+Weight = float | Mapping[str, float]
+"""One number, or one for each family of data sets."""
+
+_NUMBERS = ("steps", "learning-rate", "weight-decay", "selected", "temperature")
+_WORDS = ("reference", "two-step", "calibration")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named recipe.
+
+    Example:
+        >>> Method("gentle", objectives={"entropy": 1.0, "orthogonality": 6.0}).plan("fine-grained").weights
+        (('entropy', 1.0), ('orthogonality', 6.0))
+
+    Attributes:
+        name: what to call it.
+        objectives: weight of each objective of :data:`otpt.tuning.OBJECTIVES`; none means zero-shot.
+        calibration: "none", "temperature" or "sals".
+        temperature: for "temperature"; None takes the published constant of the backbone's family.
+        summary, source: for people.
+        steps, learning_rate, weight_decay, selected, reference, two_step: see :class:`TuningPlan`.
+    """
+
+    name: str
+    objectives: Mapping[str, Weight] = field(default_factory=dict)
+    calibration: str = "none"
+    temperature: float | None = None
+    summary: str = ""
+    source: str = ""
+    steps: int = 1
+    learning_rate: float = 5e-3
+    weight_decay: float = 0.01
+    selected: float = 0.1
+    reference: str = "confident"
+    two_step: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "objectives", MappingProxyType(dict(self.objectives)))
+        for name, weight in self.objectives.items():
+            if name not in OBJECTIVES:
+                raise unknown("objective", name, OBJECTIVES)
+            if isinstance(weight, Mapping) and set(weight) != set(FAMILIES):
+                raise OtptError(f"Method {self.name!r}: {name} has weights for {sorted(weight)}; expected one for each of {list(FAMILIES)}, or one number.")
+        if self.calibration not in CALIBRATIONS:
+            raise unknown("calibration", self.calibration, CALIBRATIONS)
+        if self.temperature is not None and not 0 < self.temperature < math.inf:
+            raise OtptError(f"Method {self.name!r}: the temperature is {self.temperature}; expected a finite number above 0.")
+        if self.temperature is not None and self.calibration != "temperature":
+            raise OtptError(f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibration=temperature too.")
+        for family in FAMILIES:
+            self.plan(family)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.plan("fine-grained"), self.plan("shift"), self.calibration, self.temperature))
+
+    def plan(self, family: str) -> TuningPlan | None:
+        """The tuning for a family of data sets; None where nothing is tuned."""
+        if family not in FAMILIES:
+            raise unknown("family of data sets", family, FAMILIES)
+        if not self.objectives:
+            return None
+        weights = tuple((name, _weight(weight, family)) for name, weight in self.objectives.items())
+        try:
+            return TuningPlan(
+                weights,
+                steps=self.steps,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                selected=self.selected,
+                reference=self.reference,
+                two_step=self.two_step,
+            )
+        except OtptError as error:
+            raise OtptError(f"Method {self.name!r}: {error}") from None
+
+    def override(self, settings: Mapping[str, str | float | bool]) -> Method:
+        """The method with some settings replaced, as ``--set name=value`` does.
+
+        Names: an objective of the method; ``lambda`` for its one regulariser; steps, learning-rate, weight-decay,
+        selected, temperature, reference, two-step, calibration.
+        """
+        method = self
+        # calibration first, so that a temperature given together with it finds it in place
+        for name in sorted(settings, key=lambda key: key != "calibration"):
+            method = method._with(name.replace("_", "-"), settings[name])
+        return method
+
+    def _with(self, name: str, value: str | float | bool) -> Method:
+        if name == "lambda":
+            name = self._regulariser()
+        if name in self.objectives:
+            weight = _number(name, value)
+            return replace(self, objectives={**self.objectives, name: weight})
+        if name not in (*_NUMBERS, *_WORDS):
+            raise unknown(f"setting of method {self.name!r}:", name, ("lambda", *self.objectives, *_NUMBERS, *_WORDS))
+        if not self.objectives and name not in {"temperature", "calibration"}:
+            raise OtptError(f"Method {self.name!r} tunes nothing, so it has no {name} to set.")
+        key = name.replace("-", "_")
+        if name == "steps":
+            number = _number(name, value)
+            if number != int(number):
+                raise OtptError(f"The setting steps is {value!r}; expected a whole number.")
+            return replace(self, steps=int(number))
+        if name == "two-step":
+            return replace(self, two_step=_flag(name, value))
+        return replace(self, **{key: _number(name, value) if name in _NUMBERS else str(value)})  # type: ignore[arg-type]
+
+    def _regulariser(self) -> str:
+        found = [name for name in self.objectives if name in TEXT_OBJECTIVES]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise OtptError(f"Method {self.name!r} has no regulariser, so no lambda to set; methods with one: c-tpt, o-tpt, and their variants.")
+        raise OtptError(f"Method {self.name!r} has {len(found)} regularisers; set each by its name: {', '.join(found)}.")
+
+
+def _weight(weight: Weight, family: str) -> float:
+    return float(weight[family] if isinstance(weight, Mapping) else weight)
+
+
+def _number(name: str, value: str | float | bool) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise OtptError(f"The setting {name} is {value!r}; expected a number.") from None
+
+
+def _flag(name: str, value: str | float | bool) -> bool:
+    words = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise OtptError(f"The setting {name} is {value!r}; expected on or off.")
+    return words[str(value).lower()]

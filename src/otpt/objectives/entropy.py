@@ -1,0 +1,35 @@
+"""Entropy of the mean prediction over the most confident views (TPT)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def view_entropies(logits: Tensor) -> Tensor:
+    """H_v = −Σ_c p_vc log p_vc for each view: (…, V, C) → (…, V)."""
+    log_p = logits.log_softmax(dim=-1)
+    return -(log_p.exp() * log_p).sum(dim=-1)
+
+
+def select_confident(logits: Tensor, count: int) -> Tensor:
+    """Indices of the ``count`` views of smallest entropy, ascending: (…, V, C) → (…, count).
+
+    The first index is the most confident view. Ties keep the order of the views.
+    """
+    return view_entropies(logits).argsort(dim=-1, stable=True)[..., :count]
+
+
+def entropy_of_mean(logits: Tensor) -> Tensor:
+    """L_TPT = −Σ_c p̄_c log p̄_c with p̄ the mean of the k views' soft-max: (…, k, C) → (…).
+
+    It is the entropy of the mean, not the mean of the entropies: views that are sure of different classes
+    give a large value.
+    """
+    views = logits.shape[-2]
+    log_mean = logits.log_softmax(dim=-1).logsumexp(dim=-2) - math.log(views)
+    # A class whose probability underflows would give 0 · (−inf); its limit is 0.
+    log_mean = log_mean.clamp(min=torch.finfo(logits.dtype).min)
+    return -(log_mean.exp() * log_mean).sum(dim=-1)

@@ -1,0 +1,89 @@
+"""What every prompt encoder gives: text features of contexts, and their vector–Jacobian product.
+
+An encoder is made once for a class list. ``encode`` maps contexts (B, n, W) to unit text features (B, C, D) without
+graph. ``linearise`` does the same at contexts where gradients are wanted, and answers ``vjp``: cotangents (B, C, D) on
+the text features → gradients (B, n, W) on the contexts.
+
+Work is cut into chunks of classes by a memory budget. A linearisation whose graph fits the budget is kept and serves
+any number of products; one that does not is computed anew, chunk by chunk, for each product.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+MEMORY_BUDGET = 2 * 1024**3
+"""Bytes that text graphs may take, unless told otherwise. A constant, not what happens to be free: chunks shape the
+rounding, and results may not depend on the machine's load."""
+
+
+class PromptEncoder(ABC):
+    """Text features of all classes as a function of the context."""
+
+    def __init__(self, chunks: Sequence[Tensor], *, graph_bytes: int, memory_budget: int) -> None:
+        """``chunks``: class indices of each chunk; ``graph_bytes``: of one context's whole graph."""
+        self._chunks = tuple(chunks)
+        self._order = torch.argsort(torch.cat(list(chunks)))
+        self._graph_bytes = graph_bytes
+        self._memory_budget = memory_budget
+
+    @abstractmethod
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        """Features, not normalised, of one chunk's classes: contexts (B, n, W) → (B, C_chunk, D)."""
+
+    def _features(self, chunk: int, contexts: Tensor) -> Tensor:
+        return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
+
+    def _assemble(self, parts: Sequence[Tensor]) -> Tensor:
+        """Chunks' features in the order of the class list."""
+        joined = torch.cat(list(parts), dim=1)
+        return joined.index_select(1, self._order.to(joined.device))
+
+    @torch.no_grad()
+    def encode(self, contexts: Tensor) -> Tensor:
+        """(B, n, W) → unit text features (B, C, D), no graph."""
+        return self._assemble([self._features(i, contexts) for i in range(len(self._chunks))])
+
+    def linearise(self, contexts: Tensor) -> Linearisation:
+        """Text features at ``contexts`` (B, n, W), ready for vector–Jacobian products."""
+        keep = self._graph_bytes * contexts.shape[0] <= self._memory_budget
+        return Linearisation(self, contexts, keep_graph=keep)
+
+
+class Linearisation:
+    """Text features at given contexts and the product of cotangents with their Jacobian.
+
+    Attributes:
+        text_features: (B, C, D), unit rows, detached.
+    """
+
+    def __init__(self, encoder: PromptEncoder, contexts: Tensor, *, keep_graph: bool) -> None:
+        self._encoder = encoder
+        self._contexts = contexts.detach().clone().requires_grad_()
+        self._parts: list[Tensor] | None = None
+        chunks = range(len(encoder._chunks))
+        if keep_graph:
+            with torch.enable_grad():
+                self._parts = [encoder._features(i, self._contexts) for i in chunks]
+            self.text_features = encoder._assemble([part.detach() for part in self._parts])
+        else:
+            self.text_features = encoder.encode(contexts)
+
+    def vjp(self, cotangents: Tensor) -> Tensor:
+        """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""
+        total = torch.zeros_like(self._contexts)
+        for i, classes in enumerate(self._encoder._chunks):
+            cotangent = cotangents.index_select(1, classes.to(cotangents.device))
+            if self._parts is not None:
+                part = self._parts[i]
+            else:
+                with torch.enable_grad():
+                    part = self._encoder._features(i, self._contexts)
+            (gradient,) = torch.autograd.grad(part, self._contexts, cotangent, retain_graph=self._parts is not None)
+            total += gradient
+        return total

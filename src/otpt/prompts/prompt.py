@@ -1,0 +1,75 @@
+"""A prompt: the context that is tuned, as words, at random, or as learned vectors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from otpt.errors import OtptError
+
+PLACE = "[CLS]"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Where the tunable context of a class text comes from.
+
+    The text of class c is ``"{words} {name}."``, or has the name where ``words`` says ``[CLS]``; underscores stand
+    for spaces. The context starts as the token embeddings of the words, unless ``vectors`` are given.
+
+    Args:
+        words: "a photo of a", "an example of", "a photo of [CLS] in the wild".
+        tokens: number of tunable tokens. By default one a word, which every word being a single token allows; with
+            a number, the first so many tokens of the context are tuned and the others stay fixed.
+        vectors: (n, W) start values in place of the words' embeddings (random or learned contexts).
+    """
+
+    words: str = "a photo of a"
+    tokens: int | None = None
+    vectors: Tensor | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        words = re.sub(r"\s+", " ", self.words.replace("_", " ")).strip()
+        object.__setattr__(self, "words", words)
+        if words.count(PLACE) > 1:
+            raise OtptError(f"The prompt {words!r} has the class name in {words.count(PLACE)} places; expected one {PLACE} at most.")
+        if not self.context:
+            raise OtptError(f"The prompt {self.words!r} has no context words to tune; expected some, such as 'a photo of a'.")
+        if self.tokens is not None and self.tokens < 1:
+            raise OtptError(f"The number of tunable tokens is {self.tokens}; expected at least 1.")
+
+    @classmethod
+    def random(cls, tokens: int = 4, *, width: int, seed: int = 0, std: float = 0.02) -> Prompt:
+        """A context drawn from N(0, std²), reproducible from the seed."""
+        generator = torch.Generator().manual_seed(seed)
+        return cls.learned(std * torch.randn(tokens, width, generator=generator))
+
+    @classmethod
+    def learned(cls, vectors: Tensor) -> Prompt:
+        """A context of given vectors (n, W), such as one trained by CoOp."""
+        if vectors.ndim != 2 or not vectors.isfinite().all():
+            raise OtptError(f"Context vectors have shape {tuple(vectors.shape)}; expected (tokens, width), all finite.")
+        return cls(words=" ".join(["x"] * vectors.shape[0]), vectors=vectors)
+
+    @property
+    def context(self) -> str:
+        """The context's words alone, in order."""
+        return " ".join(part.strip() for part in self.words.split(PLACE) if part.strip())
+
+    @property
+    def before(self) -> str:
+        """The context's words before the class name; all of them unless the prompt says ``[CLS]``."""
+        return self.words.split(PLACE)[0].strip()
+
+    def sentence(self, name: str) -> str:
+        """The whole text of a class, full stop included.
+
+        >>> Prompt("a_photo_of_a").sentence("red_panda")
+        'a photo of a red panda.'
+        """
+        name = name.replace("_", " ")
+        text = self.words.replace(PLACE, name) if PLACE in self.words else f"{self.words} {name}"
+        return f"{text}."

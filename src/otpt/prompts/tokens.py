@@ -1,0 +1,111 @@
+"""Class names and a prompt → token ids, and where in each sentence the tunable tokens are."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from otpt.backbones import TextTower
+from otpt.errors import OtptError
+from otpt.prompts.prompt import PLACE, Prompt
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """The sentences of all classes as tokens.
+
+    Attributes:
+        ids: (C, L) token ids, padded.
+        slots: (C, n) position of each tunable token in each sentence.
+        start: (n, W) start value of the context.
+    """
+
+    ids: Tensor
+    slots: Tensor
+    start: Tensor
+
+
+def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -> tuple[str, ...]:
+    """The names as a tuple, or an error that says which one cannot be used.
+
+    Data sets may repeat a name (ImageNet has two pairs): ``allow_duplicates``.
+    """
+    if isinstance(names, str):
+        raise OtptError(f"Class names are the single text {names!r}; expected a list of names.")
+    result = tuple(names)
+    for position, name in enumerate(result, start=1):
+        if not isinstance(name, str):
+            raise OtptError(f"Class name {position} is {name!r}; expected a text.")
+        if not any(unicodedata.category(letter)[0] in "LNSP" for letter in name.replace("_", " ")):
+            raise OtptError(f"Class name {position} of {len(result)} is blank ({name!r}); expected a text with at least one letter.")
+    if len(result) < 2:
+        given = "No class name was" if not result else f"Only one class name ({result[0]!r}) was"
+        raise OtptError(f"{given} given; a classifier needs at least two classes to choose between.")
+    if not allow_duplicates:
+        seen: dict[str, int] = {}
+        for position, name in enumerate(result, start=1):
+            key = " ".join(name.replace("_", " ").lower().split())
+            if key in seen:
+                raise OtptError(f"Class name {name!r} is given twice (positions {seen[key]} and {position}); each class needs a name of its own.")
+            seen[key] = position
+    return result
+
+
+def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> PromptTokens:
+    """Tokens of ``prompt`` with each class name, and the start value of the context."""
+    ids = tower.tokenize([prompt.sentence(name) for name in names]).cpu()
+    first = tower.start_length
+    before = _tokens(tower, prompt.before)
+    context = _tokens(tower, prompt.context)
+    tunable = _tunable_count(tower, prompt, context)
+    if prompt.before and prompt.context != prompt.before and tunable != len(context):
+        raise OtptError(f"The prompt {prompt.words!r} has the class name in the middle: all of its {len(context)} context tokens are tuned, not {tunable}.")
+    slots = torch.arange(first, first + tunable).repeat(len(names), 1)
+    for row, name in enumerate(names):
+        shift = len(_tokens(tower, name.replace("_", " "))) if len(before) < tunable else 0
+        slots[row, len(before) :] += shift
+    found = ids.gather(1, slots)
+    expected = torch.tensor(context[:tunable])
+    if not torch.equal(found, expected.expand_as(found)):
+        row = int((found != expected).any(dim=1).nonzero()[0])
+        raise OtptError(f"In the text {prompt.sentence(names[row])!r} the context's tokens merge with the class name; write the prompt with spaces around {PLACE}.")
+    if prompt.vectors is None:
+        start = tower.embed(expected)
+    elif prompt.vectors.shape[1] != tower.width:
+        raise OtptError(f"The context's vectors are {prompt.vectors.shape[1]} wide; this text tower is {tower.width} wide.")
+    else:
+        start = prompt.vectors
+    return PromptTokens(ids, slots, start)
+
+
+def _tunable_count(tower: TextTower, prompt: Prompt, context: list[int]) -> int:
+    if prompt.tokens is not None:
+        if prompt.tokens > len(context):
+            raise OtptError(f"The prompt {prompt.words!r} has {len(context)} tokens; {prompt.tokens} cannot be tuned.")
+        return prompt.tokens
+    words = prompt.context.split(" ")
+    if len(context) != len(words):
+        long = next((w for w in words if len(_tokens(tower, w)) != 1), words[0])
+        raise OtptError(
+            f"The prompt {prompt.words!r} has {len(words)} words but {len(context)} tokens ({long!r} is not a single token); "
+            f"say how many tokens to tune (tokens=1 to {len(context)}) or choose other words."
+        )
+    return len(words)
+
+
+def real_lengths(ids: Tensor) -> Tensor:
+    """Number of tokens before the trailing padding, special tokens included: (N, L) → (N,)."""
+    padding = ids[:, -1:]
+    return ids.shape[1] - (ids == padding).flip(1).cumprod(1).sum(1)
+
+
+def _tokens(tower: TextTower, text: str) -> list[int]:
+    """Ids of a text without special tokens and padding."""
+    ids = tower.tokenize([text, ""]).cpu()
+    length, empty = real_lengths(ids).tolist()
+    found: list[int] = ids[0, tower.start_length : tower.start_length + length - empty].tolist()
+    return found

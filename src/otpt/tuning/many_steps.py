@@ -1,0 +1,80 @@
+"""The general engine: any number of steps with torch's AdamW, and C-TPT's two-step mode.
+
+Selected views are those of the start context and stay the same over all steps; so does the range of the range
+objectives, which carries gradient in the first step only.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from otpt.objectives import logit_range, select_confident
+from otpt.objectives.logit_range import Range
+from otpt.prompts import Linearisation
+from otpt.tuning.passes import Tuned, in_passes, mean_cosine
+from otpt.tuning.plan import TEXT_OBJECTIVES, VIEW_OBJECTIVES, TuningPlan
+from otpt.tuning.text_side import TextSide
+
+
+def tune_many_steps(text: TextSide, views: Tensor, plan: TuningPlan) -> Tuned:
+    """Tune each picture's context by ``plan``: views (B, V, D), the clean one first."""
+    context_size = text.start.numel()
+
+    def one_pass(pictures: Tensor) -> Tensor:
+        contexts, bad = _tune_pass(text, pictures, plan)
+        features = text.encoder.encode(contexts)
+        logits = torch.stack([text.logits(p[:1], e)[0] for p, e in zip(pictures, features, strict=True)])
+        extras = [bad[:, None].to(logits.dtype), mean_cosine(features)[:, None], contexts.flatten(1)]
+        return torch.cat([logits, *extras], dim=1)
+
+    answer = in_passes(one_pass, views, size=text.contexts_per_pass)
+    logits, bad, cosine, contexts = answer.split([answer.shape[1] - context_size - 2, 1, 1, context_size], dim=1)
+    return Tuned(logits, contexts.view(-1, *text.start.shape), bad[:, 0].bool(), cosine[:, 0])
+
+
+def _tune_pass(text: TextSide, pictures: Tensor, plan: TuningPlan) -> tuple[Tensor, Tensor]:
+    """Tuned contexts (b, n, W) of one pass of pictures, and whose gradient was not finite at some step."""
+    start = text.start.expand(len(pictures), -1, -1)
+    at_start = torch.stack([text.logits(picture, text.text_features) for picture in pictures])
+    chosen = select_confident(at_start, plan.selected_count(pictures.shape[1]))
+    selected = pictures.gather(1, chosen[..., None].expand(-1, -1, pictures.shape[-1]))
+    clean_range = logit_range(at_start[:, 0])
+
+    contexts = start.clone().requires_grad_()
+    optimiser = torch.optim.AdamW([contexts], lr=plan.learning_rate, weight_decay=plan.weight_decay)
+    bad = torch.zeros(len(pictures), dtype=torch.bool, device=start.device)
+    reference = clean_range if plan.reference == "clean" else None
+    parts = [plan.view_weights, plan.text_weights] if plan.two_step else [plan.weights]
+    line: Linearisation | None = text.linearisation
+    for part in plan.steps * [part for part in parts if part]:
+        line = line or text.encoder.linearise(contexts.detach())
+        gradient, reference = _gradient(text, line, selected, part, reference)
+        finite = gradient.flatten(1).isfinite().all(dim=1)
+        bad |= ~finite
+        contexts.grad = torch.where(finite[:, None, None], gradient, torch.zeros_like(gradient))
+        optimiser.step()
+        line = None
+    return torch.where(bad[:, None, None], start, contexts.detach()), bad
+
+
+def _gradient(
+    text: TextSide,
+    line: Linearisation,
+    selected: Tensor,
+    weights: tuple[tuple[str, float], ...],
+    reference: Range | None,
+) -> tuple[Tensor, Range]:
+    """∇_θ Σ weight·objective at the contexts of ``line``, and the range that was used, detached."""
+    with torch.enable_grad():
+        features = line.text_features.detach().requires_grad_()
+        logits = text.logits(selected, features)
+        bounds = reference or logit_range(logits[:, 0])
+        loss = features.new_zeros(())
+        for objective, weight in weights:
+            if objective in VIEW_OBJECTIVES:
+                loss = loss + weight * VIEW_OBJECTIVES[objective](logits, bounds).sum()
+            else:
+                loss = loss + weight * TEXT_OBJECTIVES[objective](features).sum()
+    (cotangent,) = torch.autograd.grad(loss, features)
+    return line.vjp(cotangent), (bounds[0].detach(), bounds[1].detach())

@@ -1,0 +1,77 @@
+"""The text side of tuning: prepared once for a class list, then serves every picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.prompts import MEMORY_BUDGET, Prompt, check_class_names, prompt_encoder, tokenize_prompts
+from otpt.tuning.plan import TEXT_OBJECTIVES
+
+
+class TextSide:
+    """Class texts under a start context θ₀, with the graph that all pictures share.
+
+    Every picture starts from the same θ₀ with an empty optimiser. So E₀ = E(θ₀) and its graph are computed once, and
+    the gradient of an objective that sees only the texts is a constant.
+
+    Attributes:
+        class_names: as given.
+        prompt: the prompt.
+        encoder: contexts → text features.
+        start: (n, W), θ₀.
+        text_features: (C, D), E₀.
+        contexts_per_pass: contexts that go through the text tower together. Always exactly so many, by repeating the
+            last where fewer are left: the size of a matrix product may change its rounding, and what a picture gets must not
+            depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        class_names: Sequence[str],
+        prompt: Prompt | None = None,
+        *,
+        allow_duplicates: bool = False,
+        memory_budget: int = MEMORY_BUDGET,
+        contexts_per_pass: int | None = None,
+    ) -> None:
+        self.class_names = check_class_names(class_names, allow_duplicates=allow_duplicates)
+        self.prompt = prompt or Prompt()
+        tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
+        self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+        self.contexts_per_pass = contexts_per_pass or (1 if backbone.device.type == "cpu" else 8)
+        self.start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+        self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
+        self.linearisation = self.encoder.linearise(self.start.expand(self.contexts_per_pass, -1, -1))
+        self.text_features = self.linearisation.text_features[0]
+        self._text_gradients: dict[str, Tensor] = {}
+
+    @property
+    def logit_scale(self) -> float:
+        """∂logit/∂cosine."""
+        return self._scale
+
+    def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
+        """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
+        return self._scale * image_features @ text_features.mT + self._bias
+
+    def zero_shot(self, views: Tensor) -> Tensor:
+        """Logits of the clean view under the start context: (B, V, D) → (B, C).
+
+        Picture by picture, as in tuning: one matrix product of fixed size each.
+        """
+        return torch.stack([self.logits(picture[:1], self.text_features)[0] for picture in views])
+
+    def text_gradient(self, objective: str) -> Tensor:
+        """∇_θ of a text objective at θ₀, (n, W): computed when first asked for, then kept."""
+        if objective not in self._text_gradients:
+            features = self.linearisation.text_features.detach().requires_grad_()
+            with torch.enable_grad():
+                value = TEXT_OBJECTIVES[objective](features).sum()
+            (cotangent,) = torch.autograd.grad(value, features)
+            self._text_gradients[objective] = self.linearisation.vjp(cotangent)[0]
+        return self._text_gradients[objective]

@@ -1,0 +1,114 @@
+"""Test-time prompt tuning the literal way, one picture at a time, as the papers' scripts proceed.
+
+All 77 positions of every class through the model's own modules, all views through the image tower, the loss from
+tensors with graph, torch's AdamW, the C×C×C Householder loss. Slow, and obviously right: the engine's oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from oracles.householder import literal_householder
+from torch import Tensor
+
+
+class LiteralTuner:
+    """TPT, C-TPT, O-TPT and the Robust-adapt variants on an open_clip ``CLIP``."""
+
+    def __init__(self, model: Any, tokenizer: Any, names: Sequence[str], words: str = "a photo of a") -> None:
+        self.model = model
+        dtype = model.token_embedding.weight.dtype
+        count = len(words.split(" "))
+        self.ids = tokenizer([f"{words} {name}." for name in names])
+        with torch.no_grad():
+            self.embeddings = model.token_embedding(self.ids).to(dtype)
+        self.count = count
+        self.start = self.embeddings[0, 1 : 1 + count].clone()
+
+    def text_features(self, context: Tensor) -> Tensor:
+        """(n, W) → unit (C, D), all 77 positions."""
+        model = self.model
+        shared = context.expand(len(self.ids), -1, -1)
+        x = torch.cat([self.embeddings[:, :1], shared, self.embeddings[:, 1 + self.count :]], dim=1)
+        x = x + model.positional_embedding
+        x = model.transformer(x, attn_mask=model.attn_mask)
+        x = model.ln_final(x)
+        x = x[torch.arange(len(x)), self.ids.argmax(dim=-1)] @ model.text_projection
+        return x / x.norm(dim=-1, keepdim=True)
+
+    def logits(self, images: Tensor, context: Tensor) -> Tensor:
+        return self.model.logit_scale.exp() * images @ self.text_features(context).t()
+
+    def predict(
+        self,
+        pixels: Tensor,
+        *,
+        weights: dict[str, float],
+        steps: int = 1,
+        reference: str = "confident",
+        two_step: bool = False,
+        calibration: str = "none",
+        temperature: float = 1.0,
+        lr: float = 5e-3,
+    ) -> dict[str, Tensor]:
+        """Probabilities, logits and tuned context of one picture: pixels (V, 3, S, S), the clean view first."""
+        with torch.no_grad():
+            images = self.model.encode_image(pixels)
+            images = images / images.norm(dim=-1, keepdim=True)
+            zero_shot = self.logits(images[:1], self.start)[0]
+        context = self.start.clone().requires_grad_()
+        if weights:
+            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr)
+        with torch.no_grad():
+            logits = self.logits(images[:1], context)[0]
+        final = logits / temperature
+        if calibration == "sals":
+            spread = (logits - logits.min()) / (logits.max() - logits.min())
+            final = spread * (zero_shot.max() - zero_shot.min()) + zero_shot.min()
+        return {"probabilities": final.softmax(-1), "logits": logits, "context": context.detach()}
+
+    def _tune(self, context, images, zero_shot, weights, steps, reference, two_step, lr) -> None:
+        optimiser = torch.optim.AdamW([context], lr=lr)
+        view = {k: w for k, w in weights.items() if k in {"entropy", "rescaled-entropy", "range-penalty"}}
+        text = {k: w for k, w in weights.items() if k not in view}
+        chosen = bounds = None
+        for _ in range(steps):
+            for part in [view, text] if two_step else [weights]:
+                features = self.text_features(context)
+                logits = self.model.logit_scale.exp() * images @ features.t()
+                if chosen is None:
+                    entropies = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
+                    chosen = torch.argsort(entropies)[: int(len(images) * 0.1)]
+                selected = logits[chosen]
+                if bounds is None:
+                    row = selected[0] if reference == "confident" else zero_shot
+                    bounds = (row.min(), row.max())
+                loss = sum(w * self._objective(name, selected, features, bounds) for name, w in part.items())
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                bounds = (bounds[0].detach(), bounds[1].detach())
+
+    @staticmethod
+    def _objective(name: str, selected: Tensor, features: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
+        lo, hi = bounds
+        if name in {"entropy", "rescaled-entropy"}:
+            if name == "rescaled-entropy":
+                least, most = selected.min(1, keepdim=True)[0], selected.max(1, keepdim=True)[0]
+                selected = (selected - least) / (most - least) * (hi - lo) + lo
+            mean = selected.softmax(1).mean(0)
+            return -(mean * mean.log()).sum()
+        if name == "range-penalty":
+            return torch.relu(selected - hi).mean() + torch.relu(lo - selected).mean()
+        if name == "dispersion":
+            return -(features - features.mean(0)).norm(dim=1).mean()
+        if name == "orthogonality":
+            return literal_householder(features)
+        off = features @ features.t() - torch.eye(len(features), dtype=features.dtype)
+        return {
+            "orthogonality-rows": lambda: off.norm(dim=1).mean(),
+            "orthogonality-frobenius": lambda: off.norm(),
+            "orthogonality-squared": lambda: off.square().sum(),
+        }[name]()
