@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml $(PINS)
 	@echo "Setting up $(VENV) (torch is large: some minutes the first time on a machine) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[dev]'
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint $(PINS) --editable '.[dev]'
 	@touch $@
 
 demo: setup     ## set up, then classify with every core method

@@ -57,12 +57,14 @@ class LiteralTuner:
         with torch.no_grad():
             images = self.model.encode_image(pixels)
             images = images / images.norm(dim=-1, keepdim=True)
-            zero_shot = self.logits(images[:1], self.start)[0]
+            needed = reference == "clean" or calibration == "sals"
+            zero_shot = self.logits(images[:1], self.start)[0] if needed else None
         context = self.start.clone().requires_grad_()
         if weights:
             self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr)
         with torch.no_grad():
-            logits = self.logits(images[:1], context)[0]
+            clean = self.model.encode_image(pixels[:1])
+            logits = self.logits(clean / clean.norm(dim=-1, keepdim=True), context)[0]
         final = logits / temperature
         if calibration == "sals":
             spread = (logits - logits.min()) / (logits.max() - logits.min())

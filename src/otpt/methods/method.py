@@ -56,13 +56,20 @@ class Method:
             if name not in OBJECTIVES:
                 raise unknown("objective", name, OBJECTIVES)
             if isinstance(weight, Mapping) and set(weight) != set(FAMILIES):
-                raise OtptError(f"Method {self.name!r}: {name} has weights for {sorted(weight)}; expected one for each of {list(FAMILIES)}, or one number.")
+                raise OtptError(
+                    f"Method {self.name!r}: {name} has weights for {sorted(weight)}; "
+                    f"expected one for each of {list(FAMILIES)}, or one number."
+                )
         if self.calibration not in CALIBRATIONS:
             raise unknown("calibration", self.calibration, CALIBRATIONS)
         if self.temperature is not None and not 0 < self.temperature < math.inf:
-            raise OtptError(f"Method {self.name!r}: the temperature is {self.temperature}; expected a finite number above 0.")
+            raise OtptError(
+                f"Method {self.name!r}: the temperature is {self.temperature}; expected a finite number above 0."
+            )
         if self.temperature is not None and self.calibration != "temperature":
-            raise OtptError(f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibration=temperature too.")
+            raise OtptError(
+                f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibration=temperature too."
+            )
         for family in FAMILIES:
             self.plan(family)
 
@@ -126,8 +133,12 @@ class Method:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise OtptError(f"Method {self.name!r} has no regulariser, so no lambda to set; methods with one: c-tpt, o-tpt, and their variants.")
-        raise OtptError(f"Method {self.name!r} has {len(found)} regularisers; set each by its name: {', '.join(found)}.")
+            raise OtptError(
+                f"Method {self.name!r} has no regulariser, so no lambda to set; c-tpt and o-tpt have one."
+            )
+        raise OtptError(
+            f"Method {self.name!r} has {len(found)} regularisers; set each by its name: {', '.join(found)}."
+        )
 
 
 def _weight(weight: Weight, family: str) -> float:
@@ -142,7 +153,16 @@ def _number(name: str, value: str | float | bool) -> float:
 
 
 def _flag(name: str, value: str | float | bool) -> bool:
-    words = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+    words = {
+        "on": True,
+        "true": True,
+        "yes": True,
+        "1": True,
+        "off": False,
+        "false": False,
+        "no": False,
+        "0": False,
+    }
     if str(value).lower() not in words:
         raise OtptError(f"The setting {name} is {value!r}; expected on or off.")
     return words[str(value).lower()]

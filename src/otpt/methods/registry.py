@@ -66,7 +66,9 @@ def get_method(name: str | Method, *, extra: Mapping[str, Method] | None = None)
         if inner:
             return _pick(inner[1:], found)
         if len(found) != 1:
-            raise OtptError(f"{path}.toml holds {len(found)} methods ({', '.join(found)}); say which, as {path}.toml:NAME.")
+            raise OtptError(
+                f"{path}.toml holds {len(found)} methods ({', '.join(found)}); say which, as {path}.toml:NAME."
+            )
         return next(iter(found.values()))
     return _pick(name, {**builtin_methods(), **(extra or {})})
 
@@ -92,7 +94,9 @@ def _parse(text: str, origin: str) -> Mapping[str, Method]:
     except tomllib.TOMLDecodeError as error:
         raise OtptError(f"The method file {origin!r} is not valid TOML: {error}.") from None
     if not tables or not all(isinstance(table, dict) for table in tables.values()):
-        raise OtptError(f"The method file {origin!r} holds no method; expected one table a method, such as [my-method].")
+        raise OtptError(
+            f"The method file {origin!r} holds no method; expected one table a method, such as [my-method]."
+        )
     return {name: _method(name, table, origin) for name, table in tables.items()}
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 def orthogonality(text_features: Tensor) -> Tensor:
     """L_O = (1/C) Σ_i | ‖w_i‖ − 1 |: what O-TPT's Householder loss computes, in closed form.
 
-    The reflector R_i = I − 2 v_i v_iᵀ, v_i ∝ w_i − ‖w_i‖·ι_i (ι_i the i-th unit vector), maps w_i onto ‖w_i‖·ι_i exactly,
-    so that ‖R_i w_i − ι_i‖ = | ‖w_i‖ − 1 |, value and gradient, without the C×C×C reflectors.
+    With ι_i the i-th unit vector, the reflector R_i = I − 2 v_i v_iᵀ, v_i ∝ w_i − ‖w_i‖·ι_i, maps w_i onto ‖w_i‖·ι_i
+    exactly, so that ‖R_i w_i − ι_i‖ = | ‖w_i‖ − 1 |, value and gradient, without the C×C×C reflectors.
     ‖w_i‖² = e_iᵀ (EᵀE) e_i, hence min(C²D, CD²) operations.
     """
     classes, width = text_features.shape[-2:]

@@ -28,7 +28,7 @@ class _QuickGELU(torch.autograd.Function):
 
 def quick_gelu(x: Tensor) -> Tensor:
     """OpenAI's x·σ(1.702x)."""
-    result: Tensor = _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
+    result: Tensor = _QuickGELU.apply(x)
     return result
 
 

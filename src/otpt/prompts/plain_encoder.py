@@ -37,7 +37,9 @@ class PlainEncoder(PromptEncoder):
         ids, slots = self._ids[classes], self._slots[classes]
         index = slots[..., None].expand(-1, -1, contexts.shape[-1])
         features = [
-            self._tower.encode_embeddings(ids, self._embeddings[classes].scatter_add(1, index, context.expand_as(index)))
+            self._tower.encode_embeddings(
+                ids, self._embeddings[classes].scatter_add(1, index, context.expand_as(index))
+            )
             for context in contexts
         ]
         return torch.stack(features)

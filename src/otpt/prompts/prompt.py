@@ -35,9 +35,13 @@ class Prompt:
         words = re.sub(r"\s+", " ", self.words.replace("_", " ")).strip()
         object.__setattr__(self, "words", words)
         if words.count(PLACE) > 1:
-            raise OtptError(f"The prompt {words!r} has the class name in {words.count(PLACE)} places; expected one {PLACE} at most.")
+            raise OtptError(
+                f"The prompt {words!r} has the class name in {words.count(PLACE)} places; expected one {PLACE} at most."
+            )
         if not self.context:
-            raise OtptError(f"The prompt {self.words!r} has no context words to tune; expected some, such as 'a photo of a'.")
+            raise OtptError(
+                f"The prompt {self.words!r} has no context words to tune; expected some, such as 'a photo of a'."
+            )
         if self.tokens is not None and self.tokens < 1:
             raise OtptError(f"The number of tunable tokens is {self.tokens}; expected at least 1.")
 

@@ -41,7 +41,7 @@ def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -
         if not isinstance(name, str):
             raise OtptError(f"Class name {position} is {name!r}; expected a text.")
         if not any(unicodedata.category(letter)[0] in "LNSP" for letter in name.replace("_", " ")):
-            raise OtptError(f"Class name {position} of {len(result)} is blank ({name!r}); expected a text with at least one letter.")
+            raise OtptError(f"Class name {position} of {len(result)} is blank ({name!r}); expected some text.")
     if len(result) < 2:
         given = "No class name was" if not result else f"Only one class name ({result[0]!r}) was"
         raise OtptError(f"{given} given; a classifier needs at least two classes to choose between.")
@@ -50,7 +50,10 @@ def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -
         for position, name in enumerate(result, start=1):
             key = " ".join(name.replace("_", " ").lower().split())
             if key in seen:
-                raise OtptError(f"Class name {name!r} is given twice (positions {seen[key]} and {position}); each class needs a name of its own.")
+                raise OtptError(
+                    f"Class name {name!r} is given twice (positions {seen[key]} and {position}); "
+                    "each class needs a name of its own."
+                )
             seen[key] = position
     return result
 
@@ -63,7 +66,10 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     context = _tokens(tower, prompt.context)
     tunable = _tunable_count(tower, prompt, context)
     if prompt.before and prompt.context != prompt.before and tunable != len(context):
-        raise OtptError(f"The prompt {prompt.words!r} has the class name in the middle: all of its {len(context)} context tokens are tuned, not {tunable}.")
+        raise OtptError(
+            f"The prompt {prompt.words!r} has the class name in the middle: "
+            f"all of its {len(context)} context tokens are tuned, not {tunable}."
+        )
     slots = torch.arange(first, first + tunable).repeat(len(names), 1)
     for row, name in enumerate(names):
         shift = len(_tokens(tower, name.replace("_", " "))) if len(before) < tunable else 0
@@ -72,11 +78,16 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     expected = torch.tensor(context[:tunable])
     if not torch.equal(found, expected.expand_as(found)):
         row = int((found != expected).any(dim=1).nonzero()[0])
-        raise OtptError(f"In the text {prompt.sentence(names[row])!r} the context's tokens merge with the class name; write the prompt with spaces around {PLACE}.")
+        raise OtptError(
+            f"In the text {prompt.sentence(names[row])!r} the context's tokens merge with the class name; "
+            f"write the prompt with spaces around {PLACE}."
+        )
     if prompt.vectors is None:
         start = tower.embed(expected)
     elif prompt.vectors.shape[1] != tower.width:
-        raise OtptError(f"The context's vectors are {prompt.vectors.shape[1]} wide; this text tower is {tower.width} wide.")
+        raise OtptError(
+            f"The context's vectors are {prompt.vectors.shape[1]} wide; this text tower is {tower.width} wide."
+        )
     else:
         start = prompt.vectors
     return PromptTokens(ids, slots, start)
@@ -91,8 +102,8 @@ def _tunable_count(tower: TextTower, prompt: Prompt, context: list[int]) -> int:
     if len(context) != len(words):
         long = next((w for w in words if len(_tokens(tower, w)) != 1), words[0])
         raise OtptError(
-            f"The prompt {prompt.words!r} has {len(words)} words but {len(context)} tokens ({long!r} is not a single token); "
-            f"say how many tokens to tune (tokens=1 to {len(context)}) or choose other words."
+            f"The prompt {prompt.words!r} has {len(words)} words but {len(context)} tokens "
+            f"({long!r} is not a single token); say how many to tune (tokens=1 to {len(context)}) or choose other words."
         )
     return len(words)
 

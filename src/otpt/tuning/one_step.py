@@ -51,9 +51,7 @@ def tune_one_step(text: TextSide, views: Tensor, plans: Sequence[TuningPlan]) ->
         for objective, weight in plan.text_weights:
             total = total + weight * text.text_gradient(objective)
         bad = ~total.flatten(1).isfinite().all(dim=1)
-        stepped = adamw_first_step(
-            text.start, total, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay
-        )
+        stepped = adamw_first_step(text.start, total, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
         contexts.append(torch.where(bad[:, None, None], text.start, stepped))
         skipped.append(bad)
     return _predict(text, views, contexts, skipped)

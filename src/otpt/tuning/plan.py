@@ -69,8 +69,18 @@ class TuningPlan:
         for name, weight in self.weights:
             if name not in OBJECTIVES:
                 raise unknown("objective", name, OBJECTIVES)
-            _require(math.isfinite(weight) and weight >= 0, f"weight of {name}", weight, "a finite number, 0 or more")
-        _require(self.steps >= 1 and self.steps == int(self.steps), "number of steps", self.steps, "a whole number, 1 or more")
+            _require(
+                math.isfinite(weight) and weight >= 0,
+                f"weight of {name}",
+                weight,
+                "a finite number, 0 or more",
+            )
+        _require(
+            self.steps >= 1 and self.steps == int(self.steps),
+            "number of steps",
+            self.steps,
+            "a whole number, 1 or more",
+        )
         _require(0 < self.learning_rate < math.inf, "learning rate", self.learning_rate, "a finite number above 0")
         _require(0 <= self.weight_decay < math.inf, "weight decay", self.weight_decay, "a finite number, 0 or more")
         _require(0 < self.selected <= 1, "share of selected views", self.selected, "a number above 0, 1 at most")

@@ -25,8 +25,8 @@ class TextSide:
         start: (n, W), θ₀.
         text_features: (C, D), E₀.
         contexts_per_pass: contexts that go through the text tower together. Always exactly so many, by repeating the
-            last where fewer are left: the size of a matrix product may change its rounding, and what a picture gets must not
-            depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
+            last where fewer are left: the size of a matrix product may change its rounding, and what a picture gets
+            must not depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios of two ways, measured in one run."""

@@ -1,0 +1,21 @@
+"""``python -m benchmarks [--quick]``: views, view encoding, and the whole engine against the literal way."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import encoding, engine, views
+
+
+def main() -> None:
+    """Run all benchmarks, one after another."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller cases, within five minutes on two cores")
+    options = parser.parse_args()
+    for title, benchmark in (("Views", views), ("View encoding", encoding), ("The engine", engine)):
+        print(f"\n== {title}\n", flush=True)
+        benchmark.run(options.quick)
+
+
+if __name__ == "__main__":
+    main()

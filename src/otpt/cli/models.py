@@ -1,0 +1,37 @@
+"""``otpt models``: which backbones can be named, and how."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from otpt.backbones import list_models
+
+
+def add_command(commands: Any) -> None:
+    """Register ``models``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "models", help="list the backbones", description="List what --backbone takes."
+    )
+    parser.add_argument("--json", action="store_true", help="as a JSON array")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the backbones."""
+    entries = list_models()
+    if options.json:
+        rows = [{"name": entry.name, "description": entry.description} for entry in entries]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("--backbone", overflow="fold")
+    table.add_column("what it is", overflow="fold")
+    for entry in entries:
+        table.add_row(entry.name, entry.description)
+    Console(highlight=False, markup=False).print(table)
+    return 0

@@ -1,0 +1,136 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from otpt.classifier import Classifier, load
+from otpt.errors import OtptError
+from otpt.methods import FAMILIES, Method, get_methods
+from otpt.prompts import Prompt
+from otpt.views import ViewRecipe
+
+DEFAULT_BACKBONE = "ViT-B-16/openai"
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Which model, where, and how exactly."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--backbone",
+        default=DEFAULT_BACKBONE,
+        metavar="SPEC",
+        help="open_clip NAME/TAG, hf-hub:…, local-dir:…, a checkpoint file (default: %(default)s; see 'otpt models')",
+    )
+    group.add_argument(
+        "--architecture",
+        metavar="NAME",
+        help="open_clip architecture of a checkpoint file that does not tell",
+    )
+    group.add_argument(
+        "--quick-gelu",
+        action=argparse.BooleanOptionalAction,
+        help="the activation that the weights were trained with (default: what the weights need)",
+    )
+    group.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
+    group.add_argument(
+        "--precision",
+        default="float32",
+        help="float32, bf16 or fp16 (autocast), float64 (default: %(default)s)",
+    )
+
+
+def add_method_options(parser: argparse.ArgumentParser) -> None:
+    """Which methods, on which prompt and views."""
+    group = parser.add_argument_group("method")
+    group.add_argument(
+        "--method",
+        nargs="+",
+        default=["o-tpt"],
+        metavar="NAME",
+        help="one or more of 'otpt methods', or a TOML file of your own (default: o-tpt)",
+    )
+    group.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="replace numbers of the method: lambda=6, steps=2, learning-rate=0.01, temperature=1.3 …",
+    )
+    group.add_argument(
+        "--family",
+        default="fine-grained",
+        choices=FAMILIES,
+        help="whose weights to take (default: %(default)s)",
+    )
+    group.add_argument(
+        "--prompt",
+        default="a photo of a",
+        metavar="WORDS",
+        help="context, [CLS] for a class name in the middle (default: %(default)r)",
+    )
+    group.add_argument(
+        "--prompt-tokens",
+        type=int,
+        metavar="N",
+        help="how many of its tokens to tune, where words are not single tokens",
+    )
+    group.add_argument(
+        "--views",
+        type=int,
+        default=64,
+        metavar="N",
+        help="views a picture, the clean one included (default: %(default)s)",
+    )
+    group.add_argument("--no-augmix", action="store_true", help="views by crops and flips only, as for ImageNet")
+    group.add_argument("--seed", type=int, default=0, help="of the views (default: %(default)s)")
+    group.add_argument(
+        "--official-precision",
+        action="store_true",
+        help="round logits and soft-max to float16 as the official scripts do",
+    )
+
+
+def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
+    """The methods that were asked for, with ``--set`` applied to each."""
+    settings = {}
+    for item in options.settings:
+        name, equals, value = item.partition("=")
+        if not equals or not name or not value:
+            raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
+        settings[name] = value
+    return tuple(method.override(settings) for method in get_methods(options.method))
+
+
+def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
+    """The classifier that the options describe, classes not yet set."""
+    return load(
+        options.backbone,
+        methods[0],
+        device=options.device,
+        precision=options.precision,
+        architecture=options.architecture,
+        quick_gelu=options.quick_gelu,
+        family=options.family,
+        recipe=ViewRecipe(n_views=options.views, augmix=not options.no_augmix),
+        seed=options.seed,
+        official_precision=options.official_precision,
+    )
+
+
+def chosen_prompt(options: argparse.Namespace) -> Prompt:
+    """The prompt that the options describe."""
+    return Prompt(options.prompt, tokens=options.prompt_tokens)
+
+
+def read_lines(path: Path, what: str) -> list[str]:
+    """Non-empty lines of a UTF-8 text file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name a line.") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,165 @@
+"""``otpt predict PICTURE… --classes …``: what is in these pictures, and how sure is that?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from otpt.classifier import Prediction
+from otpt.cli import options as shared
+from otpt.errors import OtptError
+
+PICTURE_SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".avif",
+}
+
+Answer = dict[str, Prediction] | OtptError
+
+
+def add_command(commands: Any) -> None:
+    """Register ``predict``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "predict",
+        help="classify pictures",
+        description="Classify pictures among classes that you name, by any method. Exit code 2 if a picture could not "
+        "be read; the others are answered all the same.",
+    )
+    parser.add_argument("pictures", nargs="+", type=Path, metavar="PICTURE", help="picture files, or folders of them")
+    parser.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
+    parser.add_argument("--classes-file", type=Path, metavar="FILE", help="class names, one a line")
+    parser.add_argument(
+        "--top", type=int, default=5, metavar="K", help="classes to show a picture (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line: picture and method")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="threads that decode and augment (default: one a core)"
+    )
+    shared.add_method_options(parser)
+    shared.add_model_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer every picture that can be read."""
+    methods = shared.chosen_methods(options)
+    if options.top < 1:
+        raise OtptError(f"--top was given {options.top}; expected 1 or more.")
+    paths = list(_expand(options.pictures))
+    names = _class_names(options)
+    classifier = shared.chosen_classifier(options, methods)
+    classifier.set_classes(names, shared.chosen_prompt(options))
+    answers = classifier.stream(paths, methods, workers=options.workers)
+    failed = 0
+    for path, answer in _with_progress(zip(paths, answers, strict=True), len(paths)):
+        if isinstance(answer, OtptError):
+            failed += 1
+        if options.json:
+            _print_json(path, answer, options.top)
+        else:
+            _print_table(path, answer, options.top)
+    if failed:
+        print(f"otpt: {failed} of {len(paths)} pictures could not be read", file=sys.stderr)
+    return 2 if failed else 0
+
+
+def _expand(given: Sequence[Path]) -> Iterator[Path]:
+    """Files as they are, folders as the pictures in them (sorted, sub-folders included)."""
+    for path in given:
+        if not path.is_dir():
+            yield path
+            continue
+        try:
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURE_SUFFIXES and p.is_file())
+        except OSError as error:
+            raise OtptError(f"Cannot read the folder {str(path)!r}: {error.strerror or error}.") from None
+        if not inside:
+            raise OtptError(f"The folder {str(path)!r} holds no pictures ({', '.join(sorted(PICTURE_SUFFIXES))}).")
+        yield from inside
+
+
+def _class_names(options: argparse.Namespace) -> list[str]:
+    if options.classes and options.classes_file:
+        raise OtptError("Both --classes and --classes-file were given; expected one of them.")
+    if options.classes_file:
+        return shared.read_lines(options.classes_file, "class file")
+    if not options.classes:
+        raise OtptError(
+            "No class names were given; name at least two after --classes, or a file of them after --classes-file."
+        )
+    return list(options.classes)
+
+
+def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterator[tuple[Path, Answer]]:
+    """On a terminal, a bar with rate and time left below what is printed."""
+    console = Console(stderr=True)
+    if total < 2 or not console.is_terminal:
+        yield from answers
+        return
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+    ]
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("pictures", total=total, rate="")
+        for answer in answers:
+            yield answer
+            progress.advance(task)
+            speed = progress.tasks[task].speed
+            progress.update(task, rate=f"{1 / speed:.2f} s each" if speed else "")
+
+
+def _print_json(path: Path, answer: Answer, top: int) -> None:
+    if isinstance(answer, OtptError):
+        print(json.dumps({"picture": str(path), "error": str(answer)}, ensure_ascii=False))
+        return
+    for method, prediction in answer.items():
+        row = {
+            "picture": str(path),
+            "method": method,
+            "label": prediction.label,
+            "confidence": prediction.confidence,
+            "top": [{"label": label, "probability": share} for label, share in prediction.top(top)],
+            "flags": list(prediction.flags),
+        }
+        print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _print_table(path: Path, answer: Answer, top: int) -> None:
+    if isinstance(answer, OtptError):
+        print(f"otpt: {answer}", file=sys.stderr)
+        return
+    table = Table(title=str(path), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("")
+    for method, prediction in answer.items():
+        table.add_column(method + (" *" if prediction.flags else ""), overflow="fold")
+        table.add_column("%", justify="right")
+    columns = [prediction.top(top) for prediction in answer.values()]
+    for rank, row in enumerate(zip(*columns, strict=True), start=1):
+        cells = [cell for label, share in row for cell in (label, f"{100 * share:.1f}")]
+        table.add_row(str(rank), *cells, style="" if rank == 1 else "dim")
+    Console(highlight=False, markup=False).print(table)
+    if any(prediction.flags for prediction in answer.values()):
+        print("* the gradient was not finite: judged with the start prompt")
+    print()
