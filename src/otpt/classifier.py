@@ -196,9 +196,19 @@ class Classifier:
             cosine = start_cosine if plan is None else tuned[plan].mean_cosine
             kept = [False] * len(views) if plan is None else tuned[plan].skipped.tolist()
             shares = self._probabilities(logits, zero_shot, method).double().cpu().numpy()
+            # From the logits: calibration keeps their order, but rounding may make ties of near-ties.
+            best = (logits.half() if self.official_precision else logits).argmax(dim=1).tolist()
             for i, answer in enumerate(answers):
-                flags = (KEPT_START,) if kept[i] else ()
-                answer[method.name] = _prediction(shares[i], text.class_names, method.name, flags, float(cosine[i]))
+                answer[method.name] = Prediction(
+                    label=text.class_names[best[i]],
+                    confidence=float(shares[i].max()),
+                    index=best[i],
+                    probabilities=shares[i],
+                    class_names=text.class_names,
+                    method=method.name,
+                    flags=(KEPT_START,) if kept[i] else (),
+                    mean_cosine=float(cosine[i]),
+                )
         return answers
 
     def calibrate(self, pictures: Iterable[PictureSource], labels: Sequence[int | str]) -> float:
@@ -283,17 +293,6 @@ def load(
     chosen = get_method(method)  # a wrong name is told before a large model is read
     backbone = load_backbone(spec, device=device, precision=precision, architecture=architecture, quick_gelu=quick_gelu)
     return Classifier(backbone, chosen, **options)
-
-
-def _prediction(
-    shares: npt.NDArray[np.float64],
-    names: tuple[str, ...],
-    method: str,
-    flags: tuple[str, ...],
-    cosine: float,
-) -> Prediction:
-    index = int(shares.argmax())
-    return Prediction(names[index], float(shares[index]), index, shares, names, method, flags, cosine)
 
 
 def _label_index(label: int | str, names: tuple[str, ...]) -> int:

@@ -150,7 +150,7 @@ def _print_table(path: Path, answer: Answer, top: int) -> None:
     if isinstance(answer, OtptError):
         print(f"otpt: {answer}", file=sys.stderr)
         return
-    table = Table(title=str(path), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for method, prediction in answer.items():
         table.add_column(method + (" *" if prediction.flags else ""), overflow="fold")
@@ -159,7 +159,9 @@ def _print_table(path: Path, answer: Answer, top: int) -> None:
     for rank, row in enumerate(zip(*columns, strict=True), start=1):
         cells = [cell for label, share in row for cell in (label, f"{100 * share:.1f}")]
         table.add_row(str(rank), *cells, style="" if rank == 1 else "dim")
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(str(path), style="bold")
+    console.print(table)
     if any(prediction.flags for prediction in answer.values()):
         print("* the gradient was not finite: judged with the start prompt")
     print()

@@ -1,0 +1,129 @@
+"""Temperature scaling: softmax(ℓ/T). T > 1 lowers the confidence, T < 1 raises it; the arg max stays."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from otpt.calibration._inputs import Array, check_logits, to_tensor
+from otpt.errors import OtptError
+
+FIXED: Mapping[str, float] = MappingProxyType({"vit": 1.16, "resnet": 1.15})
+"""The constants C-TPT published for TPT with CLIP, by kind of image tower: ViT-B/16 and RN50."""
+
+_CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 logits at a time
+
+
+def fixed_temperature(family: str) -> float:
+    """The published temperature of a backbone's family.
+
+    >>> fixed_temperature("vit")
+    1.16
+    """
+    if family not in FIXED:
+        raise OtptError(
+            f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}): "
+            "give a number, for instance one from fit_temperature."
+        )
+    return FIXED[family]
+
+
+def check_temperature(temperature: float) -> float:
+    """A finite temperature above zero."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise OtptError(f"expected temperature > 0, but got {temperature!r}.")
+    return float(temperature)
+
+
+def apply_temperature(logits: Array, temperature: float) -> Tensor:
+    """ℓ/T of logits (..., C), in their dtype; differentiable in ℓ."""
+    return check_logits(logits) / check_temperature(temperature)
+
+
+def fit_temperature(logits: Array, labels: Array, *, bounds: tuple[float, float] = (1e-3, 1e3)) -> float:
+    """The temperature that minimises the NLL of held-out labelled logits (N, C), labels (N,).
+
+    With b = 1/T the objective f(b) = mean_n [logsumexp_c(b·ℓ_nc) − b·ℓ_n,y_n] is convex, with
+
+        f'(b) = mean_n (E_p[ℓ_n] − ℓ_n,y_n),    f''(b) = mean_n Var_p[ℓ_n],    p = softmax(b·ℓ_n):
+
+    its minimum is the one root of f', found in float64 by Newton steps kept inside a shrinking bracket.
+
+    Where there is no minimum within ``bounds`` the nearer bound is returned, with a warning: the lower one if
+    a sharper distribution is always better (every label is the arg max), the upper one if a flatter one is
+    (logits that say nothing about the labels, or the contrary). Where T does not matter (one class, or rows
+    of equal logits) it is 1.
+    """
+    z = check_logits(logits).detach()
+    low, high = bounds
+    if not 0 < low < high < math.inf:
+        raise OtptError(f"expected bounds 0 < low < high, both finite, but got {bounds!r}.")
+    y = to_tensor(labels, "labels")
+    _check_labels(z, y)
+    if bool((z == z[:, :1]).all()):
+        return 1.0
+    # f' grows with b: not yet positive at the largest b, or no longer negative at the smallest, it has no root
+    if _derivatives(z, y, 1.0 / low)[0] <= 0:
+        return _at_bound(low, "lower")
+    if _derivatives(z, y, 1.0 / high)[0] >= 0:
+        return _at_bound(high, "upper")
+    left, right = 1.0 / high, 1.0 / low
+    b = min(max(1.0, left), right)
+    for _ in range(200):  # bisection in log b alone would take about 60
+        slope, curvature = _derivatives(z, y, b)
+        if slope == 0:
+            break
+        left, right = (left, b) if slope > 0 else (b, right)
+        newton = b - slope / curvature if curvature > 0 else math.inf
+        step = newton if left < newton < right else math.sqrt(left * right)
+        if abs(step - b) <= 1e-10 * b:  # the next error is about the square of this one
+            b = step
+            break
+        b = step
+    return 1.0 / b
+
+
+def _derivatives(z: Tensor, y: Tensor, b: float) -> tuple[float, float]:
+    """f'(b), f''(b), by chunks of rows: 50,000 × 1000 logits would take 400 MB in float64."""
+    slope = curvature = 0.0
+    rows = max(1, _CHUNK_ENTRIES // z.shape[1])
+    for start in range(0, len(z), rows):
+        part = z[start : start + rows].cpu().double()
+        # with the largest logit at 0 rounding cannot make the slope of separable data positive
+        part = part - part.amax(dim=1, keepdim=True)
+        p = torch.softmax(b * part, dim=1)
+        mean = (p * part).sum(dim=1)
+        of_label = part.gather(1, y[start : start + rows, None].cpu().long())[:, 0]
+        slope += float((mean - of_label).sum())
+        curvature += float((p * (part - mean[:, None]).square()).sum())
+    return slope / len(z), curvature / len(z)
+
+
+def _check_labels(z: Tensor, y: Tensor) -> None:
+    if z.ndim != 2 or len(z) == 0:
+        raise OtptError(f"expected logits of shape (N, C) with N >= 1 to fit on, but got shape {tuple(z.shape)}.")
+    if y.shape != z.shape[:1]:
+        raise OtptError(f"expected labels of shape ({len(z)},), one a picture, but got shape {tuple(y.shape)}.")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise OtptError(f"expected labels as integers, but got {y.dtype}.")
+    lowest, highest = int(y.min()), int(y.max())
+    if lowest < 0 or highest >= z.shape[1]:
+        wrong = lowest if lowest < 0 else highest
+        raise OtptError(f"expected labels from 0 to {z.shape[1] - 1}, but got {wrong}.")
+
+
+def _at_bound(bound: float, which: str) -> float:
+    """Without a minimum inside, the bound; said aloud, because T is then a choice and no longer a fit."""
+    why = "every sharper" if which == "lower" else "every flatter"
+    warnings.warn(
+        f"fit_temperature reached its {which} bound {bound:g}: {why} distribution fits these labels better; "
+        "use more held-out pictures or set the bounds.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return bound

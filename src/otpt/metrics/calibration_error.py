@@ -1,0 +1,136 @@
+"""Calibration errors: ECE, adaptive ECE, MCE, and SCE (class-wise ECE).
+
+All return floats in [0, 1]; published tables print them times 100. The ``…_from_confidence`` forms take what
+a row of results stores, the confidence (N,) and whether the prediction was right (N,), instead of
+probabilities and labels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.metrics._inputs import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_bins,
+    check_confidence,
+    check_probabilities,
+    row_chunks,
+)
+from otpt.metrics.binning import bin_index, binned
+from otpt.metrics.scores import confidence_and_correct
+
+if TYPE_CHECKING:
+    from otpt.metrics._inputs import Values
+
+
+def expected_calibration_error(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> float:
+    """ECE = Σ_m (n_m/N)·|acc_m − conf_m| over ``bins`` equal-width bins of the confidence.
+
+    ``side="right"``, the convention of TPT, C-TPT and O-TPT, makes bins (lo, hi] with float32 edges; a
+    confidence of exactly 0 is in none. ``side="left"`` makes them [lo, hi), with 1 in the last.
+
+    >>> round(expected_calibration_error([[0.9, 0.1], [0.8, 0.2]], [0, 1]), 12)
+    0.45
+    """
+    check_bins(bins, side)
+    return ece(*confidence_and_correct(probabilities, labels), bins, side)
+
+
+def ece_from_confidence(confidence: Values, correct: Values, *, bins: int = 20, side: str = "right") -> float:
+    """ECE from confidence (N,) and correct (N,); see ``expected_calibration_error``.
+
+    >>> round(ece_from_confidence([0.9, 0.8], [True, False]), 12)
+    0.45
+    """
+    check_bins(bins, side)
+    return ece(*check_confidence(confidence, correct), bins, side)
+
+
+def maximum_calibration_error(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> float:
+    """MCE = max_m |acc_m − conf_m| over the bins that hold a picture, which are those of the ECE."""
+    check_bins(bins, side)
+    return mce(*confidence_and_correct(probabilities, labels), bins, side)
+
+
+def mce_from_confidence(confidence: Values, correct: Values, *, bins: int = 20, side: str = "right") -> float:
+    """MCE from confidence (N,) and correct (N,).
+
+    >>> round(mce_from_confidence([0.9, 0.8], [True, False]), 12)
+    0.8
+    """
+    check_bins(bins, side)
+    return mce(*check_confidence(confidence, correct), bins, side)
+
+
+def adaptive_calibration_error(probabilities: Values, labels: Values, *, bins: int = 20) -> float:
+    """Adaptive ECE: the formula of the ECE over bins of equal mass.
+
+    With the confidences sorted, c_(1) ≤ … ≤ c_(N), and M bins, bin m is (h_{m−1}, h_m] where h_m = c_(⌈mN/M⌉)
+    and h_0 = −∞. Every picture is in exactly one bin; without ties the bins differ by at most one picture;
+    tied confidences are never torn apart, so the value does not depend on the order of the pictures.
+    """
+    check_bins(bins)
+    return adaptive_ece(*confidence_and_correct(probabilities, labels), bins)
+
+
+def adaptive_ece_from_confidence(confidence: Values, correct: Values, *, bins: int = 20) -> float:
+    """Adaptive ECE from confidence (N,) and correct (N,).
+
+    >>> round(adaptive_ece_from_confidence([0.6, 0.7, 0.8, 0.9], [1, 1, 0, 1], bins=2), 12)
+    0.35
+    """
+    check_bins(bins)
+    return adaptive_ece(*check_confidence(confidence, correct), bins)
+
+
+def classwise_calibration_error(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> float:
+    """SCE = (1/C) Σ_c Σ_m (n_mc/N)·|freq_mc − conf_mc|, the static or class-wise calibration error.
+
+    For each class c all N probabilities p_nc are binned, not only those of predicted pictures; freq_mc is the
+    share of label c in bin m and conf_mc the mean p_nc there. C counts the columns, whether or not a class
+    occurs as a label.
+    """
+    check_bins(bins, side)
+    return sce(*check_probabilities(probabilities, labels), bins, side)
+
+
+def ece(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> float:
+    """ECE of checked input."""
+    r = binned(confidence, correct, bins, side)
+    filled = r.counts > 0
+    return float(np.sum(r.counts[filled] * np.abs(r.gaps[filled])) / r.total)
+
+
+def mce(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> float:
+    """MCE of checked input; 0 if every confidence is in no bin."""
+    r = binned(confidence, correct, bins, side)
+    return float(np.max(np.abs(r.gaps[r.counts > 0]), initial=0.0))
+
+
+def adaptive_ece(confidence: FloatArray, correct: BoolArray, bins: int) -> float:
+    """Adaptive ECE of checked input."""
+    n = len(confidence)
+    ends = np.sort(confidence)[(np.arange(1, bins + 1) * n + bins - 1) // bins - 1]  # h_1 … h_M
+    index = np.searchsorted(ends, confidence, side="left")
+    return float(np.abs(np.bincount(index, weights=correct - confidence, minlength=bins)).sum() / n)
+
+
+def sce(p: npt.NDArray[Any], y: IntArray, bins: int, side: str) -> float:
+    """SCE of checked input."""
+    n, classes = p.shape
+    offsets = np.arange(classes) * bins
+    surplus = np.zeros(classes * bins)  # Σ over a bin of (p_nc − [y_n = c])
+    for part, rows in row_chunks(p):
+        np.minimum(rows, 1.0, out=rows)
+        index = bin_index(rows, bins, side)
+        inside = index >= 0
+        cell = index + offsets
+        surplus += np.bincount(cell[inside], weights=rows[inside], minlength=classes * bins)
+        of_label = (np.arange(len(rows)), y[part])
+        surplus -= np.bincount(cell[of_label][inside[of_label]], minlength=classes * bins)
+    return float(np.abs(surplus).sum() / (n * classes))

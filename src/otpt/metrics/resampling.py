@@ -1,0 +1,176 @@
+"""Percentile bootstrap: how far a metric, or the difference of two methods, would move with other pictures.
+
+The N pictures are drawn N times with replacement, ``resamples`` times over; the interval runs from the (1 −
+level)/2 to the (1 + level)/2 quantile of the metric over the resamples. A seed gives the same draws always,
+so two methods judged on the same pictures are compared pair by pair.
+
+ECE, MCE, SCE and adaptive ECE are sums of absolute values: drawing again adds noise that cannot cancel, so
+their resamples lie above the estimate on average, and the interval may too. Differences suffer less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.errors import OtptError
+from otpt.metrics._inputs import FloatArray, IntArray, check_bins, check_confidence, check_probabilities
+from otpt.metrics._weighted import Statistic, statistic_of_confidence, statistic_of_probabilities
+from otpt.metrics.scores import NLL_FLOOR, check_floor
+
+if TYPE_CHECKING:
+    from otpt.metrics._inputs import Values
+
+Metric: TypeAlias = str | Callable[[npt.NDArray[Any], IntArray], float]
+
+_CHUNK_ENTRIES = 1 << 21  # weights of several resamples at a time: 16 MiB
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its bootstrap percentile interval [low, high]."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    resamples: int
+
+    def contains(self, value: float) -> bool:
+        """Whether ``value`` lies in the interval; a difference whose interval leaves out 0 is hardly chance."""
+        return self.low <= value <= self.high
+
+
+def bootstrap(
+    metric: Metric,
+    probabilities: Values,
+    labels: Values,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    bins: int = 20,
+    side: str = "right",
+    floor: float = NLL_FLOOR,
+) -> Interval:
+    """Interval of a metric of probabilities (N, C) and labels (N,).
+
+    ``metric`` is the name of a number in ``Metrics`` ("ece", "accuracy", …) or a function of (probabilities,
+    labels) that returns a float; such a function is called once a resample and sets its own bins.
+    """
+    p, y = check_probabilities(probabilities, labels)
+    statistic = _statistic(metric, p, y, bins, side, floor)
+    return _interval([statistic], len(y), resamples, level, seed)
+
+
+def bootstrap_difference(
+    metric: Metric,
+    first: Values,
+    second: Values,
+    labels: Values,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    bins: int = 20,
+    side: str = "right",
+    floor: float = NLL_FLOOR,
+) -> Interval:
+    """Interval of metric(first) − metric(second), two methods' probabilities (N, C) for the same pictures.
+
+    Each resample draws the same pictures for both, so what makes a picture hard cancels.
+    """
+    statistics = []
+    for probabilities in (first, second):
+        p, y = check_probabilities(probabilities, labels)
+        statistics.append(_statistic(metric, p, y, bins, side, floor))
+    return _interval(statistics, len(y), resamples, level, seed)
+
+
+def bootstrap_from_confidence(
+    metric: str,
+    confidence: Values,
+    correct: Values,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    bins: int = 20,
+    side: str = "right",
+) -> Interval:
+    """Interval of a metric of confidence (N,) and correct (N,), as rows of results store them.
+
+    These two suffice for accuracy, ece, adaptive_ece, mce, confidence and overconfidence.
+    """
+    check_bins(bins, side)
+    c, right = check_confidence(confidence, correct)
+    statistic = statistic_of_confidence(metric, c, right, bins, side)
+    return _interval([statistic], len(c), resamples, level, seed)
+
+
+def bootstrap_difference_from_confidence(
+    metric: str,
+    first: tuple[Values, Values],
+    second: tuple[Values, Values],
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    bins: int = 20,
+    side: str = "right",
+) -> Interval:
+    """Interval of metric(first) − metric(second), each a pair (confidence, correct) for the same pictures."""
+    check_bins(bins, side)
+    pairs = [check_confidence(*first), check_confidence(*second)]
+    sizes = [len(confidence) for confidence, _ in pairs]
+    if sizes[0] != sizes[1]:
+        raise OtptError(f"expected two methods on the same pictures, but got {sizes[0]} and {sizes[1]} of them.")
+    statistics = [statistic_of_confidence(metric, *pair, bins, side) for pair in pairs]
+    return _interval(statistics, sizes[0], resamples, level, seed)
+
+
+def _statistic(metric: Metric, p: npt.NDArray[Any], y: IntArray, bins: int, side: str, floor: float) -> Statistic:
+    if isinstance(metric, str):
+        check_bins(bins, side)
+        check_floor(floor)
+        return statistic_of_probabilities(metric, p, y, bins, side, floor)
+    if not callable(metric):
+        raise OtptError(f"expected metric as a name or a function, but got {metric!r}.")
+
+    def value(weights: FloatArray) -> FloatArray:
+        drawn = (np.repeat(np.arange(len(y)), row.astype(np.int64)) for row in weights)
+        return np.array([float(metric(p[index], y[index])) for index in drawn])
+
+    return value
+
+
+def _interval(statistics: list[Statistic], n: int, resamples: int, level: float, seed: int) -> Interval:
+    """Interval of the one statistic, or of the first minus the second."""
+    if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
+        raise OtptError(f"expected resamples as an integer >= 1, but got {resamples!r}.")
+    if not 0.0 < level < 1.0:
+        raise OtptError(f"expected level between 0 and 1, both excluded, but got {level!r}.")
+
+    def value(weights: FloatArray) -> FloatArray:
+        first = statistics[0](weights)
+        return first - statistics[1](weights) if len(statistics) == 2 else first
+
+    values = np.concatenate([value(weights) for weights in _weights(n, resamples, seed)])
+    low, high = np.quantile(values, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    estimate = value(np.ones((1, n)))[0]
+    return Interval(float(estimate), float(low), float(high), level, int(resamples))
+
+
+def _weights(n: int, resamples: int, seed: int) -> Iterator[FloatArray]:
+    """(R, N) counts of N draws with replacement; drawn one resample at a time, so R does not change them."""
+    generator = np.random.default_rng(seed)
+    rows = max(1, _CHUNK_ENTRIES // n)
+    for start in range(0, resamples, rows):
+        counts = [
+            np.bincount(generator.integers(0, n, size=n), minlength=n) for _ in range(min(rows, resamples - start))
+        ]
+        yield np.stack(counts).astype(np.float64)

@@ -1,0 +1,119 @@
+"""All metrics of one run in one object."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otpt.metrics._inputs import check_bins, check_probabilities
+from otpt.metrics.calibration_error import adaptive_ece, ece, mce, sce
+from otpt.metrics.scores import (
+    NLL_FLOOR,
+    brier_values,
+    check_floor,
+    confident,
+    entropy_values,
+    hits,
+    nll_values,
+)
+
+if TYPE_CHECKING:
+    from otpt.metrics._inputs import Values
+
+_SHARES = (
+    "accuracy",
+    "top5_accuracy",
+    "ece",
+    "adaptive_ece",
+    "mce",
+    "sce",
+    "confidence",
+    "overconfidence",
+)
+_IN_OWN_UNIT = ("brier", "nll", "entropy")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Every metric of N predictions over C classes. Shares are between 0 and 1, not percent."""
+
+    pictures: int
+    classes: int
+    accuracy: float
+    top5_accuracy: float
+    ece: float
+    adaptive_ece: float
+    mce: float
+    sce: float
+    brier: float
+    """In [0, 2]."""
+    nll: float
+    """In nats."""
+    confidence: float
+    """Mean confidence."""
+    overconfidence: float
+    """Mean confidence minus accuracy."""
+    entropy: float
+    """In nats."""
+    bins: int
+    """Number of bins of ECE, adaptive ECE, MCE and SCE."""
+    side: str
+    """"right" for bins (lo, hi], "left" for [lo, hi)."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers by name, as for JSON."""
+        return asdict(self)
+
+    def as_percent(self, digits: int = 2) -> dict[str, str]:
+        """As published tables print them: shares times 100; Brier, NLL and entropy as they are."""
+        values = self.as_dict()
+        shares = {name: percent(values[name], digits) for name in _SHARES}
+        return shares | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share as a percentage without its sign.
+
+    >>> percent(0.0477)
+    '4.77'
+    """
+    text = f"{100.0 * share:.{digits}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.") else text  # no "-0.00"
+
+
+def evaluate(
+    probabilities: Values,
+    labels: Values,
+    *,
+    bins: int = 20,
+    side: str = "right",
+    floor: float = NLL_FLOOR,
+) -> Metrics:
+    """Every metric of probabilities (N, C) and labels (N,); ``floor`` is that of the NLL.
+
+    >>> evaluate([[0.9, 0.1], [0.8, 0.2]], [0, 1]).as_percent()["ece"]
+    '45.00'
+    """
+    check_bins(bins, side)
+    check_floor(floor)
+    p, y = check_probabilities(probabilities, labels)
+    confidence, correct = confident(p, y)
+    return Metrics(
+        pictures=p.shape[0],
+        classes=p.shape[1],
+        accuracy=float(correct.mean()),
+        top5_accuracy=float(hits(p, y, 5).mean()),
+        ece=ece(confidence, correct, bins, side),
+        adaptive_ece=adaptive_ece(confidence, correct, bins),
+        mce=mce(confidence, correct, bins, side),
+        sce=sce(p, y, bins, side),
+        brier=float(brier_values(p, y).mean()),
+        nll=float(nll_values(p, y, floor).mean()),
+        confidence=float(confidence.mean()),
+        overconfidence=float(np.mean(confidence - correct)),
+        entropy=float(entropy_values(p).mean()),
+        bins=int(bins),
+        side=side,
+    )

@@ -1,0 +1,97 @@
+"""Probabilities in plain and in official precision."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from otpt import calibration
+from otpt.errors import OtptError
+
+
+def clip_like(seed, shape=(200, 30)):
+    """Logits as CLIP gives them: about 100 times a cosine of 0.15 to 0.35."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 3 + 22
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.15, 1.16, 0.7])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_official_rounds_three_times(temperature, seed):
+    """Against numpy: logits, quotient and soft-max each rounded to float16, the soft-max in float64."""
+    logits = clip_like(seed, (2000, 30))
+    quotient = (logits.numpy().astype(np.float16).astype(np.float32) / np.float32(temperature)).astype(np.float16)
+    e = np.exp(quotient.astype(np.float64))
+    expected = (e / e.sum(axis=-1, keepdims=True)).astype(np.float16)
+    found = calibration.probabilities(logits, temperature=temperature, official=True)
+    assert found.dtype == torch.float32
+    half = found.numpy().astype(np.float16)
+    assert np.array_equal(half.astype(np.float32), found.numpy())  # float16 numbers, all of them
+    # float32 inside the soft-max may tip a value that lies on the border of two float16 numbers
+    steps = np.abs(half.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
+    assert steps.max() <= 1
+    assert (steps > 0).mean() < 1e-3
+
+
+def test_official_is_torch_in_half_precision():
+    logits = clip_like(5)
+    expected = torch.softmax(logits.half() / 1.16, dim=-1)
+    assert expected.dtype == torch.float16
+    found = calibration.probabilities(logits, temperature=1.16, official=True)
+    assert torch.equal(found, expected.float())
+
+
+def test_official_by_hand():
+    # float16 has a spacing of 2^-6 from 16 to 32: 20.005 rounds to 20, 20.01 to 20.015625
+    found = calibration.probabilities(torch.tensor([20.005, 20.01]), official=True)
+    upper = 1 / (1 + math.exp(-(2**-6)))  # 0.503906…: float16 spacing 2^-11 there, 2^-12 below one half
+    assert found.tolist() == [round((1 - upper) * 2**12) / 2**12, round(upper * 2**11) / 2**11]
+    # 20/1.16 = 17.2413…, 18/1.16 = 15.5172…: rounded to spacings of 2^-6 and 2^-7
+    lower, upper = round(18 / 1.16 * 2**7) / 2**7, round(20 / 1.16 * 2**6) / 2**6
+    p = 1 / (1 + math.exp(lower - upper))
+    found = calibration.probabilities(torch.tensor([18.0, 20.0]), temperature=1.16, official=True)
+    assert found[1].item() == round(p * 2**11) / 2**11
+
+
+def test_official_differs_by_a_percent_at_most():
+    logits = clip_like(2, (5000, 100))
+    plain = calibration.probabilities(logits).amax(-1)
+    official = calibration.probabilities(logits, official=True).amax(-1)
+    change = ((official - plain) / plain).abs().max().item()
+    assert 1e-3 < change < 1.5e-2  # a logit moves by up to 2^-7, a confidence by about as much of itself
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_plain_is_softmax_and_keeps_the_dtype(dtype):
+    logits = clip_like(3).to(dtype)
+    expected = np.exp(logits.double().numpy() / 1.16)
+    expected /= expected.sum(-1, keepdims=True)
+    found = calibration.probabilities(logits, temperature=1.16)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-5 if dtype == torch.float32 else 1e-12)
+    assert torch.equal(calibration.probabilities(logits.numpy(), temperature=1.16), found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_plain_computes_half_logits_in_float32(dtype):
+    logits = clip_like(4).to(dtype)
+    found = calibration.probabilities(logits, temperature=1.16)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, torch.softmax(logits.float() / 1.16, dim=-1))
+
+
+def test_plain_is_differentiable():
+    logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: calibration.probabilities(z, temperature=1.3), (logits,))
+
+
+def test_refusals():
+    with pytest.raises(OtptError, match="expected logits within ±65504"):
+        calibration.probabilities(torch.tensor([70000.0, 0.0]), official=True)
+    for official in (False, True):
+        with pytest.raises(OtptError, match="expected temperature > 0, but got 0"):
+            calibration.probabilities(torch.zeros(2), temperature=0, official=official)
+        with pytest.raises(OtptError, match="expected finite logits"):
+            calibration.probabilities(torch.tensor([float("nan")]), official=official)

@@ -1,0 +1,167 @@
+"""Temperature: the published constants, and the fit against a fine grid, scipy and known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from otpt import calibration
+from otpt.errors import OtptError
+
+
+def labelled(seed, n=400, classes=6, temperature=2.0):
+    """Logits (N, C) and labels drawn from softmax(logits/temperature): the best T is near ``temperature``."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, classes, generator=generator, dtype=torch.float64) * 4
+    labels = torch.multinomial(torch.softmax(logits / temperature, dim=1), 1, generator=generator)[:, 0]
+    return logits, labels
+
+
+def nll(logits, labels, temperature):
+    return float(torch.nn.functional.cross_entropy(logits / temperature, labels))
+
+
+def test_published_constants():
+    assert dict(calibration.FIXED) == {"vit": 1.16, "resnet": 1.15}
+    assert calibration.fixed_temperature("vit") == 1.16
+    assert calibration.fixed_temperature("resnet") == 1.15
+    with pytest.raises(OtptError, match=r"No temperature was published for backbone family 'other'.*give a number"):
+        calibration.fixed_temperature("other")
+    with pytest.raises(TypeError):
+        calibration.FIXED["vit"] = 2.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_apply_keeps_shape_and_dtype_and_arg_max(dtype):
+    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    scaled = calibration.apply_temperature(logits, 1.16)
+    assert scaled.dtype == dtype
+    torch.testing.assert_close(scaled, torch.tensor(logits.double().numpy() / 1.16).to(dtype))
+    assert torch.equal(scaled.argmax(-1), logits.argmax(-1))
+    torch.testing.assert_close(calibration.apply_temperature(logits.numpy(), 1.16), scaled)
+
+
+def test_apply_is_differentiable():
+    logits = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: calibration.apply_temperature(z, 1.3), (logits,))
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), float("inf")])
+def test_bad_temperature(temperature):
+    with pytest.raises(OtptError, match="expected temperature > 0, but got"):
+        calibration.apply_temperature(torch.zeros(2), temperature)
+
+
+@pytest.mark.parametrize("true", [0.02, 0.3, 1.0, 2.0, 9.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fit_against_grid_and_scipy(true, seed):
+    logits, labels = labelled(seed, temperature=true)
+    logits = logits + (0.02 if true < 0.1 else 0) * torch.randn(
+        logits.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64
+    )
+    found = calibration.fit_temperature(logits, labels)
+    grid = np.geomspace(1e-2, 1e2, 2001)
+    values = [nll(logits, labels, t) for t in grid]
+    best = int(np.argmin(values))
+    assert grid[max(best - 1, 0)] <= found <= grid[min(best + 1, 2000)]
+    brute = minimize_scalar(
+        lambda u: nll(logits, labels, np.exp(u)),
+        bounds=(np.log(grid[best]) - 0.1, np.log(grid[best]) + 0.1),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    assert found == pytest.approx(float(np.exp(brute.x)), rel=1e-6)
+    assert nll(logits, labels, found) <= brute.fun + 1e-14
+
+
+def test_fit_recovers_the_temperature_of_many_labels():
+    logits, labels = labelled(seed=3, n=50_000, temperature=1.16)
+    assert calibration.fit_temperature(logits, labels) == pytest.approx(1.16, rel=0.02)
+
+
+def test_fit_has_zero_slope():
+    # two classes a distance d apart, a share q right: 1/T = log(q/(1 − q))/d in closed form
+    d, n, right = 3.0, 1000, 870
+    logits = torch.tensor([[d, 0.0]]).expand(n, 2)
+    labels = (torch.arange(n) >= right).long()
+    assert calibration.fit_temperature(logits, labels) == pytest.approx(d / np.log(870 / 130), rel=1e-12)
+
+
+def test_fit_scales_and_shifts_with_the_logits():
+    logits, labels = labelled(seed=4)
+    t = calibration.fit_temperature(logits, labels)
+    assert calibration.fit_temperature(logits * 25, labels) == pytest.approx(25 * t, rel=1e-9)
+    shift = torch.randn(len(logits), 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 100
+    assert calibration.fit_temperature(logits + shift, labels) == pytest.approx(t, rel=1e-9)
+
+
+def test_fit_accepts_numpy_float16_and_small_label_types():
+    logits, labels = labelled(seed=5)
+    t = calibration.fit_temperature(logits, labels)
+    frozen = logits.numpy().copy()
+    frozen.setflags(write=False)
+    assert calibration.fit_temperature(frozen, labels.numpy().astype(np.uint8)) == t
+    assert calibration.fit_temperature(logits.half(), labels.int()) == pytest.approx(t, rel=1e-2)
+    assert calibration.fit_temperature(logits.requires_grad_(), labels) == t
+
+
+def test_fit_in_chunks(monkeypatch):
+    logits, labels = labelled(seed=6)
+    t = calibration.fit_temperature(logits, labels)
+    monkeypatch.setattr("otpt.calibration.temperature._CHUNK_ENTRIES", 7 * logits.shape[1])
+    assert calibration.fit_temperature(logits, labels) == pytest.approx(t, rel=1e-12)
+
+
+def test_fit_at_its_bounds():
+    logits, _ = labelled(seed=7)
+    with pytest.warns(UserWarning, match=r"reached its lower bound 0\.001: every sharper"):
+        assert calibration.fit_temperature(logits, logits.argmax(1)) == 1e-3
+    with pytest.warns(UserWarning, match="reached its upper bound 50: every flatter"):
+        assert calibration.fit_temperature(logits, logits.argmin(1), bounds=(0.1, 50.0)) == 50.0
+    logits, labels = labelled(seed=7, temperature=2.0)
+    with pytest.warns(UserWarning, match="lower bound 5"):
+        assert calibration.fit_temperature(logits, labels, bounds=(5.0, 10.0)) == 5.0
+    with pytest.warns(UserWarning, match=r"upper bound 0\.5"):
+        assert calibration.fit_temperature(logits, labels, bounds=(0.1, 0.5)) == 0.5
+
+
+def test_fit_where_temperature_does_not_matter():
+    assert calibration.fit_temperature(torch.randn(5, 1), torch.zeros(5, dtype=torch.long)) == 1.0
+    assert calibration.fit_temperature(torch.full((5, 3), 2.0), torch.tensor([0, 1, 2, 0, 1])) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (
+            torch.tensor([[float("nan"), 1.0]]),
+            torch.tensor([0]),
+            "expected finite logits, but got nan or infinity",
+        ),
+        (torch.zeros(3), torch.tensor([0]), r"expected logits of shape \(N, C\)"),
+        (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), r"N >= 1 to fit on, but got shape \(0, 3\)"),
+        (
+            torch.zeros(2, 3),
+            torch.tensor([0]),
+            r"expected labels of shape \(2,\), one a picture, but got shape \(1,\)",
+        ),
+        (torch.zeros(1, 3), torch.tensor([0.0]), "expected labels as integers, but got torch.float32"),
+        (torch.zeros(1, 3), torch.tensor([True]), "expected labels as integers, but got torch.bool"),
+        (torch.zeros(1, 3), torch.tensor([3]), "expected labels from 0 to 2, but got 3"),
+        (torch.zeros(1, 3), torch.tensor([-1]), "expected labels from 0 to 2, but got -1"),
+        (torch.zeros(1, 3, dtype=torch.long), torch.tensor([0]), "expected logits as floating-point numbers"),
+        (np.array([["a"]]), torch.tensor([0]), "expected logits as a torch tensor or an array of numbers"),
+        (torch.tensor(1.0), torch.tensor([0]), r"expected logits of shape \(..., C\)"),
+    ],
+)
+def test_fit_refusals(logits, labels, message):
+    with pytest.raises(OtptError, match=message):
+        calibration.fit_temperature(logits, labels)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, float("inf")), (float("nan"), 1.0)])
+def test_bad_bounds(bounds):
+    with pytest.raises(OtptError, match="expected bounds 0 < low < high"):
+        calibration.fit_temperature(torch.zeros(1, 2), torch.tensor([0]), bounds=bounds)

@@ -1,0 +1,184 @@
+"""Bootstrap intervals: the fast weights against drawing pictures literally, and against theory."""
+
+from __future__ import annotations
+
+
+import numpy as np
+import pytest
+
+from otpt import metrics
+from otpt.errors import OtptError
+
+BINS = 7
+FUNCTIONS = {
+    "accuracy": metrics.accuracy,
+    "top5_accuracy": lambda p, y: metrics.accuracy(p, y, top=5),
+    "ece": lambda p, y: metrics.expected_calibration_error(p, y, bins=BINS),
+    "adaptive_ece": lambda p, y: metrics.adaptive_calibration_error(p, y, bins=BINS),
+    "mce": lambda p, y: metrics.maximum_calibration_error(p, y, bins=BINS),
+    "sce": lambda p, y: metrics.classwise_calibration_error(p, y, bins=BINS),
+    "brier": metrics.brier_score,
+    "nll": metrics.negative_log_likelihood,
+    "confidence": lambda p, y: float(np.mean(metrics.confidence_and_correct(p, y)[0])),
+    "overconfidence": metrics.overconfidence,
+    "entropy": metrics.mean_entropy,
+}
+OF_CONFIDENCE = ("accuracy", "ece", "adaptive_ece", "mce", "confidence", "overconfidence")
+
+
+def predictions(seed, n=120, classes=8, decimals=1, sharpness=2.0):
+    """Rounded logits, so that confidences tie; a sharpness of 100 rounds probabilities to exact zeros in
+    float16.
+    """
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    logits = np.round(rng.normal(size=(n, classes)), decimals) * sharpness
+    logits[np.arange(n), labels] += 1.0
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True), labels
+
+
+def literal(function, p, y, resamples, level, seed):
+    """Draw pictures, call the metric, take quantiles."""
+    generator = np.random.default_rng(seed)
+    values = []
+    for _ in range(resamples):
+        drawn = generator.integers(0, len(y), size=len(y))
+        values.append(function(p[drawn], y[drawn]))
+    return np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+
+
+@pytest.mark.parametrize("metric", FUNCTIONS)
+@pytest.mark.parametrize(("n", "sharpness"), [(120, 2.0), (60, 100.0), (1, 2.0), (3, 2.0)])
+def test_equals_literal_resampling(metric, n, sharpness):
+    p, y = predictions(seed=n, n=n, sharpness=sharpness)
+    p = p.astype(np.float16)
+    found = metrics.bootstrap(metric, p, y, resamples=40, level=0.8, seed=5, bins=BINS)
+    expected = literal(FUNCTIONS[metric], p, y, 40, 0.8, 5)
+    assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
+    assert found.estimate == pytest.approx(FUNCTIONS[metric](p, y), abs=1e-12)
+    assert (found.level, found.resamples) == (0.8, 40)
+
+
+@pytest.mark.parametrize("metric", ["ece", "mce", "sce"])
+@pytest.mark.parametrize("bins", [1, 20])
+def test_left_bins_too(metric, bins):
+    p, y = predictions(seed=1, n=50, sharpness=100.0)
+    p = p.astype(np.float16)
+    name = {"ece": "expected", "mce": "maximum", "sce": "classwise"}[metric]
+    function = getattr(metrics, f"{name}_calibration_error")
+    expected = literal(lambda p, y: function(p, y, bins=bins, side="left"), p, y, 20, 0.9, 0)
+    found = metrics.bootstrap(metric, p, y, resamples=20, level=0.9, bins=bins, side="left")
+    assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
+
+
+def test_ties_stay_together_in_adaptive_bins():
+    rng = np.random.default_rng(0)
+    confidence = rng.choice([0.5, 0.6, 0.7, 0.8], size=80)  # bins end within runs of equal confidences
+    correct = rng.random(80) < confidence
+    generator = np.random.default_rng(4)
+    values = []
+    for _ in range(30):
+        drawn = generator.integers(0, 80, size=80)
+        values.append(metrics.adaptive_ece_from_confidence(confidence[drawn], correct[drawn], bins=BINS))
+    found = metrics.bootstrap_from_confidence(
+        "adaptive_ece", confidence, correct, resamples=30, level=0.5, seed=4, bins=BINS
+    )
+    assert [found.low, found.high] == pytest.approx(np.quantile(values, [0.25, 0.75]), abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", OF_CONFIDENCE)
+def test_confidence_form_is_the_same(metric):
+    p, y = predictions(seed=2)
+    q, _ = predictions(seed=3)
+    options = {"resamples": 30, "seed": 9, "bins": BINS}
+    pairs = [metrics.confidence_and_correct(p, y), metrics.confidence_and_correct(q, y)]
+    assert metrics.bootstrap_from_confidence(metric, *pairs[0], **options) == metrics.bootstrap(metric, p, y, **options)
+    assert metrics.bootstrap_difference_from_confidence(metric, *pairs, **options) == metrics.bootstrap_difference(
+        metric, p, q, y, **options
+    )
+
+
+@pytest.mark.parametrize("metric", ["ece", "accuracy", "sce"])
+def test_difference_draws_the_same_pictures_for_both(metric):
+    p, y = predictions(seed=4)
+    q, _ = predictions(seed=5)
+    function = FUNCTIONS[metric]
+    generator = np.random.default_rng(3)
+    values = []
+    for _ in range(25):
+        drawn = generator.integers(0, len(y), size=len(y))
+        values.append(function(p[drawn], y[drawn]) - function(q[drawn], y[drawn]))
+    found = metrics.bootstrap_difference(metric, p, q, y, resamples=25, level=0.5, seed=3, bins=BINS)
+    assert [found.low, found.high] == pytest.approx(np.quantile(values, [0.25, 0.75]), abs=1e-12)
+    assert found.estimate == pytest.approx(function(p, y) - function(q, y), abs=1e-12)
+    same = metrics.bootstrap_difference(metric, p, p, y, resamples=25)
+    assert (same.low, same.estimate, same.high) == (0, 0, 0)
+    assert same.contains(0)
+
+
+def test_pairing_narrows_the_interval():
+    rng = np.random.default_rng(0)
+    p, y = predictions(seed=6, n=1000, decimals=6)
+    q = 0.95 * p + 0.05 * rng.dirichlet(np.ones(p.shape[1]), size=len(p))  # nearly the same method
+    paired = metrics.bootstrap_difference("accuracy", p, q, y)
+    alone = metrics.bootstrap("accuracy", p, y)
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+
+
+def test_a_function_as_metric():
+    p, y = predictions(seed=7)
+    found = metrics.bootstrap(lambda p, y: float(p[np.arange(len(y)), y].mean()), p, y, resamples=30, seed=1)
+    expected = literal(lambda p, y: p[np.arange(len(y)), y].mean(), p, y, 30, 0.95, 1)
+    assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
+
+
+def test_accuracy_interval_is_the_binomial_one():
+    n, right = 2000, 1300
+    correct = np.arange(n) < right
+    found = metrics.bootstrap_from_confidence("accuracy", np.full(n, 0.5), correct, resamples=4000)
+    half = 1.96 * np.sqrt(0.65 * 0.35 / n)
+    assert found.low == pytest.approx(0.65 - half, abs=0.1 * half)
+    assert found.high == pytest.approx(0.65 + half, abs=0.1 * half)
+
+
+def test_seed_decides_and_chunks_do_not(monkeypatch):
+    p, y = predictions(seed=8)
+    first = metrics.bootstrap("ece", p, y, resamples=50)
+    assert metrics.bootstrap("ece", p, y, resamples=50) == first
+    assert metrics.bootstrap("ece", p, y, resamples=50, seed=1) != first
+    sce = metrics.bootstrap("sce", p, y, resamples=50)
+    monkeypatch.setattr("otpt.metrics.resampling._CHUNK_ENTRIES", 7 * len(y))
+    monkeypatch.setattr("otpt.metrics._inputs._CHUNK_ENTRIES", 11 * p.shape[1])
+    again = metrics.bootstrap("ece", p, y, resamples=50)
+    assert [again.low, again.high] == pytest.approx([first.low, first.high], abs=1e-13)
+    again = metrics.bootstrap("sce", p, y, resamples=50)
+    assert [again.low, again.high] == pytest.approx([sce.low, sce.high], abs=1e-13)
+
+
+def test_a_thousand_resamples_of_thirty_thousand_pictures():
+    rng = np.random.default_rng(0)
+    confidence = rng.random(30_000)
+    correct = rng.random(30_000) < confidence
+    found = metrics.bootstrap_from_confidence("ece", confidence, correct)
+    assert 0 <= found.low < found.high < 0.02
+
+
+def test_refusals():
+    p, y = predictions(seed=9)
+    with pytest.raises(OtptError, match=r"Unknown metric 'eec'. Did you mean: ece"):
+        metrics.bootstrap("eec", p, y)
+    with pytest.raises(OtptError, match="Unknown metric 'acc'"):
+        metrics.bootstrap_from_confidence("acc", [0.5], [1])
+    with pytest.raises(OtptError, match="Metric 'sce' needs probabilities and labels"):
+        metrics.bootstrap_from_confidence("sce", [0.5], [1])
+    with pytest.raises(OtptError, match="expected metric as a name or a function, but got 5"):
+        metrics.bootstrap(5, p, y)
+    for resamples in (0, 1.5, True):
+        with pytest.raises(OtptError, match="expected resamples as an integer >= 1"):
+            metrics.bootstrap("ece", p, y, resamples=resamples)
+    for level in (0, 1, 95, float("nan")):
+        with pytest.raises(OtptError, match="expected level between 0 and 1"):
+            metrics.bootstrap("ece", p, y, level=level)
+    with pytest.raises(OtptError, match="same pictures, but got 1 and 2"):
+        metrics.bootstrap_difference_from_confidence("ece", ([0.5], [1]), ([0.5, 0.5], [1, 1]))

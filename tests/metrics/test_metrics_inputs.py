@@ -1,0 +1,132 @@
+"""What the metrics refuse, and how they say it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from otpt import metrics
+from otpt.errors import OtptError
+
+P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
+Y = np.array([0, 1])
+
+BAD_PROBABILITIES = [
+    (P[0], Y, r"expected probabilities of shape \(N, C\), but got shape \(3,\)"),
+    (np.zeros((0, 3)), np.zeros(0, dtype=int), r"at least one picture and one class, but got shape \(0, 3\)"),
+    (np.zeros((2, 0)), Y, r"at least one picture and one class, but got shape \(2, 0\)"),
+    ([[0.5, 0.5], [1.0]], Y, "rows of unequal length"),
+    (np.eye(3, dtype=int)[:2], Y, "floating-point numbers, but got int"),
+    (P, Y[:1], r"expected labels of shape \(2,\), one a picture, but got shape \(1,\)"),
+    (P, Y[:, None], r"but got shape \(2, 1\)"),
+    (P, Y.astype(float), "expected labels as integers, but got float64"),
+    (P, Y.astype(bool), "expected labels as integers, but got bool"),
+    (P, [0, 3], "expected labels from 0 to 2, but got 3 at position 1"),
+    (P, [-1, 1], "expected labels from 0 to 2, but got -1 at position 0"),
+    (
+        np.array([P[0], [np.nan, 0.5, 0.5]]),
+        Y,
+        "expected finite probabilities, but got nan or infinity in row 1",
+    ),
+    (np.array([P[0], [np.inf, 0.5, 0.5]]), Y, "nan or infinity in row 1"),
+    (np.array([P[0], [-0.1, 0.6, 0.5]]), Y, "expected probabilities >= 0, but got -0.1 in row 1"),
+    (100 * P, Y, "expected rows that sum to one, but got 100 in row 0; .* neither logits nor percentages"),
+    (np.array([P[0], [0.1, 0.2, 0.69]]), Y, "but got 0.99 in row 1"),
+]
+
+OF_PROBABILITIES = [
+    metrics.accuracy,
+    metrics.expected_calibration_error,
+    metrics.adaptive_calibration_error,
+    metrics.maximum_calibration_error,
+    metrics.classwise_calibration_error,
+    metrics.brier_score,
+    metrics.negative_log_likelihood,
+    metrics.overconfidence,
+    metrics.mean_entropy,
+    metrics.confidence_and_correct,
+    metrics.reliability_bins,
+    metrics.evaluate,
+    lambda p, y: metrics.bootstrap("ece", p, y),
+    lambda p, y: metrics.bootstrap_difference("ece", p, P, y),
+]
+
+
+@pytest.mark.parametrize("function", OF_PROBABILITIES)
+def test_bad_probabilities_and_labels(function):
+    for p, y, message in BAD_PROBABILITIES:
+        with pytest.raises(OtptError, match=message):
+            function(p, y)
+
+
+def test_the_row_named_is_the_row_meant_across_chunks(monkeypatch):
+    monkeypatch.setattr("otpt.metrics._inputs._CHUNK_ENTRIES", 6)  # two rows at a time
+    p = np.tile(P[0], (9, 1))
+    p[7, 0] = 0.5
+    with pytest.raises(OtptError, match=r"got 0.8 in row 7"):
+        metrics.accuracy(p, np.zeros(9, dtype=int))
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([], [], "expected at least one picture"),
+        ([[0.5]], [[1]], r"expected confidence of shape \(N,\), but got shape \(1, 1\)"),
+        (["high"], [1], "floating-point numbers"),
+        ([0.5, 1.5], [1, 1], "between 0 and 1, but got 1.5 at position 1"),
+        ([-0.5], [1], "between 0 and 1, but got -0.5"),
+        ([0.5, float("nan")], [1, 1], "between 0 and 1, but got nan at position 1"),
+        ([0.5], [1, 0], r"expected correct of shape \(1,\), one flag a picture, but got shape \(2,\)"),
+        ([0.5], [2], "booleans or zeros and ones"),
+        ([0.5], ["yes"], "booleans or zeros and ones"),
+    ],
+)
+def test_bad_confidence(confidence, correct, message):
+    for function in (
+        metrics.ece_from_confidence,
+        metrics.mce_from_confidence,
+        metrics.adaptive_ece_from_confidence,
+        metrics.reliability_bins_from_confidence,
+        lambda c, r: metrics.bootstrap_from_confidence("ece", c, r),
+    ):
+        with pytest.raises(OtptError, match=message):
+            function(confidence, correct)
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.5, True, "20"])
+def test_bad_bins(bins):
+    with pytest.raises(OtptError, match="expected bins as an integer >= 1, but got"):
+        metrics.expected_calibration_error(P, Y, bins=bins)
+    with pytest.raises(OtptError, match="expected bins"):
+        metrics.adaptive_calibration_error(P, Y, bins=bins)
+    with pytest.raises(OtptError, match="expected bins"):
+        metrics.bootstrap("accuracy", P, Y, bins=bins)
+
+
+def test_bad_options():
+    with pytest.raises(OtptError, match=r"expected side 'right' .* but got 'centre'"):
+        metrics.evaluate(P, Y, side="centre")
+    with pytest.raises(OtptError, match="expected top as an integer >= 1, but got 0"):
+        metrics.accuracy(P, Y, top=0)
+    for floor in (0.0, 1.0, float("nan")):
+        with pytest.raises(OtptError, match="expected floor between 0 and 1"):
+            metrics.negative_log_likelihood(P, Y, floor=floor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_rounded_rows_are_accepted(dtype, classes):
+    generator = torch.Generator().manual_seed(classes)
+    logits = torch.randn(200, classes, generator=generator) * 3
+    p = torch.softmax(logits, dim=1).to(dtype)
+    labels = torch.randint(0, classes, (200,), generator=generator)
+    assert metrics.evaluate(p, labels) == metrics.evaluate(p.float().numpy(), labels.numpy())
+
+
+def test_a_maximum_rounded_above_one_is_not_lost():
+    p = np.array([[1.0 + 1e-6, 0.0]])
+    assert metrics.expected_calibration_error(p, [1]) == 1.0
+    assert metrics.classwise_calibration_error(p, [1]) == pytest.approx(0.5)  # the zero is in no bin
+    assert metrics.negative_log_likelihood(p, [0]) == 0.0
+    assert metrics.mean_entropy(p, [0]) == 0.0
