@@ -33,10 +33,10 @@ lint: setup     ## ruff, mypy, and a strict build of the documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 docs: setup     ## serve the documentation on localhost
-	@$(BIN)/mkdocs serve
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 bench: setup    ## literal way against engine, real sizes (about half an hour on 2 cores)
 	@$(BIN)/python -m benchmarks

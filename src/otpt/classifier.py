@@ -258,6 +258,7 @@ class Classifier:
             seed=self.seed,
             picture_ids=picture_ids,
             workers=(os.cpu_count() or 1) if workers is None else workers,
+            dtype=np.float64 if self.backbone.dtype == torch.float64 else np.float32,
         )
         on_cpu = self.backbone.device.type == "cpu"
         together = max((64 if on_cpu else 512) // recipe.n_views, 1)

@@ -70,6 +70,15 @@ def test_override() -> None:
     assert get_method("o-tpt").objectives["orthogonality"] != 6, "the registry's own method stays as it is"
 
 
+def test_which_settings_a_method_has() -> None:
+    has = {name: get_method(name).has_setting for name in CORE}
+    assert [name for name in CORE if has[name]("lambda")] == [n for n in CORE if n.startswith(("o-tpt", "c-tpt"))]
+    assert [name for name in CORE if has[name]("temperature")] == ["tpt+ts"]
+    assert [name for name in CORE if has[name]("range_penalty")] == ["tpt+penalty", "c-tpt+penalty"]
+    assert [name for name in CORE if not has[name]("steps")] == ["zero-shot"]
+    assert not has["o-tpt"]("lamda")
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
@@ -102,7 +111,7 @@ def test_unknown_names_are_answered_with_suggestions() -> None:
         get_method("otp")
     with pytest.raises(OtptError, match="given twice"):
         get_methods(["tpt", "tpt"])
-    with pytest.raises(OtptError, match="Unknown objective 'entrpy'. Did you mean: entropy"):
+    with pytest.raises(OtptError, match=r"Unknown objective 'entrpy'\. Did you mean: entropy"):
         Method("mine", {"entrpy": 1.0})
     with pytest.raises(OtptError, match="expected one for each of"):
         Method("mine", {"entropy": {"shift": 1.0}})
@@ -131,7 +140,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert (dict(plan.weights)["orthogonality"], plan.learning_rate) == (0.7, 0.01)
     with pytest.raises(OtptError, match=r"holds 2 methods \(gentle, sharp\)"):
         get_method(str(file))
-    with pytest.raises(OtptError, match="Unknown method 'gentel'. Did you mean: gentle"):
+    with pytest.raises(OtptError, match=r"Unknown method 'gentel'\. Did you mean: gentle"):
         get_method(f"{file}:gentel")
 
 

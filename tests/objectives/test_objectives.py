@@ -26,7 +26,14 @@ def features() -> torch.Tensor:
 def test_selection_and_entropies(logits: torch.Tensor) -> None:
     chosen = ob.select_confident(logits, 6)
     assert chosen.tolist() == [8, 11, 40, 43, 37, 45]
-    expected = [0.002246081648, 0.003821557364, 0.007312820479, 0.029196153193, 0.040625392832, 0.045688507837]
+    expected = [
+        0.002246081648,
+        0.003821557364,
+        0.007312820479,
+        0.029196153193,
+        0.040625392832,
+        0.045688507837,
+    ]
     assert ob.view_entropies(logits)[chosen].tolist() == pytest.approx(expected, abs=1e-12)
 
 

@@ -52,15 +52,22 @@ def literal_chain(image: Image.Image, operations: tuple[Operation, ...], size: i
 
 
 def literal_views(
-    picture: Image.Image, recipe: ViewRecipe, preprocessing: Any, seed: int, picture_id: str
+    picture: Image.Image,
+    recipe: ViewRecipe,
+    preprocessing: Any,
+    seed: int,
+    picture_id: str,
+    dtype: torch.dtype = torch.float32,
 ) -> np.ndarray:
-    """(n_views, 3, S, S) float32: what ``otpt.views.make_views`` must give."""
+    """(n_views, 3, S, S): what ``otpt.views.make_views`` must give."""
     size = preprocessing.size
     to_tensor = transforms.ToTensor()
     normalise = transforms.Normalize(preprocessing.mean, preprocessing.std)
 
     def tensor(image: Image.Image) -> torch.Tensor:
-        return normalise(to_tensor(image))
+        if dtype == torch.float32:
+            return normalise(to_tensor(image))
+        return normalise(transforms.PILToTensor()(image).to(dtype) / 255)  # ToTensor knows float32 only
 
     views = [tensor(_clean(picture, preprocessing))]
     for v in range(1, recipe.n_views):

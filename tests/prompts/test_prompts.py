@@ -28,6 +28,8 @@ PROMPTS = [
     Prompt("[CLS] on the table"),
     Prompt("An H&E image patch of", tokens=5),
     Prompt("a photo of a", tokens=2),
+    Prompt("a cropped photo of the {}."),
+    Prompt("a {} in a video game."),
 ]
 
 
@@ -86,6 +88,13 @@ def test_token_counts(backbone: Backbone) -> None:
     assert slots(Prompt("a photo of [CLS] in the wild")).tolist() == [[1, 2, 3, 5, 6, 7], [1, 2, 3, 6, 7, 8]]
     tokens = tokenize_prompts(backbone.text, ["cat"], Prompt("a photo of a"))
     assert tokens.ids[0, :8].tolist() == [49406, 320, 1125, 539, 320, 2368, 269, 49407]
+
+
+def test_templates_are_understood() -> None:
+    assert (
+        Prompt("a photo of a {}.") == Prompt("a photo of a [CLS]") == Prompt("a_photo_of_a") == Prompt("a photo of a")
+    )
+    assert Prompt("a {} in a video game.").sentence("red_panda") == "a red panda in a video game."
 
 
 def test_random_and_learned_starts(backbone: Backbone) -> None:

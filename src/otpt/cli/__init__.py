@@ -33,14 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"otpt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     # Imported here, so that `otpt --version` does not wait for torch.
-    from otpt.cli import demo, methods, models, predict
+    from otpt.cli import datasets, demo, methods, models, predict
 
-    for module in (predict, methods, models, demo):
+    for module in (predict, datasets, methods, models, demo):
         module.add_command(commands)
     options = parser.parse_args(arguments)
-    warnings.showwarning = _show_warning
     try:
-        return int(options.run(options))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(options.run(options))
     except OtptError as error:
         print(f"otpt: {error}", file=sys.stderr)
         return BAD_INPUT

@@ -94,14 +94,21 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
-    """The methods that were asked for, with ``--set`` applied to each."""
+    """The methods that were asked for, with ``--set`` applied to each that has the setting."""
     settings = {}
     for item in options.settings:
         name, equals, value = item.partition("=")
         if not equals or not name or not value:
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
         settings[name] = value
-    return tuple(method.override(settings) for method in get_methods(options.method))
+    methods = get_methods(options.method)
+    for name in settings:
+        if not any(method.has_setting(name) for method in methods):
+            methods[0].override({name: settings[name]})  # says why not
+    return tuple(
+        method.override({name: value for name, value in settings.items() if method.has_setting(name)})
+        for method in methods
+    )
 
 
 def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:

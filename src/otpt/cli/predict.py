@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     paths = list(_expand(options.pictures))
     names = _class_names(options)
     classifier = shared.chosen_classifier(options, methods)
-    classifier.set_classes(names, shared.chosen_prompt(options))
+    classifier.set_classes(names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates)
     answers = classifier.stream(paths, methods, workers=options.workers)
     failed = 0
     for path, answer in _with_progress(zip(paths, answers, strict=True), len(paths)):
@@ -106,6 +106,9 @@ def _class_names(options: argparse.Namespace) -> list[str]:
         raise OtptError(
             "No class names were given; name at least two after --classes, or a file of them after --classes-file."
         )
+    for name in options.classes:
+        if Path(name).suffix.lower() in PICTURE_SUFFIXES and Path(name).is_file():
+            raise OtptError(f"The class name {name!r} is a picture file; name the pictures before --classes.")
     return list(options.classes)
 
 

@@ -108,6 +108,17 @@ class Method:
             method = method._with(name.replace("_", "-"), settings[name])
         return method
 
+    def has_setting(self, name: str) -> bool:
+        """Whether :meth:`override` can set it: O-TPT has a lambda, TPT has none, zero-shot has no steps."""
+        name = name.replace("_", "-")
+        if name == "lambda":
+            return any(objective in TEXT_OBJECTIVES for objective in self.objectives)
+        if name == "temperature":
+            return self.calibration == "temperature"
+        return (
+            name in self.objectives or name == "calibration" or (name in (*_NUMBERS, *_WORDS) and bool(self.objectives))
+        )
+
     def _with(self, name: str, value: str | float | bool) -> Method:
         if name == "lambda":
             name = self._regulariser()
@@ -133,9 +144,7 @@ class Method:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise OtptError(
-                f"Method {self.name!r} has no regulariser, so no lambda to set; c-tpt and o-tpt have one."
-            )
+            raise OtptError(f"Method {self.name!r} has no regulariser, so no lambda to set; c-tpt and o-tpt have one.")
         raise OtptError(
             f"Method {self.name!r} has {len(found)} regularisers; set each by its name: {', '.join(found)}."
         )

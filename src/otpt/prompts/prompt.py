@@ -17,8 +17,9 @@ PLACE = "[CLS]"
 class Prompt:
     """Where the tunable context of a class text comes from.
 
-    The text of class c is ``"{words} {name}."``, or has the name where ``words`` says ``[CLS]``; underscores stand
-    for spaces. The context starts as the token embeddings of the words, unless ``vectors`` are given.
+    The text of class c is ``"{words} {name}."``, or has the name where ``words`` says ``[CLS]`` or ``{}``; underscores
+    stand for spaces, and the full stop is always there. The context starts as the token embeddings of the words,
+    unless ``vectors`` are given.
 
     Args:
         words: "a photo of a", "an example of", "a photo of [CLS] in the wild".
@@ -32,12 +33,14 @@ class Prompt:
     vectors: Tensor | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        words = re.sub(r"\s+", " ", self.words.replace("_", " ")).strip()
-        object.__setattr__(self, "words", words)
+        words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace("{}", f" {PLACE} ")).strip()
         if words.count(PLACE) > 1:
             raise OtptError(
                 f"The prompt {words!r} has the class name in {words.count(PLACE)} places; expected one {PLACE} at most."
             )
+        # The full stop is ours to add; a name at the end is where it stands anyway.
+        words = words.removesuffix(".").strip().removesuffix(PLACE).strip()
+        object.__setattr__(self, "words", words)
         if not self.context:
             raise OtptError(
                 f"The prompt {self.words!r} has no context words to tune; expected some, such as 'a photo of a'."

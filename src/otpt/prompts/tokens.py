@@ -103,7 +103,7 @@ def _tunable_count(tower: TextTower, prompt: Prompt, context: list[int]) -> int:
         long = next((w for w in words if len(_tokens(tower, w)) != 1), words[0])
         raise OtptError(
             f"The prompt {prompt.words!r} has {len(words)} words but {len(context)} tokens "
-            f"({long!r} is not a single token); say how many to tune (tokens=1 to {len(context)}) or choose other words."
+            f"({long!r} is not a single token); say how many to tune (tokens=1 to {len(context)}), or use other words."
         )
     return len(words)
 

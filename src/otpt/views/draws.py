@@ -1,0 +1,191 @@
+"""The random numbers of one view, as plain data, keyed by (seed, picture id, view index) and by nothing else.
+
+A view's numbers come from one SHAKE-256 stream over that key: 56 little-endian 64-bit words, the upper 53
+bits of each giving a uniform number in [0, 1). Every draw has its own slot in the stream, so that
+
+* view v is the same whatever the number of views, the order, the worker or the numpy version;
+* crop and flip are the same with AugMix on or off;
+* a draw whose effect happens to be nothing (rotate by 0°) shifts no other draw.
+
+Laws, those of TPT: crop area U(scale), log-aspect U(log ratio), ten tries and then a centred fallback; flip
+with probability ½; AugMix w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1), both rounded to float32; three chains of
+depth 1, 2 or 3, each operation uniform over nine, its level U(0.1, 1) (severity 1), its sign negative when U
+> ½.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+OPERATIONS = (
+    "autocontrast",
+    "equalize",
+    "posterize",
+    "rotate",
+    "solarize",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+)
+CHAINS = 3
+MAX_DEPTH = 3
+
+_TRIES = 10
+_CROP = 0  # slots 0…19: (area, aspect) of each try; 20, 21: position
+_POSITION = _CROP + 2 * _TRIES
+_FLIP = _POSITION + 2
+_DIRICHLET = _FLIP + 1  # two slots: the cuts of the unit interval
+_BETA = _DIRICHLET + 2
+_CHAIN = _BETA + 1  # per chain: depth, then (operation, level, sign) per operation
+_CHAIN_SLOTS = 1 + 3 * MAX_DEPTH
+_SLOTS = _CHAIN + CHAINS * _CHAIN_SLOTS
+
+
+class CropBox(NamedTuple):
+    """A box in a picture: top row, left column, height, width, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One AugMix operation as drawn: its name, its level in [0.1, 1) and its sign."""
+
+    name: str
+    level: float
+    negative: bool
+
+    @property
+    def posterize_bits(self) -> int:
+        """4 − int(4s/10): always 4 at severity 1."""
+        return 4 - int(self.level * 4 / 10)
+
+    @property
+    def rotate_degrees(self) -> int:
+        """± int(30s/10): 0, 1 or 2 degrees, counter-clockwise when positive."""
+        return self._signed_int(30)
+
+    @property
+    def solarize_threshold(self) -> int:
+        """256 − int(256s/10): 231 … 254."""
+        return 256 - int(self.level * 256 / 10)
+
+    @property
+    def shear_factor(self) -> float:
+        """± 0.3s/10: 0.003 … 0.03 pixels a row (or column)."""
+        factor = self.level * 0.3 / 10
+        return -factor if self.negative else factor
+
+    def translate_pixels(self, size: int) -> int:
+        """± int((size/3)s/10): 0 … 7 pixels for a view of 224."""
+        return self._signed_int(size / 3)
+
+    def _signed_int(self, most: float) -> int:
+        value = int(self.level * most / 10)
+        return -value if self.negative else value
+
+
+@dataclass(frozen=True)
+class AugMixDraw:
+    """view = m·x̂ + (1 − m)·Σ_i w_i·norm(chain_i); the numbers are float32 values held in Python floats."""
+
+    weights: tuple[float, float, float]
+    mix: float
+    chains: tuple[tuple[Operation, ...], ...]
+
+
+@dataclass(frozen=True)
+class ViewDraw:
+    """Everything random about one view."""
+
+    crop: CropBox
+    flip: bool
+    augmix: AugMixDraw
+
+
+def view_uniforms(seed: int, picture_id: str, view: int) -> list[float]:
+    """The uniform numbers in [0, 1) that belong to one view of one picture."""
+    key = f"otpt view 1\n{seed}\n{view}\n{picture_id}".encode("utf-8", "surrogatepass")
+    words = np.frombuffer(hashlib.shake_256(key).digest(8 * _SLOTS), "<u8")
+    uniforms: list[float] = ((words >> np.uint64(11)) * 2.0**-53).tolist()
+    return uniforms
+
+
+def crop_box(
+    uniforms: Sequence[float],
+    *,
+    width: int,
+    height: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> CropBox:
+    """The box of a random resized crop, by torchvision's rule.
+
+    ``uniforms`` are 22 numbers: (area, aspect) for each of ten tries, then (row, column) for the position.
+    """
+    area = height * width
+    log_low, log_high = math.log(ratio[0]), math.log(ratio[1])
+    for i in range(_TRIES):
+        target = area * (scale[0] + (scale[1] - scale[0]) * uniforms[2 * i])
+        aspect = math.exp(log_low + (log_high - log_low) * uniforms[2 * i + 1])
+        w = round(math.sqrt(target * aspect))
+        h = round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            top = int(uniforms[2 * _TRIES] * (height - h + 1))
+            left = int(uniforms[2 * _TRIES + 1] * (width - w + 1))
+            return CropBox(top, left, h, w)
+    in_ratio = width / height
+    w, h = width, height
+    if in_ratio < ratio[0]:
+        h = round(w / ratio[0])
+    elif in_ratio > ratio[1]:
+        w = round(h * ratio[1])
+    return CropBox((height - h) // 2, (width - w) // 2, h, w)
+
+
+def draw_view(
+    seed: int,
+    picture_id: str,
+    view: int,
+    *,
+    width: int,
+    height: int,
+    crop_scale: tuple[float, float] = (0.08, 1.0),
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    flip: float = 0.5,
+) -> ViewDraw:
+    """All draws of view ``view`` of a picture of ``width`` × ``height`` pixels."""
+    u = view_uniforms(seed, picture_id, view)
+    box = crop_box(u[_CROP:_FLIP], width=width, height=height, scale=crop_scale, ratio=crop_ratio)
+    return ViewDraw(crop=box, flip=u[_FLIP] < flip, augmix=_augmix(u))
+
+
+def _augmix(u: Sequence[float]) -> AugMixDraw:
+    # The spacings of two uniform cuts of [0, 1] are Dirichlet(1, 1, 1), with no logarithm to differ by
+    # platform.
+    low, high = sorted(u[_DIRICHLET : _DIRICHLET + 2])
+    chains = []
+    for i in range(CHAINS):
+        start = _CHAIN + i * _CHAIN_SLOTS
+        depth = 1 + int(MAX_DEPTH * u[start])
+        chains.append(
+            tuple(
+                Operation(OPERATIONS[int(len(OPERATIONS) * u[j])], 0.1 + 0.9 * u[j + 1], u[j + 2] > 0.5)
+                for j in range(start + 1, start + 1 + 3 * depth, 3)
+            )
+        )
+    return AugMixDraw(
+        weights=(float(np.float32(low)), float(np.float32(high - low)), float(np.float32(1.0 - high))),
+        mix=float(np.float32(u[_BETA])),
+        chains=tuple(chains),
+    )

@@ -1,0 +1,157 @@
+"""One AugMix view, from its draws: the same pixels as operation by operation, several times faster.
+
+    view = m·x̂ + (1 − m)·Σ_i w_i·norm(chain_i)
+
+* Normalisation is affine, so it is folded into the mixing weights and done once: the sum runs over bytes.
+* A chain is a row of geometric operations with point operations between them; point operations wait as a
+  table and are looked up only when a geometric operation needs the pixels.
+* A chain without geometric operations is a table of x alone. All such chains and x itself are one float32
+  table.
+
+Each chain's bytes equal Pillow's bit by bit. The float32 sum is rounded in another order than
+normalise-each-then-mix; with r = max_c(1 + mean_c)/std_c the two differ by at most 20·2⁻²⁴·r, 7·10⁻⁶ for
+CLIP's constants (observed: 7·10⁻⁷).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otpt.views.draws import AugMixDraw, Operation
+from otpt.views.geometry import rotate, translate
+from otpt.views.point import (
+    POINT_OPERATIONS,
+    Bytes,
+    Counts,
+    apply_table,
+    autocontrast_table,
+    compose,
+    equalize_table,
+    extremes,
+    histogram_after,
+    histogram_of,
+    posterize_table,
+    solarize_table,
+)
+from otpt.views.shear import shear_x, shear_y
+
+_LEVELS = np.arange(256.0)
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Planes:
+    """Pixels (3, S, S) with what point operations ask about them, counted when first asked for."""
+
+    def __init__(self, pixels: Bytes) -> None:
+        self.pixels = pixels
+
+    @functools.cached_property
+    def histogram(self) -> Counts:
+        """Counts (3, 256)."""
+        return histogram_of(self.pixels)
+
+    @functools.cached_property
+    def extremes(self) -> tuple[Counts, Counts]:
+        """Lowest and highest value of each channel; much faster than the histogram."""
+        flat = self.pixels.reshape(3, -1)
+        return flat.min(axis=1).astype(np.int64), flat.max(axis=1).astype(np.int64)
+
+
+def run_chain(source: Planes, operations: tuple[Operation, ...]) -> tuple[Planes, Bytes | None]:
+    """Apply a chain: (planes, table) such that the result is ``table[planes]``; no table means the planes.
+
+    The planes are ``source`` itself when no geometric operation had any effect.
+    """
+    planes = source
+    table: Bytes | None = None
+    for operation in operations:
+        if operation.name in POINT_OPERATIONS:
+            step = _table(operation, planes, table)
+            table = step if table is None else compose(table, step)
+        elif _moves(operation, planes.pixels.shape[-1]):
+            pixels = planes.pixels if table is None else apply_table(planes.pixels, table)
+            planes, table = Planes(_move(operation, pixels)), None
+    return planes, table
+
+
+def _table(operation: Operation, planes: Planes, pending: Bytes | None) -> Bytes:
+    """The table of a point operation on ``pending[planes]``."""
+    name = operation.name
+    if name == "posterize":
+        return posterize_table(operation.posterize_bits)
+    if name == "solarize":
+        return solarize_table(operation.solarize_threshold)
+    if name == "autocontrast" and pending is None:
+        return autocontrast_table(*planes.extremes)
+    histogram = planes.histogram if pending is None else histogram_after(planes.histogram, pending)
+    return autocontrast_table(*extremes(histogram)) if name == "autocontrast" else equalize_table(histogram)
+
+
+def _moves(operation: Operation, size: int) -> bool:
+    if operation.name == "rotate":
+        return operation.rotate_degrees != 0
+    return not operation.name.startswith("translate") or operation.translate_pixels(size) != 0
+
+
+def _move(operation: Operation, pixels: Bytes) -> Bytes:
+    name = operation.name
+    if name == "rotate":
+        return rotate(pixels, operation.rotate_degrees)
+    if name == "shear_x":
+        return shear_x(pixels, operation.shear_factor)
+    if name == "shear_y":
+        return shear_y(pixels, operation.shear_factor)
+    distance = operation.translate_pixels(pixels.shape[-1])
+    return translate(pixels, distance, 0) if name == "translate_x" else translate(pixels, 0, distance)
+
+
+class Mixer:
+    """Mixes and normalises in one go, for one pair of mean and std."""
+
+    def __init__(self, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
+        self._per_level = 1.0 / (255.0 * np.asarray(std))  # (3,): one level of a channel after normalisation
+        self._black = -np.asarray(mean) / np.asarray(std)  # (3,): level 0 after normalisation
+
+    def __call__(self, pixels: Bytes, draw: AugMixDraw, out: Floats) -> None:
+        """Write the AugMix view of a crop ``pixels`` (3, S, S) uint8 to ``out`` (3, S, S), in the dtype of ``out``."""
+        number = out.dtype.type
+        source = Planes(pixels)
+        # 1 − m is a float32 number in the literal computation too.
+        rest = float(np.float32(1.0) - np.float32(draw.mix))
+        coefficients = [rest * weight for weight in draw.weights]
+        linear = draw.mix  # the share of x itself …
+        tables: list[NDArray[np.float64]] = []  # … of tables of x, in levels (3, 256) …
+        others: list[tuple[float, Bytes]] = []  # … and of other pixels
+        for coefficient, chain in zip(coefficients, draw.chains, strict=True):
+            planes, table = run_chain(source, chain)
+            if planes is source:
+                if table is None:
+                    linear += coefficient
+                else:
+                    tables.append(np.multiply(table, coefficient, dtype=np.float64))
+            else:
+                moved = planes.pixels if table is None else apply_table(planes.pixels, table)
+                others.append((coefficient, moved))
+
+        black = (draw.mix + sum(coefficients)) * self._black
+        if tables:
+            levels = linear * _LEVELS + sum(tables)
+            entries = (levels * self._per_level[:, None] + black[:, None]).astype(out.dtype)
+            for channel in range(3):
+                np.take(entries[channel], pixels[channel], out=out[channel], mode="clip")
+        else:
+            for channel in range(3):
+                np.copyto(out[channel], pixels[channel])
+                out[channel] *= number(linear * self._per_level[channel])
+                out[channel] += number(black[channel])
+        term = np.empty_like(out[0])
+        for channel in range(3):  # one channel at a time stays in the cache
+            for coefficient, moved in others:
+                np.copyto(term, moved[channel])
+                term *= number(coefficient * self._per_level[channel])
+                out[channel] += term

@@ -1,0 +1,175 @@
+"""From a picture to its views: the clean view first, then augmented ones, normalised for the image tower.
+
+    recipe = ViewRecipe()                                                     # 64 views with AugMix
+    views = make_views(open_picture("photo.jpg"), recipe, backbone.preprocessing, seed=0, picture_id="photo")
+
+Row 0 is the clean view (resized as the backbone's preprocessing says); rows 1 … n − 1 are random resized
+crops of the original-size picture (bilinear), flipped with probability ½ and, unless switched off, mixed by
+AugMix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from otpt.errors import OtptError
+from otpt.views.clean import clean_picture
+from otpt.views.draws import CropBox, draw_view
+from otpt.views.fast import Floats, Mixer
+
+# Part of every cache key; raise it whenever the same recipe, seed and picture would give other views.
+_VERSION = 1
+
+
+class PreprocessingLike(Protocol):
+    """The numbers a backbone asks for; ``backbones.Preprocessing`` has them."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def mean(self) -> tuple[float, float, float]: ...
+    @property
+    def std(self) -> tuple[float, float, float]: ...
+    @property
+    def interpolation(self) -> str: ...
+    @property
+    def resize_mode(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class ViewRecipe:
+    """How many views, and how they are made. ``n_views`` counts the clean one.
+
+    >>> ViewRecipe(n_views=8, augmix=False).key
+    'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
+    """
+
+    n_views: int = 64
+    augmix: bool = True
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n_views, bool) or not isinstance(self.n_views, int) or self.n_views < 1:
+            raise OtptError(f"The number of views must be a whole number of at least 1, not {self.n_views!r}.")
+        if not isinstance(self.augmix, bool):
+            raise OtptError(f"augmix must be True or False, not {self.augmix!r}.")
+        low, high = _interval("crop_scale", self.crop_scale)
+        if not 0 < low <= high <= 1:
+            raise OtptError(
+                f"crop_scale must be two shares of the picture, 0 < low ≤ high ≤ 1, not {self.crop_scale!r}."
+            )
+        low, high = _interval("crop_ratio", self.crop_ratio)
+        if not 0 < low <= high < math.inf:
+            raise OtptError(f"crop_ratio must be two ratios, 0 < low ≤ high, not {self.crop_ratio!r}.")
+        if isinstance(self.flip, bool) or not isinstance(self.flip, (int, float)) or not 0 <= self.flip <= 1:
+            raise OtptError(f"flip must be a probability between 0 and 1, not {self.flip!r}.")
+
+    @property
+    def key(self) -> str:
+        """The recipe in one line: with picture, seed and preprocessing it determines the views."""
+        scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
+        augmix = "on" if self.augmix else "off"
+        return (
+            f"views-{_VERSION} n={self.n_views} augmix={augmix} scale={scale} ratio={ratio} flip={float(self.flip)!r}"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of :attr:`key`, for file names."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:32]
+
+
+def _interval(name: str, given: object) -> tuple[float, float]:
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        low, high = given
+        if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (low, high)):
+            return float(low), float(high)
+    raise OtptError(f"{name} must be two numbers (low, high), not {given!r}.")
+
+
+def make_views(
+    picture: Image.Image,
+    recipe: ViewRecipe,
+    preprocessing: PreprocessingLike,
+    *,
+    seed: int,
+    picture_id: str,
+    dtype: type[np.float32] | type[np.float64] = np.float32,
+) -> Floats:
+    """The views of an opened picture, (n_views, 3, S, S), normalised; row 0 is the clean view.
+
+    View v depends on the picture, (seed, picture_id, v), the recipe's other settings and the preprocessing
+    alone: asking for more views, or another order of pictures, changes none of them. float64 is for checks: the bytes
+    of crops and chains are the same, mixing and normalising are done in double.
+    """
+    if picture.mode != "RGB":
+        raise OtptError(f"make_views takes an RGB picture, not mode {picture.mode!r}; use open_picture.")
+    size = preprocessing.size
+    mean, std = preprocessing.mean, preprocessing.std
+    views = np.empty((recipe.n_views, 3, size, size), dtype)
+    clean = clean_picture(
+        picture, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode
+    )
+    _normalise(_planar(clean, flip=False), mean, std, out=views[0])
+    mix = Mixer(mean, std)
+    for v in range(1, recipe.n_views):
+        draw = draw_view(
+            seed,
+            picture_id,
+            v,
+            width=picture.width,
+            height=picture.height,
+            crop_scale=recipe.crop_scale,
+            crop_ratio=recipe.crop_ratio,
+            flip=recipe.flip,
+        )
+        pixels = _planar(_resized_crop(picture, draw.crop, size), flip=draw.flip)
+        if recipe.augmix:
+            mix(pixels, draw.augmix, views[v])
+        else:
+            _normalise(pixels, mean, std, out=views[v])
+    return views
+
+
+def _resized_crop(picture: Image.Image, box: CropBox, size: int) -> Image.Image:
+    corners = (box.left, box.top, box.left + box.width, box.top + box.height)
+    if box.width * box.height > (Image.MAX_IMAGE_PIXELS or math.inf):
+        # The same pixels without Pillow's warning: this picture's size has been checked when it was opened.
+        crop = picture.transform((box.width, box.height), Image.Transform.EXTENT, corners)
+    else:
+        crop = picture.crop(corners)
+    return crop.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def _planar(image: Image.Image, *, flip: bool) -> NDArray[np.uint8]:
+    """(3, S, S) uint8, contiguous, mirrored left to right if ``flip``."""
+    width, height = image.size
+    # Pillow hands out one band at a time faster than numpy takes interleaved pixels apart.
+    planes = np.empty((3, height, width), np.uint8)
+    for plane, band in zip(planes, "RGB", strict=True):
+        pixels = np.frombuffer(image.tobytes("raw", band), np.uint8).reshape(height, width)
+        plane[:] = pixels[:, ::-1] if flip else pixels
+    return planes
+
+
+def _normalise(
+    pixels: NDArray[np.uint8],
+    mean: tuple[float, float, float],
+    std: tuple[float, float, float],
+    *,
+    out: Floats,
+) -> None:
+    """(x/255 − mean)/std, rounded in the order of torchvision's ToTensor and Normalize."""
+    np.copyto(out, pixels)
+    out /= 255
+    out -= np.asarray(mean, out.dtype)[:, None, None]
+    out /= np.asarray(std, out.dtype)[:, None, None]

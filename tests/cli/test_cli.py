@@ -1,0 +1,269 @@
+"""The command line: answers, formats, and one clear sentence with exit code 2 for whatever cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
+from PIL import Image
+
+from otpt.cli import main
+
+FEW = ["--views", "12"]
+CLASSES = ["--classes", "cat", "dog", "red panda"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    open_clip_local_dir(folder)
+    return f"local-dir:{folder}"
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    for i in range(3):
+        values = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        Image.fromarray(values).resize((80, 60)).save(folder / f"{i}.png")
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def test_predict_prints_a_table(capsys, model: str, pictures: Path) -> None:
+    code, out, err = run(
+        capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", model, *FEW, "--method", "zero-shot", "o-tpt"
+    )
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "zero-shot" in lines[1]
+    assert "o-tpt" in lines[1]
+    assert len({len(line.rstrip()) for line in lines[2:5]}) == 1, "columns line up"
+
+
+def test_predict_prints_json_for_a_folder(capsys, model: str, pictures: Path) -> None:
+    code, out, _ = run(capsys, "predict", pictures, *CLASSES, "--backbone", model, *FEW, "--json", "--top", "2")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [Path(row["picture"]).name for row in rows] == ["0.png", "1.png", "2.png"]
+    assert all(row["method"] == "o-tpt" and len(row["top"]) == 2 for row in rows)
+    assert all(row["top"][0] == {"label": row["label"], "probability": row["confidence"]} for row in rows)
+
+
+def test_good_pictures_are_answered_beside_bad_ones(capsys, model: str, pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("not a picture")
+    given = [pictures / "0.png", tmp_path / "none.jpg", tmp_path / "text.jpg", pictures / "1.png"]
+    code, out, err = run(capsys, "predict", *given, *CLASSES, "--backbone", model, *FEW)
+    assert code == 2
+    assert out.count("o-tpt") == 2
+    assert "none.jpg" in err
+    assert "text.jpg" in err
+    assert "2 of 4 pictures could not be read" in err
+    code, out, _ = run(capsys, "predict", *given, *CLASSES, "--backbone", model, *FEW, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 2
+    assert ["error" in row for row in rows] == [False, True, True, False]
+
+
+def test_classes_from_a_file(capsys, model: str, pictures: Path, tmp_path: Path) -> None:
+    file = tmp_path / "classes.txt"
+    file.write_text("cat\n\n  dog \nкошка\n", encoding="utf-8")
+    code, out, _ = run(
+        capsys, "predict", pictures / "0.png", "--classes-file", file, "--backbone", model, *FEW, "--json"
+    )
+    assert code == 0
+    assert {entry["label"] for entry in json.loads(out)["top"]} == {"cat", "dog", "кошка"}
+
+
+def test_settings_reach_the_method(capsys, model: str, pictures: Path) -> None:
+    def confidence(*more: str) -> float:
+        code, out, _ = run(capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", model, *FEW, "--json", *more)
+        assert code == 0
+        return float(json.loads(out)["confidence"])
+
+    plain = confidence()
+    assert confidence("--set", "lambda=18") == plain
+    assert confidence("--set", "lambda=0") == confidence("--method", "tpt")
+    code, out, _ = run(
+        capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", model, *FEW, "--json",
+        "--method", "zero-shot", "o-tpt", "--set", "lambda=0",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out.splitlines()[1])["confidence"] == confidence("--method", "tpt")
+    for more in (["--set", "lambda=0"], ["--set", "steps=2"], ["--seed", "1"], ["--no-augmix"], ["--family", "shift"]):
+        assert confidence(*more) != plain
+    for more in (["--prompt", "an example of"], ["--prompt", "a photo of [CLS] outside"], ["--official-precision"]):
+        assert confidence(*more) != plain
+    assert confidence("--precision", "float64") == pytest.approx(plain, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_every_file_format_end_to_end(capsys, kind: str, pictures: Path, tmp_path: Path) -> None:
+    openai_archive(tmp_path / "openai.pt", kind)
+    reference = open_clip_safetensors(tmp_path / "weights.safetensors", kind)
+    torch.save({"state_dict": reference.state_dict()}, tmp_path / "weights.pt")
+    found = {}
+    for name in ("openai.pt", "weights.safetensors", "weights.pt"):
+        more = [] if name == "openai.pt" else ["--quick-gelu"]
+        code, out, _ = run(
+            capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", tmp_path / name, *FEW, *more, "--json"
+        )
+        assert code == 0, name
+        found[name] = json.loads(out)["confidence"]
+    assert found["weights.safetensors"] == found["weights.pt"]
+    # OpenAI's archive holds the same weights rounded to float16
+    assert found["openai.pt"] == pytest.approx(found["weights.pt"], abs=0.1)
+
+
+def test_methods_and_models(capsys, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "methods")
+    assert code == 0
+    assert "orthogonality 18 / 2" in out
+    _, out, _ = run(capsys, "methods", "--json")
+    assert json.loads(out)["c-tpt"]["objectives"]["dispersion"] == {"fine-grained": 50.0, "shift": 20.0}
+    file = tmp_path / "mine.toml"
+    file.write_text('[gentle]\nsummary = "mild"\nobjectives = { entropy = 1.0, orthogonality = 6.0 }\n')
+    _, out, _ = run(capsys, "methods", file)
+    assert "gentle" in out
+    code, out, _ = run(capsys, "models")
+    assert code == 0
+    assert "ViT-B-16" in out
+    _, out, _ = run(capsys, "models", "--json")
+    assert all(set(row) == {"name", "description"} for row in json.loads(out))
+
+
+BAD = {
+    "no classes": (["p.png"], "No class names were given"),
+    "one class": (["p.png", "--classes", "cat"], "Only one class name"),
+    "a class twice": (["p.png", "--classes", "cat", "dog", "cat"], "given twice"),
+    "a blank class": (["p.png", "--classes", "cat", " "], "is blank"),
+    "an over-long class": (["p.png", "--classes", "cat", "so " * 90], "77"),
+    "classes twice": (["p.png", "--classes", "a", "b", "--classes-file", "f"], "expected one of them"),
+    "a class file that is not there": (["p.png", "--classes-file", "none.txt"], "No such file"),
+    "an unknown method": (["p.png", *CLASSES, "--method", "otp"], "Did you mean"),
+    "a method twice": (["p.png", *CLASSES, "--method", "tpt", "tpt"], "given twice"),
+    "a method file that is not there": (["p.png", *CLASSES, "--method", "none.toml"], "No such file"),
+    "a negative lambda": (["p.png", *CLASSES, "--set", "lambda=-3"], "0 or more"),
+    "a lambda that is no number": (["p.png", *CLASSES, "--set", "lambda=big"], "expected a number"),
+    "a setting without value": (["p.png", *CLASSES, "--set", "lambda"], "expected NAME=VALUE"),
+    "an unknown device": (["p.png", *CLASSES, "--device", "gpu"], "gpu"),
+    "a device that is not here": (["p.png", *CLASSES, "--device", "cuda:7"], "cuda:7"),
+    "an unknown precision": (["p.png", *CLASSES, "--precision", "int8"], "int8"),
+    "no views": (["p.png", *CLASSES, "--views", "0"], "at least 1"),
+    "no rows": (["p.png", *CLASSES, "--top", "0"], "expected 1 or more"),
+    "a prompt of odd words": (["p.png", *CLASSES, "--prompt", "a H&E patch"], "not a single token"),
+    "an unknown option": (["p.png", *CLASSES, "--metod", "tpt"], "--metod"),
+    "a number that is none": (["p.png", *CLASSES, "--views", "many"], "many"),
+    "a negative number of workers": (["p.png", *CLASSES, "--workers", "-1"], "0 or more"),
+    "a folder without pictures": (["empty", *CLASSES], "holds no pictures"),
+    "no picture": (CLASSES, "PICTURE"),
+    "a picture among the classes": ([*CLASSES, "p.png", "--", "p.png"], "before --classes"),
+    "a setting that no method has": (
+        ["p.png", *CLASSES, "--method", "zero-shot", "tpt", "--set", "lambda=1"],
+        "lambda",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(capsys, case: str, model: str, pictures: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "p.png").write_bytes((pictures / "0.png").read_bytes())
+    arguments, message = BAD[case]
+    code, out, err = run(capsys, "predict", *arguments, "--backbone", model)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1, "one sentence, one line"
+    assert out == ""
+
+
+BACKBONES = {
+    "unknown name": "ViT-B-61/openai",
+    "unknown tag": "ViT-B-16/opnai",
+    "a file that is not there": "none.safetensors",
+    "a folder that is not there": "local-dir:nowhere",
+    "an empty file": "empty.pt",
+    "a text": "text.safetensors",
+    "a pickle that would run code": "evil.pt",
+    "a truncated archive": "cut.pt",
+    "weights that are not a number": "nan.safetensors",
+    "another architecture": "other.safetensors",
+}
+
+
+@pytest.fixture(scope="module")
+def broken_backbones(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "empty.pt").touch()
+    (folder / "text.safetensors").write_text("hello")
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {folder / 'ran'}",)
+
+    torch.save({"state_dict": Evil()}, folder / "evil.pt")
+    openai_archive(folder / "whole.pt")
+    (folder / "cut.pt").write_bytes((folder / "whole.pt").read_bytes()[:5000])
+    model = open_clip_safetensors(folder / "good.safetensors")
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    save_file(
+        {**weights, "ln_final.bias": torch.full_like(weights["ln_final.bias"], torch.nan)}, folder / "nan.safetensors"
+    )
+    save_file({"layer.weight": torch.zeros(3, 3)}, folder / "other.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("case", BACKBONES)
+def test_bad_backbones(capsys, case: str, broken_backbones: Path, pictures: Path, monkeypatch) -> None:
+    monkeypatch.chdir(broken_backbones)
+    given = [pictures / "0.png", *CLASSES, "--quick-gelu", "--backbone", BACKBONES[case]]
+    code, out, err = run(capsys, "predict", *given)
+    assert (code, out) == (2, "")
+    assert err.startswith("otpt: ")
+    assert err.splitlines()[-1].startswith("otpt: ")
+    assert not (broken_backbones / "ran").exists(), "code in the checkpoint was run"
+
+
+def test_as_a_program(model: str, pictures: Path) -> None:
+    """The installed script: exit codes as the shell sees them, and an unreadable picture without a traceback."""
+    script = Path(sys.executable).with_name("otpt")
+    common = [*CLASSES, "--backbone", model, *FEW, "--json"]
+    good = subprocess.run([script, "predict", pictures / "0.png", *common], capture_output=True, text=True)
+    assert good.returncode == 0
+    bad = subprocess.run([script, "predict", "none.png", *common], capture_output=True, text=True)
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr
+
+
+def test_demo(capsys) -> None:
+    code, out, err = run(capsys, "demo")
+    assert (code, err) == (0, "")
+    assert "o-tpt" in out
+
+
+def test_an_archive_is_not_mistaken_for_a_checkpoint(capsys, pictures: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "data.pt", "w") as archive:
+        archive.writestr("readme.txt", "nothing to see")
+    code, _, err = run(capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", tmp_path / "data.pt")
+    assert code == 2
+    assert "data.pt" in err

@@ -1,0 +1,139 @@
+"""What the documentation names exists, and what exists is in the documentation."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from docs_pages import DOCS, PAGES, ROOT, code, rows, section
+
+import otpt
+import otpt.objectives
+from otpt.cli import main
+from otpt.errors import OtptError
+from otpt.methods import FAMILIES
+from otpt.tuning import OBJECTIVES, TEXT_OBJECTIVES
+
+METHODS = DOCS / "methods.md"
+OTHER_TOOLS = {"--strict", "--quick"}  # of mypy and mkdocs, of the benchmarks
+
+
+def _options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", capsys.readouterr().out))
+
+
+def _nav(entry: object) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    values = entry.values() if isinstance(entry, dict) else entry
+    assert not isinstance(values, str)
+    return [page for value in values for page in _nav(value)]  # type: ignore[union-attr]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(_nav(config["nav"])) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def test_nothing_is_fetched_when_a_page_is_read() -> None:
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert config["theme"]["font"] is False
+    assert not [name for key in ("extra_css", "extra_javascript") for name in config.get(key, []) if "://" in name]
+    for page in PAGES:
+        assert not re.search(r"\$\$|\\(frac|mathrm|sum)", page.read_text(encoding="utf-8")), "formulas are Unicode"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).is_file(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = OTHER_TOOLS.union(*(_options(command, capsys) for command in ("", "predict", "methods", "models", "demo")))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
+    assert named <= known
+
+
+def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    explained = {
+        word.split()[0]
+        for row in rows(section(DOCS / "quick-start.md", "All options of `otpt predict`"))
+        for word in code(row[0])
+    }
+    assert explained == _options("predict", capsys) - {"--help"}
+
+
+def test_every_method_has_its_row_with_its_weights() -> None:
+    table = {code(row[0])[0]: row for row in rows(section(METHODS, "The common frame")) if code(row[0])}
+    methods = otpt.builtin_methods()
+    assert set(table) == set(methods)
+    for name, method in methods.items():
+        for family, cell in zip(FAMILIES, table[name][2:4], strict=True):
+            plan = method.plan(family)
+            weights = [] if plan is None else [weight for _, weight in plan.text_weights]
+            assert [float(number) for number in re.findall(r"[\d.]+", cell)] == weights, (name, family)
+        assert {"temperature": "temperature", "sals": "SaLS", "none": ""}[method.calibration] == table[name][4]
+
+
+def test_readme_names_every_method() -> None:
+    named = {name for row in rows(section(ROOT / "README.md", "The methods")) for name in code(row[0])}
+    assert named == set(otpt.builtin_methods())
+
+
+def test_objectives() -> None:
+    table = {code(row[0])[0]: row for row in rows(section(METHODS, "Objectives")) if code(row[0])}
+    assert set(table) == set(OBJECTIVES)
+    for name, row in table.items():
+        assert ("class texts" in row[1]) == (name in TEXT_OBJECTIVES)
+        assert code(row[3])[0] in otpt.objectives.__all__
+
+
+def test_settings() -> None:
+    table = [row for row in rows(section(METHODS, "Change numbers: `--set`")) if code(row[0])]
+    values: Mapping[str, str | float] = {"reference": "clean", "two-step": "on", "calibration": "sals"}
+    names = [code(row[0])[0] for row in table]
+    assert {"lambda", "steps", *values} < set(names)
+    method = otpt.get_method("o-tpt").override({"calibration": "temperature"})
+    for name in names:
+        assert method.override({name: values.get(name, 1.0 if name == "selected" else 2.0)}) != method
+    with pytest.raises(OtptError, match="Available") as error:
+        method.override({"nothing": 1})
+    available = str(error.value).split("Available: ")[1].rstrip(".").split(", ")
+    assert set(available) - set(method.objectives) == set(names)
+
+
+def test_method_file_keys() -> None:
+    text = section(METHODS, "Make your own")
+    keys = code(text[text.index("Keys of a table:") : text.index("(written with")])
+    from otpt.methods import registry
+
+    assert {key.replace("-", "_") for key in keys} == set(registry._FIELDS)
+
+
+ROOMS = ("otpt", "otpt.objectives", "otpt.tuning", "otpt.prompts", "otpt.views", "otpt.backbones", "otpt.calibration",
+         "otpt.metrics")  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_public_names(room: str) -> None:
+    text = section(DOCS / "api.md", f"`{room}`")
+    named = {re.split(r"[(.]", name)[0] for name in code(text)}
+    public = set(importlib.import_module(room).__all__)
+    assert public - named == set(), "public names that are not listed"
+    first = {re.split(r"[(.]", n)[0] for row in rows(text.split("\n### ")[0]) for n in code(row[0])}
+    assert first - public == set(), "listed names that are not public"
+
+
+def test_classifier_methods() -> None:
+    named = {
+        re.split(r"\(", name)[0] for row in rows(section(DOCS / "api.md", "`Classifier`")) for name in code(row[0])
+    }
+    assert named == {name for name in vars(otpt.Classifier) if not name.startswith("_")}

@@ -1,0 +1,178 @@
+"""From a picture to a prediction: the whole chain against the literal way, and what it must not depend on."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from open_clip import SimpleTokenizer
+from oracles.augmix import literal_views
+from oracles.literal import LiteralTuner
+from oracles.models import tiny_backbone, tiny_clip
+from PIL import Image
+
+import otpt
+from otpt import Classifier, OtptError, ViewRecipe
+from otpt.classifier import KEPT_START
+from otpt.methods import builtin_methods
+
+NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea"]
+RECIPE = ViewRecipe(n_views=24)
+
+
+def picture(seed: int, size: tuple[int, int] = (90, 70)) -> Image.Image:
+    """Blobs of colour."""
+    small = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+@cache
+def classifier(kind: str = "vit", precision: str = "float32") -> Classifier:
+    return Classifier(tiny_backbone(kind, precision), recipe=RECIPE).set_classes(NAMES)
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_every_method_from_picture_to_probabilities(kind: str, precision: str, tolerance: float) -> None:
+    """Op-by-op AugMix, 77 tokens, explicit reflectors, torch's AdamW; against views, engine and calibration."""
+    clf = classifier(kind, precision)
+    dtype = clf.backbone.dtype
+    oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), SimpleTokenizer(), NAMES)
+    for seed in (1, 2):
+        found = clf.compare(picture(seed), list(builtin_methods()), picture_id=f"p{seed}")
+        pixels = literal_views(
+            picture(seed), RECIPE, clf.backbone.preprocessing, seed=0, picture_id=f"p{seed}", dtype=dtype
+        )
+        for name, method in builtin_methods().items():
+            plan = method.plan("fine-grained")
+            fixed = {"vit": 1.16, "resnet": 1.15}[kind] if method.calibration == "temperature" else 1.0
+            expected = oracle.predict(
+                torch.from_numpy(pixels),
+                weights=dict(plan.weights) if plan else {},
+                calibration=method.calibration,
+                temperature=fixed,
+            )["probabilities"]
+            difference = np.abs(found[name].probabilities - expected.double().numpy()).max()
+            assert difference < tolerance, name
+
+
+def test_prediction_is_what_its_probabilities_say() -> None:
+    found = classifier().predict(picture(3))
+    assert found.method == "o-tpt"
+    assert found.probabilities.sum() == pytest.approx(1)
+    assert found.index == int(found.probabilities.argmax())
+    assert found.label == NAMES[found.index]
+    assert found.confidence == found.probabilities.max()
+    assert found.top(2)[0] == (found.label, found.confidence)
+    assert len(found.top(99)) == len(NAMES)
+    assert found.flags == ()
+    assert -1 < found.mean_cosine < 1
+
+
+@pytest.mark.parametrize("method", ["o-tpt", "zero-shot"])
+def test_order_batch_and_workers_do_not_matter(method: str) -> None:
+    clf = classifier()
+    pictures = [picture(seed, size) for seed, size in [(1, (90, 70)), (2, (33, 200)), (3, (64, 64)), (4, (20, 20))]]
+    alone = [clf.compare(each, [method])[method].probabilities for each in pictures]
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 2, 0]):
+        for workers in (0, 1, 3):
+            answers = list(clf.stream([pictures[i] for i in order], [method], workers=workers))
+            for i, answer in zip(order, answers, strict=True):
+                assert not isinstance(answer, OtptError)
+                assert np.array_equal(answer[method].probabilities, alone[i])
+
+
+def test_seed_and_content_decide_the_views() -> None:
+    clf = classifier()
+    other = Classifier(clf.backbone, recipe=RECIPE, seed=1).set_classes(NAMES)
+    same = [clf.predict(picture(1)).probabilities for _ in range(2)]
+    assert np.array_equal(*same)
+    assert not np.array_equal(other.predict(picture(1)).probabilities, same[0])
+    buffer = io.BytesIO()
+    picture(1).save(buffer, "PNG")
+    assert np.array_equal(
+        clf.predict(buffer.getvalue(), picture_id="x").probabilities,
+        clf.predict(picture(1), picture_id="x").probabilities,
+    )
+
+
+def test_methods_together_equal_each_alone() -> None:
+    clf = classifier()
+    names = ["zero-shot", "tpt", "o-tpt", "tpt+sals", "c-tpt+zs"]
+    together = clf.compare(picture(5), names)
+    for name in names:
+        assert np.array_equal(together[name].probabilities, clf.compare(picture(5), [name])[name].probabilities)
+
+
+def test_what_calibration_may_and_may_not_change() -> None:
+    found = classifier().compare(picture(6), ["tpt", "tpt+ts", "tpt+sals", "zero-shot"])
+    assert found["tpt"].index == found["tpt+ts"].index == found["tpt+sals"].index
+    assert found["tpt+ts"].confidence < found["tpt"].confidence
+    logits = {name: np.log(each.probabilities) for name, each in found.items()}
+    spread = {name: each.max() - each.min() for name, each in logits.items()}
+    assert spread["tpt+sals"] == pytest.approx(spread["zero-shot"], rel=1e-4)
+    assert spread["tpt+ts"] == pytest.approx(spread["tpt"] / 1.16, rel=1e-4)
+
+
+def test_official_precision_rounds_to_float16() -> None:
+    clf = classifier()
+    official = Classifier(clf.backbone, recipe=RECIPE, official_precision=True).set_classes(NAMES)
+    plain, rounded = clf.predict(picture(1)).probabilities, official.predict(picture(1)).probabilities
+    assert np.array_equal(rounded, rounded.astype(np.float16).astype(np.float64))
+    assert not np.array_equal(plain, rounded)
+    assert rounded == pytest.approx(plain, rel=0.05, abs=1e-3)
+
+
+def test_a_bad_picture_among_good_ones() -> None:
+    answers = list(classifier().stream([picture(1), b"no picture", picture(2)], ["o-tpt"]))
+    assert [isinstance(answer, OtptError) for answer in answers] == [False, True, False]
+    with pytest.raises(OtptError):
+        classifier().predict_batch([picture(1), b"no picture"])
+    assert [p.label for p in classifier().predict_batch([picture(1)])] == [classifier().predict(picture(1)).label]
+
+
+def test_a_gradient_that_is_not_finite_is_flagged() -> None:
+    clf = classifier()
+    views = clf.encode_views(picture(1))
+    broken = torch.stack([views, torch.where(torch.arange(len(views))[:, None] == 0, views, torch.nan)])
+    mine = otpt.Method("mine", {"entropy": 1.0}, selected=1.0)
+    good, bad = (answer["mine"] for answer in clf.classify_features(broken, [mine]))
+    assert (good.flags, bad.flags) == ((), (KEPT_START,))
+    start = clf.compare(picture(1), ["zero-shot"])["zero-shot"].probabilities
+    assert bad.probabilities == pytest.approx(start, abs=1e-5)
+
+
+def test_fitting_a_temperature() -> None:
+    clf = Classifier(tiny_backbone("vit"), "tpt", recipe=RECIPE).set_classes(NAMES)
+    pictures = [picture(seed) for seed in range(8)]
+    before = clf.predict_batch(pictures)
+    # Labels that are right for six of eight: the fitted temperature brings the confidence down to what is right.
+    labels = [p.label if i < 6 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
+    temperature = clf.calibrate(pictures, labels)
+    after = clf.predict_batch(pictures)
+    assert clf.method.temperature == temperature
+    assert [p.index for p in after] == [p.index for p in before]
+
+    def loss(predictions: list[otpt.Prediction]) -> float:
+        return -sum(np.log(p.probabilities[NAMES.index(y)]) for p, y in zip(predictions, labels, strict=True))
+
+    assert loss(after) < loss(before)
+    with pytest.raises(OtptError, match="one label a picture"):
+        clf.calibrate(pictures, labels[:3])
+    with pytest.raises(OtptError, match="Unknown label 'ct'. Did you mean: cat"):
+        clf.calibrate(pictures, ["ct"] * 8)
+    with pytest.raises(OtptError, match="not a class; expected 0 to 4"):
+        clf.calibrate(pictures, [9] * 8)
+
+
+def test_what_is_missing_is_said_before_anything_is_computed() -> None:
+    backbone = tiny_backbone("vit")
+    with pytest.raises(OtptError, match="No classes are set"):
+        Classifier(backbone).predict(picture(1))
+    with pytest.raises(OtptError, match="Unknown family"):
+        Classifier(backbone, family="medical")
+    with pytest.raises(OtptError, match="Unknown method"):
+        otpt.load("a model that does not exist", method="o-tpp")

@@ -1,0 +1,192 @@
+"""``make_views`` against the literal way, the clean view bit by bit, and the recipe."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from oracles.augmix import literal_views
+from PIL import Image
+
+from otpt.errors import OtptError
+from otpt.views import ViewRecipe, make_views
+
+PLAIN_PILLOW = platform.machine().lower() in ("x86_64", "amd64")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    size: int = 64
+    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    interpolation: str = "bicubic"
+    resize_mode: str = "shortest"
+
+
+def _photograph(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Smooth shapes, noise, a saturated corner and a black one."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (7, 9, 3), dtype=np.uint8))
+    pixels = np.asarray(small.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
+    pixels = pixels + rng.integers(-12, 13, pixels.shape)
+    pixels[: height // 3, : width // 3] = 255
+    pixels[-(height // 4) - 1 :, -(width // 4) - 1 :] = 0
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def _bound(numbers: Numbers) -> float:
+    return 20 * 2.0**-24 * max((1 + m) / s for m, s in zip(numbers.mean, numbers.std, strict=True))
+
+
+@pytest.mark.skipif(not PLAIN_PILLOW, reason="Pillow may be built with fused multiply-add here")
+@pytest.mark.parametrize(
+    ("numbers", "shape"),
+    [
+        (Numbers(64), (500, 375)),
+        (Numbers(224), (320, 240)),
+        (Numbers(97, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), resize_mode="squash"), (61, 200)),
+        (Numbers(64, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), interpolation="bilinear"), (64, 64)),
+        (Numbers(448), (200, 300)),
+    ],
+)
+def test_augmix_equals_the_literal_way(numbers, shape):
+    recipe = ViewRecipe(n_views=16 if numbers.size < 200 else 6)
+    picture = _photograph(*shape)
+    ours = make_views(picture, recipe, numbers, seed=11, picture_id="x")
+    theirs = literal_views(picture, recipe, numbers, 11, "x")
+    assert ours.dtype == np.float32
+    assert ours.shape == (recipe.n_views, 3, numbers.size, numbers.size)
+    difference = np.abs(ours.astype(float) - theirs)
+    assert difference.max() <= _bound(numbers)
+    assert difference.max() <= 2e-6  # what the bound leaves room for is not used up
+
+
+@pytest.mark.parametrize("shape", [(500, 375), (64, 64), (1, 1), (3, 2000), (2000, 3), (40, 30)])
+@pytest.mark.parametrize("size", [64, 130])
+def test_crops_and_clean_view_are_bit_equal(shape, size):
+    recipe = ViewRecipe(n_views=5, augmix=False)
+    picture, numbers = _photograph(*shape), Numbers(size)
+    expected = literal_views(picture, recipe, numbers, 2, "id")
+    np.testing.assert_array_equal(make_views(picture, recipe, numbers, seed=2, picture_id="id"), expected)
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("resize_mode", ["shortest", "squash", "longest"])
+@pytest.mark.parametrize("shape", [(500, 375), (375, 500), (333, 64), (64, 333), (30, 47), (64, 64), (301, 300)])
+def test_clean_view_is_torchvisions_and_open_clips(shape, resize_mode, interpolation):
+    numbers = Numbers(64, resize_mode=resize_mode, interpolation=interpolation)
+    picture, recipe = _photograph(*shape), ViewRecipe(n_views=1)
+    expected = literal_views(picture, recipe, numbers, 0, "")
+    np.testing.assert_array_equal(make_views(picture, recipe, numbers, seed=0, picture_id=""), expected)
+
+
+@pytest.mark.parametrize("resize_mode", ["shortest", "longest", "squash"])
+@pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 2)])
+def test_extremely_long_pictures(shape, resize_mode):
+    picture = Image.new("RGB", shape, (10, 200, 30))
+    numbers = Numbers(64, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), resize_mode=resize_mode)
+    views = make_views(picture, ViewRecipe(n_views=3), numbers, seed=0, picture_id="long")
+    assert np.isfinite(views).all()
+    centre = views[0, :, 31, 31] * 255
+    if resize_mode == "longest":  # one pixel wide, in the middle
+        assert centre.max() > 0
+        assert (views[0, :, 0, 0] == 0).all()
+    else:
+        np.testing.assert_allclose(centre, [10, 200, 30], atol=1e-4)
+
+
+def test_the_short_cut_for_long_pictures_is_within_one_level(monkeypatch):
+    from otpt.views import clean
+
+    picture = _photograph(900, 20)
+    numbers = Numbers(64)
+    exact = make_views(picture, ViewRecipe(n_views=1), numbers, seed=0, picture_id="")
+    monkeypatch.setattr(clean, "_MAX_RESIZED_PIXELS", 0)
+    short = make_views(picture, ViewRecipe(n_views=1), numbers, seed=0, picture_id="")
+    assert np.abs(exact - short).max() <= 1.001 / 255 / min(numbers.std)
+
+
+def test_more_views_change_none_and_crops_do_not_depend_on_augmix():
+    picture, numbers = _photograph(120, 90), Numbers(64)
+    few = make_views(picture, ViewRecipe(n_views=3), numbers, seed=1, picture_id="p")
+    many = make_views(picture, ViewRecipe(n_views=9), numbers, seed=1, picture_id="p")
+    np.testing.assert_array_equal(few, many[:3])
+    assert not np.array_equal(many[1], many[2])
+    other_seed = make_views(picture, ViewRecipe(n_views=3), numbers, seed=2, picture_id="p")
+    other_id = make_views(picture, ViewRecipe(n_views=3), numbers, seed=1, picture_id="q")
+    for other in (other_seed, other_id):
+        np.testing.assert_array_equal(other[0], few[0])
+        assert not np.array_equal(other[1], few[1])
+
+
+def test_a_crop_beyond_pillows_warning_limit_is_silent(monkeypatch):
+    picture, numbers, recipe = _photograph(90, 80), Numbers(64), ViewRecipe(n_views=6, augmix=False)
+    expected = make_views(picture, recipe, numbers, seed=0, picture_id="")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64 * 64)  # larger crops now warn, and warnings are errors
+    np.testing.assert_array_equal(make_views(picture, recipe, numbers, seed=0, picture_id=""), expected)
+
+
+def test_only_rgb():
+    with pytest.raises(OtptError, match="RGB picture, not mode 'L'"):
+        make_views(Image.new("L", (5, 5)), ViewRecipe(), Numbers(), seed=0, picture_id="")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"interpolation": "nearest"}, "interpolation 'nearest'"), ({"resize_mode": "crop"}, "resize mode 'crop'")],
+)
+def test_unknown_preprocessing(change, message):
+    with pytest.raises(OtptError, match=message):
+        make_views(Image.new("RGB", (5, 5)), ViewRecipe(), replace(Numbers(), **change), seed=0, picture_id="")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"n_views": 0}, "number of views"),
+        ({"n_views": 2.0}, "number of views"),
+        ({"n_views": True}, "number of views"),
+        ({"augmix": "yes"}, "augmix"),
+        ({"crop_scale": (0.0, 1.0)}, "crop_scale"),
+        ({"crop_scale": (0.5, 0.1)}, "crop_scale"),
+        ({"crop_scale": (0.5, 1.5)}, "crop_scale"),
+        ({"crop_scale": 0.5}, "crop_scale"),
+        ({"crop_scale": (float("nan"), 1.0)}, "crop_scale"),
+        ({"crop_ratio": (0.0, 1.0)}, "crop_ratio"),
+        ({"crop_ratio": (2.0, 1.0)}, "crop_ratio"),
+        ({"crop_ratio": (1.0, float("inf"))}, "crop_ratio"),
+        ({"crop_ratio": ("a", "b")}, "crop_ratio"),
+        ({"flip": 1.1}, "flip"),
+        ({"flip": float("nan")}, "flip"),
+        ({"flip": None}, "flip"),
+    ],
+)
+def test_a_bad_recipe_says_what_is_wrong(options, word):
+    with pytest.raises(OtptError, match=word):
+        ViewRecipe(**options)
+
+
+def test_the_key_tells_recipes_apart():
+    recipes = [
+        ViewRecipe(),
+        ViewRecipe(n_views=32),
+        ViewRecipe(augmix=False),
+        ViewRecipe(crop_scale=(0.5, 1.0)),
+        ViewRecipe(crop_ratio=(1.0, 1.0)),
+        ViewRecipe(flip=0.0),
+    ]
+    assert len({r.key for r in recipes}) == len({r.fingerprint for r in recipes}) == len(recipes)
+    assert ViewRecipe(crop_scale=(0.08, 1), flip=0.5).key == ViewRecipe().key  # 1 and 1.0 are the same
+    assert ViewRecipe().fingerprint == "6cbd28376f512b403d267bfbf85ec8b3"
+
+
+@pytest.mark.parametrize(("flip", "share"), [(0.0, 0.0), (1.0, 1.0)])
+def test_flip_probability_at_its_ends(flip, share):
+    """With the whole picture as every crop, a view is the resized picture or its mirror image."""
+    picture, numbers = _photograph(64, 64), Numbers(64)
+    recipe = ViewRecipe(n_views=5, augmix=False, crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=flip)
+    views = make_views(picture, recipe, numbers, seed=0, picture_id="")
+    for view in views[1:]:
+        np.testing.assert_array_equal(view, views[0][:, :, ::-1] if share else views[0])
