@@ -162,7 +162,7 @@ def test_fitting_a_temperature() -> None:
     assert loss(after) < loss(before)
     with pytest.raises(OtptError, match="one label a picture"):
         clf.calibrate(pictures, labels[:3])
-    with pytest.raises(OtptError, match="Unknown label 'ct'. Did you mean: cat"):
+    with pytest.raises(OtptError, match=r"Unknown label 'ct'\. Did you mean: cat"):
         clf.calibrate(pictures, ["ct"] * 8)
     with pytest.raises(OtptError, match="not a class; expected 0 to 4"):
         clf.calibrate(pictures, [9] * 8)

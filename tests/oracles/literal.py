@@ -109,8 +109,6 @@ class LiteralTuner:
         if name == "orthogonality":
             return literal_householder(features)
         off = features @ features.t() - torch.eye(len(features), dtype=features.dtype)
-        return {
-            "orthogonality-rows": lambda: off.norm(dim=1).mean(),
-            "orthogonality-frobenius": lambda: off.norm(),
-            "orthogonality-squared": lambda: off.square().sum(),
-        }[name]()
+        if name == "orthogonality-rows":
+            return off.norm(dim=1).mean()
+        return off.norm() if name == "orthogonality-frobenius" else off.square().sum()

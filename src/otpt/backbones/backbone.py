@@ -1,0 +1,108 @@
+"""A loaded model as the rest of the package sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otpt.backbones.devices import check_precision, pick_device
+from otpt.backbones.fingerprint import fingerprint
+from otpt.backbones.image_tower import ImageTower
+from otpt.backbones.preprocessing import Preprocessing
+from otpt.backbones.text_tower import TextTower
+from otpt.backbones.tokens import Tokenizer
+
+
+class Backbone:
+    """An image tower, a text tower, and the numbers that belong to them.
+
+    Attributes:
+        name: as the user wrote it; ``architecture``: e.g. "ViT-B-16".
+        fingerprint: hexadecimal, architecture + weights.
+        family: "vit", "resnet" or "other": the kind of image tower.
+        device, precision: "float32", "bf16", "fp16" (autocast around the image tower) or "float64".
+        dtype: dtype of the features handed out: float32, or float64 with precision float64.
+        preprocessing: what the image tower expects.
+        embed_dim: D.  logit_scale: exp of the stored parameter, about 100.  logit_bias: 0 except for SigLIP.
+        text: the text tower.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        preprocessing: Preprocessing,
+        *,
+        name: str,
+        architecture: str,
+        device: torch.device,
+        precision: str,
+    ) -> None:
+        weights, autocast = check_precision(precision, device)
+        self.name = name
+        self.architecture = architecture
+        self.fingerprint = fingerprint(model)
+        self.family = image_family(model.visual)
+        self.device = device
+        self.precision = precision
+        self.dtype = weights
+        self.preprocessing = preprocessing
+        self.logit_scale = float(model.logit_scale.detach().double().exp().mean())
+        bias = getattr(model, "logit_bias", None)
+        self.logit_bias = 0.0 if bias is None else float(bias.detach().double().mean())
+        model = model.to(device=device, dtype=weights).eval().requires_grad_(False)
+        self.text = TextTower(model, Tokenizer(tokenizer, text_context_length(model)))
+        self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast)
+        self.embed_dim = self.text.output_dim
+
+    def encode_pixels(self, pixels: Tensor) -> Tensor:
+        """Unit-norm features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``.
+
+        The feature of a view is the same, bit for bit, whatever batch it comes in with.
+        """
+        if len(pixels) == 0:
+            return torch.empty(0, self.embed_dim, dtype=self.dtype, device=self.device)
+        return self._image(pixels)
+
+    def __repr__(self) -> str:
+        return (
+            f"Backbone({self.name!r}, architecture={self.architecture!r}, family={self.family!r}, "
+            f"device='{self.device}', precision={self.precision!r}, fingerprint={self.fingerprint!r})"
+        )
+
+
+def backbone_from_open_clip(
+    model: nn.Module,
+    tokenizer: Any,
+    preprocessing: Preprocessing,
+    *,
+    name: str,
+    architecture: str,
+    device: str = "cpu",
+    precision: str = "float32",
+) -> Backbone:
+    """A ``Backbone`` around an open_clip model that is already built (it is moved and converted in place)."""
+    return Backbone(
+        model,
+        tokenizer,
+        preprocessing,
+        name=name,
+        architecture=architecture,
+        device=pick_device(device),
+        precision=precision,
+    )
+
+
+def image_family(visual: nn.Module) -> str:
+    """ "vit", "resnet" or "other", by the class of the image tower (or of timm's trunk in it)."""
+    kind = type(getattr(visual, "trunk", visual)).__name__.lower()
+    if "resnet" in kind:
+        return "resnet"
+    return "vit" if ("vision" in kind and "transformer" in kind) or kind in {"eva", "vit"} else "other"
+
+
+def text_context_length(model: Any) -> int:
+    """L, as the text tower itself counts it (CoCa's outer model counts its caption decoder)."""
+    return int(getattr(model, "text", model).context_length)

@@ -1,0 +1,95 @@
+"""What can be loaded: open_clip's names and tags, and the other forms of naming a model."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import open_clip
+from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
+
+from otpt.errors import OtptError
+
+#: The model that comes with the package: a folder with open_clip_config.json and weights.
+_POCKET = Path(__file__).parent / "pocket"
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One line of ``otpt models``."""
+
+    name: str
+    description: str
+
+
+_FORMS = (
+    ModelEntry(
+        "NAME/TAG", "an architecture of open_clip and the tag of its weights, e.g. ViT-B-16/openai; listed below"
+    ),
+    ModelEntry("hf-hub:ORG/NAME", "an open_clip model on the Hugging Face hub"),
+    ModelEntry("local-dir:FOLDER", "a folder with open_clip_config.json and weights; the folder's path alone will do"),
+    ModelEntry(
+        "FILE.pt, .pth, .bin, .safetensors", "OpenAI's archive or an open_clip state dict, read without running code"
+    ),
+    ModelEntry("hf:ORG/NAME", "a CLIPModel of Hugging Face transformers (PLIP and others), or the path of its folder"),
+    ModelEntry(
+        "random:ARCHITECTURE", "random weights, always the same ones: for benchmarks and tests, predicts nothing"
+    ),
+)
+
+
+def list_models() -> list[ModelEntry]:
+    """What ``load_backbone`` takes: the forms first, then models of the package, then open_clip's names
+    with tags.
+    """
+    embedded = [ModelEntry("pocket", "a small CLIP that comes with the package: no download")] if has_pocket() else []
+    tags: dict[str, list[str]] = {}
+    for name, tag in open_clip.list_pretrained():
+        tags.setdefault(name, []).append(tag)
+    named = [ModelEntry(name, "tags: " + ", ".join(tags[name])) for name in tags]
+    return [*_FORMS, *embedded, *named]
+
+
+def has_pocket() -> bool:
+    """Whether this installation brings the embedded model."""
+    return (_POCKET / "open_clip_config.json").is_file()
+
+
+def split_name_and_tag(spec: str) -> tuple[str, dict[str, Any]]:
+    """``ViT-B-16/openai`` → the architecture's name and open_clip's entry for the tag; helpful errors
+    otherwise.
+    """
+    name, _, tag = spec.rpartition("/") if "/" in spec else (spec, "", "")
+    tags = list_pretrained_tags_by_model(name)
+    if not tags:
+        if name in open_clip.list_models():
+            raise OtptError(
+                f"open_clip has no weights for {name!r}; give a checkpoint file with architecture={name!r}, "
+                f"or random:{name}."
+            )
+        raise _unknown(spec)
+    if not tag:
+        raise OtptError(f"The backbone {name!r} needs a tag, as in {name}/{tags[0]}; its tags: {', '.join(tags)}.")
+    pretrained: dict[str, Any] = get_pretrained_cfg(name, tag)
+    if not pretrained:
+        raise OtptError(f"The backbone {name!r} has no weights tagged {tag!r}; its tags: {', '.join(tags)}.")
+    return name, pretrained
+
+
+def _unknown(spec: str) -> OtptError:
+    tags: dict[str, list[str]] = {}
+    for name, tag in open_clip.list_pretrained():
+        tags.setdefault(name, []).append(tag)
+    folded = {name.lower(): name for name in reversed(tags)}
+    wanted, _, tag = spec.lower().partition("/")
+    near = difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)
+    whole = difflib.get_close_matches(spec.lower().replace("/", "-"), folded, n=1, cutoff=0.9)  # ViT-B/16
+    names = [folded[name] for name in dict.fromkeys([*whole, *near])]
+    specs = [f"{name}/{tag if tag in tags[name] else tags[name][0]}" for name in names]
+    hint = f" Did you mean: {', '.join(specs)}?" if specs else ""
+    return OtptError(
+        f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} "
+        f"`otpt models` lists what can be loaded."
+    )

@@ -1,0 +1,110 @@
+"""Files from the Hugging Face hub or a web address; when there is no way there, one sentence at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from huggingface_hub import constants, hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError
+from open_clip.pretrained import download_pretrained_from_url
+
+from otpt.errors import OtptError
+
+_PROBE_SECONDS = 5.0
+_WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
+
+
+@contextmanager
+def hub(what: str) -> Iterator[None]:
+    """Within this block the hub is either reachable or known to be not; failures become one ``OtptError``.
+
+    huggingface_hub tries an unreachable host five times (half a minute); so the way is probed first, and if
+    there is none, only its cache is used.
+    """
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
+    quiet = logging.getLogger("huggingface_hub")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    try:
+        yield
+    except OtptError:
+        raise
+    except Exception as error:
+        raise _no_way(what, constants.ENDPOINT, error) from error
+    finally:
+        constants.HF_HUB_OFFLINE = before
+        quiet.setLevel(level)
+
+
+def hub_file(repository: str, *names: str, what: str) -> Path:
+    """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for
+    errors.
+    """
+    with hub(what):
+        for name in names[:-1]:
+            try:
+                return Path(hf_hub_download(repository, name))
+            except EntryNotFoundError:
+                continue
+            except Exception:
+                if not constants.HF_HUB_OFFLINE:
+                    raise
+        return Path(hf_hub_download(repository, names[-1]))
+
+
+def hub_weights(repository: str, what: str) -> Path:
+    """The weights file of an open_clip repository on the hub, safetensors preferred."""
+    return hub_file(repository, *_WEIGHT_FILES, what=what)
+
+
+def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
+    """The weights of one of open_clip's tags: on the hub, or at a web address."""
+    location = pretrained.get("hf_hub")
+    if location:
+        repository, name = os.path.split(location)
+        if not name:
+            return hub_weights(repository, what)
+        stem, suffix = os.path.splitext(name)
+        safe = (f"{stem}.safetensors",) if suffix in {".bin", ".pth"} else ()
+        return hub_file(repository, *safe, name, what=what)
+    url = pretrained["url"]
+    cached = Path.home() / ".cache" / "clip" / os.path.basename(url)
+    if not cached.is_file() and not _reachable(url):
+        raise _no_way(what, url)
+    try:
+        return Path(download_pretrained_from_url(url))
+    except (OSError, RuntimeError) as error:
+        raise _no_way(what, url, error) from error
+
+
+def _reachable(url: str) -> bool:
+    parts = urlsplit(url)
+    if parts.scheme in urllib.request.getproxies():
+        return True  # a proxy stands between; let the download itself find out
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _no_way(what: str, url: str, error: Exception | None = None) -> OtptError:
+    host = urlsplit(url).hostname
+    if error is not None and not constants.HF_HUB_OFFLINE:
+        reason = f"{host} answered: {' '.join(str(error).split())[:200]}"
+    else:
+        reason = f"{host} cannot be reached and it is not in the local cache"
+    return OtptError(
+        f"Cannot get {what}: {reason}. Download its weights elsewhere and give the file's path, "
+        f"or local-dir:FOLDER, instead."
+    )

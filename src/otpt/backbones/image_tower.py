@@ -1,0 +1,120 @@
+"""The image side of a backbone, tuned without changing what it computes.
+
+- inference mode: no autograd bookkeeping;
+- batch-norms folded into convolutions, convolutions in channels_last order (``folding``, ``tuned_resnet``);
+- fused attention, packed weights, a last block for the class token only (``tuned_vit``, ``kernels``);
+- chunks of a fixed size, small enough for the processor's caches (on a GPU large enough to fill it).
+
+The tuned tower is compared with the original when it is made, and dropped if it does not agree.
+
+**A view's feature does not depend on what else is in the batch**, to the last bit. A matrix product may sum
+in another order when it has another number of rows, so views always go through in chunks of exactly the
+same size; the last one is filled up by repeating its first view. Within a chunk neither position nor
+neighbours matter.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from open_clip.modified_resnet import ModifiedResNet
+from open_clip.transformer import VisionTransformer
+from torch import Tensor, nn
+
+from otpt.backbones.folding import fold_batch_norms
+from otpt.backbones.tuned_resnet import tune_resnet
+from otpt.backbones.tuned_vit import tune_vit
+
+#: Views in a chunk, by kind of device; measured in ``benchmarks/encoding.py``.
+_CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
+_CHUNK_CONVOLUTIONAL = {"cpu": 8, "cuda": 128, "mps": 32}
+#: Relative difference allowed between tuned and original features: rounding gives 1e-6, a mistake about 1.
+_TOLERANCE = 1e-3
+
+
+class ImageTower:
+    """Pixels (N, 3, S, S) → unit-norm features (N, D), in inference mode."""
+
+    def __init__(
+        self,
+        visual: nn.Module,
+        image_size: int,
+        *,
+        autocast: torch.dtype | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        parameter = next(visual.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.image_size = image_size
+        self.convolutional = is_convolutional(visual)
+        sizes = _CHUNK_CONVOLUTIONAL if self.convolutional else _CHUNK
+        self.chunk = chunk or sizes.get(self.device.type, 16)
+        self._autocast = autocast
+        self._visual = tune(visual, image_size, self.chunk, pack=autocast is None)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        side = self.image_size
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (3, side, side):
+            raise ValueError(f"expected pixels of shape (N, 3, {side}, {side}), but got {tuple(pixels.shape)}")
+        with torch.inference_mode():
+            features = [self._encode(chunk) for chunk in pixels.split(self.chunk)]
+        return torch.cat(features)  # outside: an ordinary tensor, which later gradients may pass by
+
+    def _encode(self, pixels: Tensor) -> Tensor:
+        count = len(pixels)
+        pixels = pixels.to(self.device, self.dtype)
+        if count < self.chunk:
+            pixels = torch.cat([pixels, pixels[:1].expand(self.chunk - count, -1, -1, -1)])
+        if self.convolutional:
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        mixed: Any = nullcontext()
+        if self._autocast is not None:
+            mixed = torch.autocast(self.device.type, dtype=self._autocast)
+        with mixed:
+            features = first(self._visual(pixels))
+        return F.normalize(features[:count].to(self.dtype), dim=-1)
+
+
+def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Module:
+    """The tower as it will run; ``visual`` itself where nothing can be tuned or the result would differ."""
+    parameter = next(visual.parameters())
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randn(1, 3, image_size, image_size, generator=generator).to(parameter.device, parameter.dtype)
+    with torch.no_grad():
+        try:
+            tuned = _tuned(visual, pixels, chunk, pack=pack)
+            if tuned is visual:
+                return visual
+            # a whole chunk, as it will run: packed weights are made for that size
+            whole = pixels.expand(chunk, -1, -1, -1).contiguous()
+            found = first(tuned(whole))
+        except (RuntimeError, AttributeError, TypeError):
+            return visual  # the private kernels of another PyTorch
+        expected = first(visual(pixels))
+    agrees = bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+    return tuned if agrees else visual
+
+
+def _tuned(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
+    if isinstance(visual, VisionTransformer):
+        return tune_vit(visual, chunk, pack=pack)
+    tuned = fold_batch_norms(visual, pixels)
+    if is_convolutional(visual):
+        tuned = tuned.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if isinstance(tuned, ModifiedResNet) and tuned is not visual:
+        return tune_resnet(tuned, chunk, pack=pack)
+    return tuned
+
+
+def first(output: Any) -> Tensor:
+    """The pooled feature, of towers that also give tokens (CoCa)."""
+    feature: Tensor = output[0] if isinstance(output, tuple) else output
+    return feature
+
+
+def is_convolutional(visual: nn.Module) -> bool:
+    """More than the one convolution that cuts a picture into patches."""
+    return sum(isinstance(module, nn.Conv2d) for module in visual.modules()) > 4

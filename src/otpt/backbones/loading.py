@@ -1,0 +1,247 @@
+"""``load_backbone``: from what a user writes to a ``Backbone``.
+
+What can be written:
+
+    ViT-B-16/openai            an architecture of open_clip and the tag of its weights
+    hf-hub:ORG/NAME            an open_clip model on the Hugging Face hub
+    local-dir:FOLDER           a folder with open_clip_config.json and weights (or just the folder's path)
+    FILE.pt|.pth|.bin|.safetensors   OpenAI's archive, or a state dict of open_clip
+    hf:ORG/NAME                a CLIPModel of transformers on the hub (or the path of such a folder)
+    pocket                     the small model that comes with the package
+    random:ARCHITECTURE        random weights, always the same: for benchmarks and tests, predicts nothing
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from open_clip.tokenizer import HFTokenizer, SigLipTokenizer, SimpleTokenizer
+from torch import Tensor
+
+from otpt.backbones.architectures import Config, build_model, choose_gelu, infer_config, named_config
+from otpt.backbones.backbone import Backbone
+from otpt.backbones.catalogue import has_pocket, split_name_and_tag
+from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
+from otpt.backbones.devices import check_precision, pick_device
+from otpt.backbones.hub import hub, hub_file, hub_weights, pretrained_file
+from otpt.backbones.huggingface import (
+    download_huggingface_clip,
+    huggingface_config,
+    huggingface_preprocessing,
+    huggingface_tokenizer,
+    huggingface_weights,
+    is_huggingface_clip,
+)
+from otpt.backbones.preprocessing import preprocessing_from_config
+from otpt.backbones.weights import load_weights
+from otpt.errors import OtptError
+
+_CONFIG_FILE = "open_clip_config.json"
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    model: Any
+    tokenizer: Any
+    preprocess: dict[str, Any]
+    architecture: str
+
+
+def load_backbone(
+    spec: str,
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    architecture: str | None = None,
+    quick_gelu: bool | None = None,
+) -> Backbone:
+    """Load a model (forms of ``spec``: see the module's docstring).
+
+    Args:
+        spec: what to load.
+        device: "auto" (CUDA, then MPS, then CPU), "cpu", "cuda", "cuda:1", "mps".
+        precision: "float32"; "bf16" or "fp16" (autocast around the image tower); "float64" for checks.
+        architecture: open_clip name of the architecture of a checkpoint file; inferred if not given.
+        quick_gelu: insist on QuickGELU (True) or GELU (False); by default what the weights were trained with.
+
+    Weights are kept in float32, OpenAI's float16-rounded ones too.
+    """
+    place = pick_device(device)
+    check_precision(precision, place)
+    spec = spec.strip()
+    loaded = _load(spec, architecture, quick_gelu)
+    return Backbone(
+        loaded.model,
+        loaded.tokenizer,
+        preprocessing_from_config(loaded.preprocess, loaded.model.visual.image_size),
+        name=spec,
+        architecture=loaded.architecture,
+        device=place,
+        precision=precision,
+    )
+
+
+def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
+    form, colon, rest = spec.partition(":")
+    path = Path(rest if colon and form == "local-dir" else spec).expanduser()
+    is_file = path.suffix in SUFFIXES
+    if architecture is not None and not is_file:
+        raise OtptError(
+            f"architecture={architecture!r} is for checkpoint files ({', '.join(SUFFIXES)}); "
+            f"{spec!r} says its architecture itself."
+        )
+    if colon and not rest and form in {"random", "hf-hub", "hf", "local-dir"}:
+        raise OtptError(f"A name is missing after {spec!r}.")
+    if colon and form == "random":
+        return _random(rest, quick_gelu)
+    if colon and form == "hf-hub":
+        return _from_hub(rest, quick_gelu)
+    if colon and form == "hf":
+        return _huggingface(download_huggingface_clip(rest), rest, quick_gelu)
+    if colon and form == "local-dir":
+        return _local_dir(path, quick_gelu)
+    if is_file:
+        return _checkpoint_file(path, architecture, quick_gelu)
+    if path.is_dir():
+        return _folder(path, quick_gelu)
+    if spec == "pocket" and has_pocket():
+        return _pocket(quick_gelu)
+    return _named(spec, quick_gelu)
+
+
+def _named(spec: str, quick_gelu: bool | None) -> _Loaded:
+    name, pretrained = split_name_and_tag(spec)
+    config = named_config(name)
+    # one of open_clip's tags does not repeat what its architecture already says
+    needed = bool(pretrained.get("quick_gelu", False) or config.get("quick_gelu", False))
+    state = read_checkpoint(pretrained_file(pretrained, spec)).state
+    model = _build(config, choose_gelu(quick_gelu, needed, None, spec), name)
+    load_weights(model, state, source=spec, architecture=name, resize=True)
+    return _Loaded(model, _tokenizer(config, name), pretrained, name)
+
+
+def _random(name: str, quick_gelu: bool | None) -> _Loaded:
+    config = named_config(name)
+    quick = choose_gelu(quick_gelu, None, bool(config.get("quick_gelu", False)), name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _build(config, quick, name)
+    return _Loaded(model, _tokenizer(config, name), {}, name)
+
+
+def _from_hub(repository: str, quick_gelu: bool | None) -> _Loaded:
+    source = f"hf-hub:{repository}"
+    whole = _read_config(hub_file(repository, _CONFIG_FILE, what=source))
+    return _configured(whole, hub_weights(repository, source), source, None, quick_gelu)
+
+
+def _local_dir(folder: Path, quick_gelu: bool | None) -> _Loaded:
+    if not folder.is_dir():
+        raise OtptError(f"There is no folder {folder}.")
+    if not (folder / _CONFIG_FILE).is_file():
+        raise OtptError(f"The folder {folder} has no {_CONFIG_FILE}, which describes an open_clip model.")
+    files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+    files.sort(key=lambda path: (not path.name.startswith("open_clip"), path.suffix != ".safetensors"))
+    if not files:
+        raise OtptError(f"The folder {folder} has no weights; expected a file {', '.join(SUFFIXES)}.")
+    return _configured(_read_config(folder / _CONFIG_FILE), files[0], str(folder), folder, quick_gelu)
+
+
+def _configured(
+    whole: dict[str, Any], weights: Path, source: str, folder: Path | None, quick_gelu: bool | None
+) -> _Loaded:
+    """A model whose configuration lies beside its weights."""
+    model, config = _with_config(whole, read_checkpoint(weights).state, source, quick_gelu)
+    name = source.rstrip("/").rsplit("/", 1)[-1]
+    return _Loaded(model, _tokenizer(config, name, folder), whole.get("preprocess_cfg") or {}, name)
+
+
+def _with_config(
+    whole: dict[str, Any], state: dict[str, Tensor], source: str, quick_gelu: bool | None
+) -> tuple[Any, Config]:
+    config: Config = whole["model_cfg"]
+    model = _build(config, choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source), source)
+    load_weights(model, state, source=source, architecture=f"of its own {_CONFIG_FILE}", resize=True)
+    return model, config
+
+
+def _pocket(quick_gelu: bool | None) -> _Loaded:
+    from otpt.backbones.pocket import load_pocket_state  # only when asked for: reading it takes a moment
+
+    whole, state = load_pocket_state()
+    model, config = _with_config(whole, state, "pocket", quick_gelu)
+    return _Loaded(model, _tokenizer(config, "pocket"), whole.get("preprocess_cfg") or {}, "pocket")
+
+
+def _checkpoint_file(path: Path, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
+    checkpoint = read_checkpoint(path)
+    needed = True if checkpoint.openai else None
+    if architecture is None:
+        name, config = infer_config(checkpoint.state, str(path))
+        named = None
+    else:
+        name, config = architecture, named_config(architecture)
+        named = bool(config.get("quick_gelu", False))
+    model = _build(config, choose_gelu(quick_gelu, needed, named, str(path)), name)
+    load_weights(model, checkpoint.state, source=str(path), architecture=name)
+    return _Loaded(model, _tokenizer(config, name), {}, name)
+
+
+def _folder(folder: Path, quick_gelu: bool | None) -> _Loaded:
+    if (folder / _CONFIG_FILE).is_file():
+        return _local_dir(folder, quick_gelu)
+    if is_huggingface_clip(folder):
+        return _huggingface(folder, str(folder), quick_gelu)
+    raise OtptError(
+        f"The folder {folder} is not a model; expected {_CONFIG_FILE} (open_clip) or a config.json of model type "
+        f"'clip' (Hugging Face)."
+    )
+
+
+def _huggingface(folder: Path, source: str, quick_gelu: bool | None) -> _Loaded:
+    config = huggingface_config(folder)
+    model = _build(config, choose_gelu(quick_gelu, config["quick_gelu"], None, source), source)
+    load_weights(model, huggingface_weights(folder), source=source, architecture="of its own config.json")
+    tokenizer = huggingface_tokenizer(folder, config["text_cfg"]["context_length"])
+    name = source.rstrip("/").rsplit("/", 1)[-1]
+    return _Loaded(model, tokenizer, huggingface_preprocessing(folder), name)
+
+
+def _build(config: Config, quick_gelu: bool, name: str) -> Any:
+    if not config["text_cfg"].get("hf_model_name"):
+        return build_model(config, quick_gelu)
+    with hub(f"the text tower of {name}"):
+        return build_model(config, quick_gelu)
+
+
+def _tokenizer(config: Config, name: str, folder: Path | None = None) -> Any:
+    text = config["text_cfg"]
+    length = text.get("context_length", 77)
+    options = text.get("tokenizer_kwargs") or {}
+    source = str(folder) if folder is not None else text.get("hf_tokenizer_name")
+    if not text.get("hf_tokenizer_name") and "siglip" not in name.lower():
+        return SimpleTokenizer(context_length=length, **options)
+    with hub(f"the tokenizer of {name}"):
+        try:
+            if text.get("hf_tokenizer_name"):
+                mode = text.get("tokenizer_mode")
+                return HFTokenizer(source, context_length=length, tokenizer_mode=mode, **options)
+            return SigLipTokenizer("gemma" if "siglip2" in name.lower() else "c4-en", context_length=length)
+        except ImportError as error:
+            raise OtptError(f"The tokenizer of {name} needs transformers: pip install 'otpt[hf]'.") from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        model = whole["model_cfg"]
+        complete = all(isinstance(model[part], dict) for part in ("vision_cfg", "text_cfg")) and "embed_dim" in model
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OtptError(f"The file {path} is not a model configuration of open_clip (model_cfg, …).") from error
+    if not complete:
+        raise OtptError(f"The file {path} does not describe a model: embed_dim, vision_cfg and text_cfg are needed.")
+    return dict(whole)

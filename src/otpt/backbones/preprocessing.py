@@ -1,0 +1,67 @@
+"""What a picture must look like before the image tower sees it: plain numbers, no code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from otpt.errors import OtptError
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"}
+_RESIZE_MODES = ("shortest", "squash", "longest")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How the clean view is made: resize, crop, (x − mean) / std on values in [0, 1].
+
+    ``size`` is the square side in pixels, ``interpolation`` "bicubic" or "bilinear". ``resize_mode``:
+    "shortest" (CLIP: shorter side to ``size``, then centre crop), "squash" (SigLIP: both sides to ``size``)
+    or "longest" (longer side to ``size``, then padding).
+    """
+
+    size: int
+    mean: tuple[float, float, float] = CLIP_MEAN
+    std: tuple[float, float, float] = CLIP_STD
+    interpolation: str = "bicubic"
+    resize_mode: str = "shortest"
+
+
+def preprocessing_from_config(config: Mapping[str, Any], image_size: int | tuple[int, int]) -> Preprocessing:
+    """``Preprocessing`` from open_clip's ``preprocess_cfg`` (absent entries: CLIP's own) and the tower's
+    image size.
+
+    >>> preprocessing_from_config({"resize_mode": "squash"}, 224).resize_mode
+    'squash'
+    """
+    height, width = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    if height != width:
+        raise OtptError(f"The model takes pictures of {height}×{width} pixels; only square ones are supported.")
+    interpolation = config.get("interpolation", "bicubic")
+    resize_mode = config.get("resize_mode", "shortest")
+    if interpolation not in _INTERPOLATIONS or resize_mode not in _RESIZE_MODES:
+        raise OtptError(
+            f"Unknown preprocessing (interpolation {interpolation!r}, resize mode {resize_mode!r}); expected "
+            f"bicubic or bilinear, and one of {', '.join(_RESIZE_MODES)}."
+        )
+    return Preprocessing(
+        size=height,
+        mean=_triple(config.get("mean") or CLIP_MEAN),
+        std=_triple(config.get("std") or CLIP_STD),
+        interpolation=_INTERPOLATIONS[interpolation],
+        resize_mode=resize_mode,
+    )
+
+
+def _triple(values: Any) -> tuple[float, float, float]:
+    numbers = [float(value) for value in values]
+    if len(numbers) == 1:
+        numbers = numbers * 3
+    if len(numbers) != 3:
+        raise OtptError(f"Expected three numbers (red, green, blue) in the preprocessing, got {numbers}.")
+    red, green, blue = numbers
+    return red, green, blue

@@ -1,0 +1,97 @@
+"""Hugging Face ``CLIPModel`` folders against transformers itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
+from oracles.models import randomise
+
+from otpt.backbones import QuickGeluWarning, load_backbone
+from otpt.backbones.huggingface import huggingface_tokenizer
+from otpt.errors import OtptError
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = ["a photo of a cat.", "a photo of a red panda."]
+
+
+def write_folder(folder: Path, *, eos: int = 49407, text: dict[str, Any] | None = None, **vision: Any) -> Any:
+    common = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 96}
+    config = transformers.CLIPConfig(
+        text_config={**common, "eos_token_id": eos, "bos_token_id": 49406, "pad_token_id": 1, **(text or {})},
+        vision_config={**common, "image_size": 32, "patch_size": 8, **vision},
+        projection_dim=24,
+    )
+    model = randomise(transformers.CLIPModel(config))
+    model.save_pretrained(folder)
+    preprocessor = {"image_mean": [0.5] * 3, "image_std": [0.2] * 3, "resample": 2, "size": {"shortest_edge": 32}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    return model
+
+
+@pytest.mark.parametrize("eos", [2, 49407])
+@pytest.mark.parametrize("act", ["quick_gelu", "gelu", "gelu_pytorch_tanh"])
+def test_features_are_those_of_transformers(tmp_path: Path, eos: int, act: str) -> None:
+    model = write_folder(
+        tmp_path, eos=eos, text={"hidden_act": act, "layer_norm_eps": 1e-3}, hidden_act=act, layer_norm_eps=1e-4
+    )
+    backbone = load_backbone(str(tmp_path), device="cpu")
+    pixels = torch.randn(3, 3, 32, 32)
+    ids = backbone.text.tokenize(TEXTS)
+    with torch.no_grad():
+        image = model.get_image_features(pixels).pooler_output
+        text = model.get_text_features(ids).pooler_output
+    torch.testing.assert_close(backbone.encode_pixels(pixels), F.normalize(image, dim=-1), rtol=0, atol=5e-6)
+    torch.testing.assert_close(backbone.text.encode_embeddings(ids, backbone.text.embed(ids)), text, rtol=0, atol=1e-5)
+    assert backbone.text.causal is not None
+    assert backbone.embed_dim == 24
+    assert backbone.preprocessing.interpolation == "bilinear"
+    assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
+    assert backbone.logit_scale == pytest.approx(100, abs=1e-3)
+
+
+def test_contradicting_its_configuration_is_warned_of(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    with pytest.warns(QuickGeluWarning, match="was trained with QuickGELU, but runs with GELU"):
+        load_backbone(str(tmp_path), device="cpu", quick_gelu=False)
+
+
+def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+
+    def load_with(**changes: Any) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+        load_backbone(str(tmp_path), device="cpu")
+
+    with pytest.raises(OtptError, match="activation 'relu'"):
+        load_with(text_config=config["text_config"] | {"hidden_act": "relu"})
+    with pytest.raises(OtptError, match="mix QuickGELU and GELU"):
+        load_with(text_config=config["text_config"] | {"hidden_act": "gelu"})
+    with pytest.raises(OtptError, match=r"do not fit .* of another shape"):
+        load_with(projection_dim=16)
+    with pytest.raises(OtptError, match="is not a model"):
+        load_with(model_type="bert")
+    (tmp_path / "config.json").write_text("{not json")
+    with pytest.raises(OtptError, match="cannot be read as JSON"):
+        load_backbone(str(tmp_path), device="cpu")
+
+
+def test_clips_merges_are_recognised_and_others_kept(tmp_path: Path) -> None:
+    assert isinstance(huggingface_tokenizer(tmp_path, 77), SimpleTokenizer)
+    merges = [" ".join(pair) for pair in SimpleTokenizer().bpe_ranks]
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges), encoding="utf-8")
+    assert isinstance(huggingface_tokenizer(tmp_path, 77), SimpleTokenizer)
+    words = {"<|startoftext|>": 0, "<|endoftext|>": 1, "c": 2, "a": 3, "t</w>": 4, "at</w>": 5, "cat</w>": 6}
+    (tmp_path / "vocab.json").write_text(json.dumps(words))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na t</w>\nc at</w>\n")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    own = huggingface_tokenizer(tmp_path, 8)
+    assert isinstance(own, HFTokenizer)
+    assert own(["cat"])[0, :3].tolist() == [0, 6, 1]

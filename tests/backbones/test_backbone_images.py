@@ -1,0 +1,156 @@
+"""The tuned image tower: the same features as the plain one, and the same bits in any batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from open_clip import CLIP
+from open_clip.model import CustomTextCLIP
+from oracles.models import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing
+from torch import Tensor, nn
+
+from otpt.backbones.folding import fold_batch_norms
+from otpt.backbones.image_tower import ImageTower, tune
+from otpt.backbones.kernels import Linear, can_pack_linear
+
+
+def pictures(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    colours = torch.randn(count, 3, 1, 1, generator=generator)
+    return (0.5 * torch.randn(count, 3, size, size, generator=generator) + colours).to(dtype)
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-6), ("float64", 1e-12), ("bf16", 5e-2)])
+def test_features_are_those_of_the_plain_model(kind: str, precision: str, tolerance: float) -> None:
+    backbone = tiny_backbone(kind, precision)
+    model = tiny_clip(kind, dtype=backbone.dtype)
+    pixels = pictures(backbone.preprocessing.size, 11, backbone.dtype)
+    features = backbone.encode_pixels(pixels)
+    assert features.shape == (11, backbone.embed_dim)
+    assert features.dtype == backbone.dtype
+    expected = F.normalize(model.encode_image(pixels), dim=-1)
+    torch.testing.assert_close(features, expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(11, dtype=backbone.dtype))
+    cosines = expected @ expected.T
+    assert cosines.min() < 0.7  # pictures are told apart, so agreement means something
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_the_tower_is_in_fact_tuned(kind: str) -> None:
+    visual = tiny_clip(kind).visual
+    assert tune(visual, tiny_preprocessing(kind).size, 8, pack=True) is not visual
+    names = [type(module).__name__ for module in tiny_backbone(kind)._image._visual.modules()]
+    assert "BatchNorm2d" not in names
+    assert "MultiheadAttention" not in names
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("precision", ["float32", "float64", "bf16"])
+def test_a_view_has_the_same_bits_in_every_batch(kind: str, precision: str) -> None:
+    backbone = tiny_backbone(kind, precision)
+    pixels = pictures(backbone.preprocessing.size, 19)
+    together = backbone.encode_pixels(pixels)
+    for count in (1, 2, 3, 8, 9, 17):
+        assert torch.equal(backbone.encode_pixels(pixels[:count]), together[:count]), count
+    order = torch.randperm(19, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(backbone.encode_pixels(pixels[order]), together[order])
+    crowd = torch.cat([3 * pixels[5:12], pixels[4:5]])  # other neighbours, another position
+    assert torch.equal(backbone.encode_pixels(crowd)[7], together[4])
+    assert torch.equal(backbone.encode_pixels(pixels), together)
+
+
+def test_features_may_take_part_in_later_gradients() -> None:
+    backbone = tiny_backbone()
+    features = backbone.encode_pixels(pictures(32, 2))
+    assert not features.is_inference()
+    weights = torch.ones(32, requires_grad=True)
+    (features @ weights).sum().backward()
+    assert weights.grad is not None
+    torch.testing.assert_close(weights.grad, features.sum(dim=0))
+
+
+def test_no_views_and_views_of_another_size() -> None:
+    backbone = tiny_backbone()
+    assert backbone.encode_pixels(torch.empty(0, 3, 32, 32)).shape == (0, 32)
+    with pytest.raises(ValueError, match=r"expected pixels of shape \(N, 3, 32, 32\), but got \(2, 3, 16, 16\)"):
+        backbone.encode_pixels(torch.zeros(2, 3, 16, 16))
+
+
+@pytest.mark.parametrize(
+    "vision",
+    [
+        {"pool_type": "avg"},
+        {"final_ln_after_pool": True},
+        {"attentional_pool": True, "attn_pooler_heads": 2},
+        {"ls_init_value": 0.2},
+        {"block_type": "custom", "qk_norm": True},
+        {"no_ln_pre": True},
+        {"act_kwargs": {"approximate": "tanh"}},
+    ],
+)
+def test_other_vision_transformers_are_left_right(vision: dict[str, Any]) -> None:
+    config = tiny_config() | {"quick_gelu": "act_kwargs" not in vision}
+    config["vision_cfg"] |= vision
+    model = randomise(CLIP(**config))
+    pixels = pictures(32, 3)
+    found = ImageTower(model.visual, 32)(pixels)
+    torch.testing.assert_close(found, F.normalize(model.visual(pixels), dim=-1), rtol=0, atol=5e-6)
+
+
+def test_timm_convolutional_tower_is_folded() -> None:
+    config = tiny_config()
+    config["vision_cfg"] = {"timm_model_name": "resnet10t", "timm_pool": "avg", "timm_proj": "linear", "image_size": 64}
+    visual = randomise(CustomTextCLIP(**config)).visual
+    pixels = pictures(64, 3)
+    folded = fold_batch_norms(visual, pixels[:1])
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in visual.modules())
+    assert norms > 5
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
+    torch.testing.assert_close(folded(pixels), visual(pixels), rtol=1e-4, atol=1e-4)
+    tower = ImageTower(visual, 64)
+    torch.testing.assert_close(tower(pixels), F.normalize(visual(pixels), dim=-1), rtol=0, atol=5e-6)
+
+
+def test_folding_is_the_formula() -> None:
+    tower = nn.Sequential(nn.Conv2d(3, 4, 3, bias=True), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)).double()
+    randomise(tower)
+    pixels = pictures(8, 1, torch.float64)
+    folded: Any = fold_batch_norms(tower, pixels)
+    conv, norm = tower[0], tower[1]
+    for channel in range(4):
+        factor = norm.weight[channel] / (norm.running_var[channel] + norm.eps) ** 0.5
+        torch.testing.assert_close(folded[0].weight[channel], conv.weight[channel] * factor)
+        shift = (conv.bias[channel] - norm.running_mean[channel]) * factor + norm.bias[channel]
+        torch.testing.assert_close(folded[0].bias[channel], shift)
+    torch.testing.assert_close(folded(pixels), tower(pixels), rtol=0, atol=1e-13)
+
+
+def test_a_norm_that_does_not_follow_a_convolution_stays() -> None:
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.norm(self.conv(x) + x)
+            return result
+
+    tower = randomise(Summed())
+    folded = fold_batch_norms(tower, pictures(8, 1))
+    assert any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
+    pixels = pictures(8, 2)
+    assert torch.equal(folded(pixels), tower(pixels))
+
+
+def test_packed_linear_is_linear_for_any_number_of_rows() -> None:
+    generator = torch.Generator().manual_seed(2)
+    weight, bias = torch.randn(24, 40, generator=generator), torch.randn(24, generator=generator)
+    linear = Linear(weight, bias, rows=10, pack=True)
+    assert (linear._packed is not None) == can_pack_linear(weight)
+    for shape in ((10, 40), (2, 5, 40), (3, 40)):
+        x = torch.randn(*shape, generator=generator)
+        torch.testing.assert_close(linear(x), x @ weight.T + bias, rtol=1e-5, atol=1e-5)
