@@ -103,7 +103,7 @@ def _tuned(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.M
         return tune_vit(visual, chunk, pack=pack)
     tuned = fold_batch_norms(visual, pixels)
     if is_convolutional(visual):
-        tuned = tuned.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        tuned = tuned.to(memory_format=torch.channels_last)
     if isinstance(tuned, ModifiedResNet) and tuned is not visual:
         return tune_resnet(tuned, chunk, pack=pack)
     return tuned

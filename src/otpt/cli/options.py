@@ -102,6 +102,9 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
         settings[name] = value
     methods = get_methods(options.method)
+    if "calibration" in settings:  # first, since a temperature may come with it
+        calibration = {"calibration": settings.pop("calibration")}
+        methods = tuple(method.override(calibration) for method in methods)
     for name in settings:
         if not any(method.has_setting(name) for method in methods):
             methods[0].override({name: settings[name]})  # says why not

@@ -47,6 +47,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("pictures", nargs="+", type=Path, metavar="PICTURE", help="picture files, or folders of them")
     parser.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
     parser.add_argument("--classes-file", type=Path, metavar="FILE", help="class names, one a line")
+    parser.add_argument("--allow-duplicates", action="store_true", help="accept a class name that stands twice")
     parser.add_argument(
         "--top", type=int, default=5, metavar="K", help="classes to show a picture (default: %(default)s)"
     )
