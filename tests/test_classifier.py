@@ -124,6 +124,8 @@ def test_official_precision_rounds_to_float16() -> None:
     assert np.array_equal(rounded, rounded.astype(np.float16).astype(np.float64))
     assert not np.array_equal(plain, rounded)
     assert rounded == pytest.approx(plain, rel=0.05, abs=1e-3)
+    kept = official.compare(picture(1), ["tpt+sals"])["tpt+sals"].probabilities
+    assert not np.array_equal(kept, kept.astype(np.float16).astype(np.float64)), "SaLS rounds the logits only"
 
 
 def test_a_bad_picture_among_good_ones() -> None:

@@ -196,8 +196,9 @@ class Classifier:
             cosine = start_cosine if plan is None else tuned[plan].mean_cosine
             kept = [False] * len(views) if plan is None else tuned[plan].skipped.tolist()
             shares = self._probabilities(logits, zero_shot, method).double().cpu().numpy()
-            # From the logits: calibration keeps their order, but rounding may make ties of near-ties.
-            best = (logits.half() if self.official_precision else logits).argmax(dim=1).tolist()
+            # From the logits: calibration keeps their order, but rounding may make ties of near-ties. The official
+            # scripts do take the label from their rounded soft-max.
+            best = shares.argmax(axis=1).tolist() if self.official_precision else logits.argmax(dim=1).tolist()
             for i, answer in enumerate(answers):
                 answer[method.name] = Prediction(
                     label=text.class_names[best[i]],
@@ -269,11 +270,13 @@ class Classifier:
             yield [views if isinstance(views, OtptError) else next(features) for views in batch]
 
     def _probabilities(self, logits: Tensor, zero_shot: Tensor, method: Method) -> Tensor:
+        if method.calibration == "sals":
+            if self.official_precision:  # Robust-adapt keeps float16 logits, and rescales them in float32
+                logits, zero_shot = logits.half().float(), zero_shot.half().float()
+            return probabilities(sals(logits, zero_shot))
         temperature = 1.0
         if method.calibration == "temperature":
             temperature = method.temperature or fixed_temperature(self.backbone.family)
-        elif method.calibration == "sals":
-            logits = sals(logits, zero_shot)
         return probabilities(logits, temperature=temperature, official=self.official_precision)
 
 

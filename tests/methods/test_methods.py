@@ -44,6 +44,7 @@ def test_the_core_methods_are_there_and_explained() -> None:
         ("o-tpt+c-tpt", "fine-grained", {"entropy": 1, "orthogonality": 18, "dispersion": 50}),
         ("tpt+penalty", "shift", {"entropy": 1, "range-penalty": 10}),
         ("c-tpt+zs", "fine-grained", {"rescaled-entropy": 1, "dispersion": 50}),
+        ("c-tpt+penalty", "shift", {"entropy": 1, "range-penalty": 10, "dispersion": 50}),
     ],
 )
 def test_published_weights(name: str, family: str, weights: dict[str, float]) -> None:

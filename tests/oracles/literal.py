@@ -84,8 +84,8 @@ class LiteralTuner:
                     entropies = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
                     chosen = torch.argsort(entropies)[: int(len(images) * 0.1)]
                 selected = logits[chosen]
-                if bounds is None:
-                    row = selected[0] if reference == "confident" else zero_shot
+                row = selected[0] if reference == "confident" else zero_shot
+                if bounds is None or "range-penalty" in part:  # rescaling keeps the first range, the penalty does not
                     bounds = (row.min(), row.max())
                 loss = sum(w * self._objective(name, selected, features, bounds) for name, w in part.items())
                 optimiser.zero_grad()

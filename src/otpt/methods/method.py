@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from otpt.errors import OtptError, unknown
 from otpt.tuning import OBJECTIVES, TEXT_OBJECTIVES, TuningPlan
@@ -75,6 +77,11 @@ class Method:
 
     def __hash__(self) -> int:
         return hash((self.name, self.plan("fine-grained"), self.plan("shift"), self.calibration, self.temperature))
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        """For pickle, which cannot take a read-only mapping: worker processes are sent methods."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return partial(Method, **{**values, "objectives": dict(self.objectives)}), ()
 
     def plan(self, family: str) -> TuningPlan | None:
         """The tuning for a family of data sets; None where nothing is tuned."""

@@ -74,6 +74,15 @@ class Linearisation:
         else:
             self.text_features = encoder.encode(contexts)
 
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes, estimated, of the graph that is kept; 0 if none is."""
+        return 0 if self._parts is None else self._encoder._graph_bytes * len(self._contexts)
+
+    def release(self) -> None:
+        """Give the graph up: products are right as before, but compute it anew each time."""
+        self._parts = None
+
     def vjp(self, cotangents: Tensor) -> Tensor:
         """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""
         total = torch.zeros_like(self._contexts)

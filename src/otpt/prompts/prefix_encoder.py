@@ -28,11 +28,11 @@ MLP (2), queries, keys and values (3), their attention (1), the MLP's hidden row
 
 @dataclass(frozen=True)
 class _Group:
-    """Tails of equal length within a chunk: rows ``start … start + classes·length`` after the prefix."""
+    """Tails of equal length within a chunk; ``visible`` (length, prefix + length) is what each position may see."""
 
-    start: int
     classes: int
     length: int
+    visible: Tensor
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ class PrefixEncoder(PromptEncoder):
     def _plan(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> _Chunk:
         prefix, first = self._prefix, int(chunk[0])
         rows = [(first, position) for position in range(prefix)]
-        end_rows, groups = [], list[_Group]()
+        end_rows = []
         for c in chunk.tolist():
-            length = int(tails[c])
-            if groups and groups[-1].length == length:
-                groups[-1] = _Group(groups[-1].start, groups[-1].classes + 1, length)
-            else:
-                groups.append(_Group(len(rows), 1, length))
-            rows += [(c, prefix + t) for t in range(length)]
+            rows += [(c, prefix + t) for t in range(int(tails[c]))]
             end_rows.append(len(rows) - 1)
+        lengths, counts = tails[chunk].unique_consecutive(return_counts=True)
+        groups = []
+        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+            visible = torch.ones(length, prefix + length, dtype=torch.bool, device=self._device).tril(prefix)
+            groups.append(_Group(count, length, visible))
         classes, positions = torch.tensor(rows).T
         embeddings = tower.embed(tokens.ids[classes, positions])
         # (R, n): which row is which token of the context
@@ -118,10 +118,8 @@ class PrefixEncoder(PromptEncoder):
         return x if tower.projection_bias is None else x + tower.projection_bias
 
     def _qkv(self, x: Tensor, layer: CausalLayer) -> Tensor:
-        """(B, R, W) → queries, keys, values (3, B, heads, R, head width)."""
-        batch, rows, _ = x.shape
-        qkv = F.linear(layer.norm1(x), layer.qkv_weight, layer.qkv_bias)
-        return qkv.view(batch, rows, 3, self._tower.heads, -1).permute(2, 0, 3, 1, 4)
+        """Queries, keys and values of all rows: (B, R, W) → (B, R, 3W)."""
+        return F.linear(layer.norm1(x), layer.qkv_weight, layer.qkv_bias)
 
     def _feed_forward(self, x: Tensor, layer: CausalLayer) -> Tensor:
         hidden = F.linear(layer.norm2(x), layer.fc_weight, layer.fc_bias)
@@ -129,26 +127,24 @@ class PrefixEncoder(PromptEncoder):
 
     def _attend(self, qkv: Tensor, plan: _Chunk) -> Tensor:
         """Causal attention of the prefix among itself and of each tail to prefix and itself: → (B, R, W)."""
-        q, k, v = qkv.unbind(0)
-        batch, heads, _, head_width = q.shape
-        prefix = self._prefix
-        mixed = F.scaled_dot_product_attention(q[:, :, :prefix], k[:, :, :prefix], v[:, :, :prefix], is_causal=True)
-        parts = [mixed.transpose(1, 2).reshape(batch, prefix, heads * head_width)]
-        for group in plan.groups:
-            queries, keys, values = (self._tails(each, group) for each in (q, k, v))
-            shared = (batch, group.classes, heads, prefix, head_width)
-            keys = torch.cat([k[:, None, :, :prefix].expand(shared), keys], dim=3)
-            values = torch.cat([v[:, None, :, :prefix].expand(shared), values], dim=3)
-            visible = torch.ones(group.length, prefix + group.length, dtype=torch.bool, device=q.device)
-            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=visible.tril(prefix))
-            parts.append(mixed.transpose(2, 3).reshape(batch, -1, heads * head_width))
+        batch, _, width = qkv.shape
+        heads, prefix = self._tower.heads, self._prefix
+        # One split and not many slices: its backward pass is one concatenation.
+        first, *tails = qkv.split([prefix, *(group.classes * group.length for group in plan.groups)], dim=1)
+        q, shared_k, shared_v = first.view(batch, prefix, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, shared_k, shared_v, is_causal=True)
+        parts = [mixed.transpose(1, 2).reshape(batch, prefix, width // 3)]
+        for group, rows in zip(plan.groups, tails, strict=True):
+            # (3, B, classes, heads, length, head width)
+            own = rows.view(batch, group.classes, group.length, 3, heads, -1).permute(3, 0, 1, 4, 2, 5)
+            q, k, v = own.unbind(0)
+            keys, values = (
+                torch.cat([shared[:, None].expand(-1, group.classes, -1, -1, -1), each], dim=3)
+                for shared, each in ((shared_k, k), (shared_v, v))
+            )
+            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=group.visible)
+            parts.append(mixed.transpose(2, 3).reshape(batch, -1, width // 3))
         return torch.cat(parts, dim=1)
-
-    def _tails(self, rows: Tensor, group: _Group) -> Tensor:
-        """A group's rows of (B, heads, R, hw) as (B, classes, heads, length, hw)."""
-        batch, heads, _, head_width = rows.shape
-        own = rows[:, :, group.start : group.start + group.classes * group.length]
-        return own.reshape(batch, heads, group.classes, group.length, head_width).transpose(1, 2)
 
 
 def _shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:

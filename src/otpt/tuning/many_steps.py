@@ -1,7 +1,8 @@
 """The general engine: any number of steps with torch's AdamW, and C-TPT's two-step mode.
 
-Selected views are those of the start context and stay the same over all steps; so does the range of the range
-objectives, which carries gradient in the first step only.
+Selected views are those of the start context and stay the same over all steps. The range of the most confident view
+is taken anew in each step by the penalty; by the rescaled entropy it is kept from the first step on, where alone it
+carries gradient.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ def _tune_pass(text: TextSide, pictures: Tensor, plan: TuningPlan) -> tuple[Tens
     at_start = torch.stack([text.logits(picture, text.text_features) for picture in pictures])
     chosen = select_confident(at_start, plan.selected_count(pictures.shape[1]))
     selected = pictures.gather(1, chosen[..., None].expand(-1, -1, pictures.shape[-1]))
-    clean_range = logit_range(at_start[:, 0])
+    clean = logit_range(at_start[:, 0]) if plan.reference == "clean" else None
 
     contexts = start.clone().requires_grad_()
     optimiser = torch.optim.AdamW([contexts], lr=plan.learning_rate, weight_decay=plan.weight_decay)
     bad = torch.zeros(len(pictures), dtype=torch.bool, device=start.device)
-    reference = clean_range if plan.reference == "clean" else None
+    first: Range | None = None
     parts = [plan.view_weights, plan.text_weights] if plan.two_step else [plan.weights]
     line: Linearisation | None = text.linearisation
     for part in plan.steps * [part for part in parts if part]:
         line = line or text.encoder.linearise(contexts.detach())
-        gradient, reference = _gradient(text, line, selected, part, reference)
+        gradient, now = _gradient(text, line, selected, part, penalty=clean, rescaling=clean or first)
+        first = first or now
         finite = gradient.flatten(1).isfinite().all(dim=1)
         bad |= ~finite
         contexts.grad = torch.where(finite[:, None, None], gradient, torch.zeros_like(gradient))
@@ -63,18 +65,24 @@ def _gradient(
     line: Linearisation,
     selected: Tensor,
     weights: tuple[tuple[str, float], ...],
-    reference: Range | None,
+    *,
+    penalty: Range | None,
+    rescaling: Range | None,
 ) -> tuple[Tensor, Range]:
-    """∇_θ Σ weight·objective at the contexts of ``line``, and the range that was used, detached."""
+    """∇_θ Σ weight·objective at the contexts of ``line``, and the range of the most confident view there, detached.
+
+    ``penalty`` and ``rescaling`` are the reference ranges of these two objectives; None means that range.
+    """
     with torch.enable_grad():
         features = line.text_features.detach().requires_grad_()
         logits = text.logits(selected, features)
-        bounds = reference or logit_range(logits[:, 0])
+        now = logit_range(logits[:, 0])
         loss = features.new_zeros(())
         for objective, weight in weights:
             if objective in VIEW_OBJECTIVES:
-                loss = loss + weight * VIEW_OBJECTIVES[objective](logits, bounds).sum()
+                reference = penalty if objective == "range-penalty" else rescaling
+                loss = loss + weight * VIEW_OBJECTIVES[objective](logits, reference or now).sum()
             else:
                 loss = loss + weight * TEXT_OBJECTIVES[objective](features).sum()
     (cotangent,) = torch.autograd.grad(loss, features)
-    return line.vjp(cotangent), (bounds[0].detach(), bounds[1].detach())
+    return line.vjp(cotangent), (now[0].detach(), now[1].detach())
