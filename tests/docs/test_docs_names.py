@@ -36,6 +36,9 @@ def _nav(entry: object) -> list[str]:
     return [page for value in values for page in _nav(value)]  # type: ignore[union-attr]
 
 
+COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get")
+
+
 def test_every_page_is_in_the_navigation() -> None:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert sorted(_nav(config["nav"])) == sorted(page.name for page in DOCS.glob("*.md"))
@@ -57,7 +60,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known = OTHER_TOOLS.union(*(_options(command, capsys) for command in ("", "predict", "methods", "models", "demo")))
+    known = OTHER_TOOLS.union(*(_options(command, capsys) for command in COMMANDS))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
     assert named <= known
 
@@ -119,7 +122,7 @@ def test_method_file_keys() -> None:
 
 
 ROOMS = ("otpt", "otpt.objectives", "otpt.tuning", "otpt.prompts", "otpt.views", "otpt.backbones", "otpt.calibration",
-         "otpt.metrics")  # fmt: skip
+         "otpt.metrics", "otpt.data")  # fmt: skip
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -15,23 +15,8 @@ from rich.table import Table
 
 from otpt.classifier import Prediction
 from otpt.cli import options as shared
+from otpt.data import PICTURE_SUFFIXES
 from otpt.errors import OtptError
-
-PICTURE_SUFFIXES = {
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".ppm",
-    ".pgm",
-    ".avif",
-}
 
 Answer = dict[str, Prediction] | OtptError
 

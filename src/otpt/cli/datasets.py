@@ -1,0 +1,173 @@
+"""``otpt datasets``: which there are, what of them is here, and whether it is whole.
+
+otpt datasets --data DATA
+otpt datasets check dtd --data DATA
+otpt datasets get dtd --data DATA
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from otpt.data import (
+    DatasetEntry,
+    DatasetNotFound,
+    check_dataset,
+    download_dataset,
+    find_entry,
+    find_records,
+    list_datasets,
+    load_dataset,
+)
+from otpt.data.downloads import SPLIT_FILES
+from otpt.errors import OtptError, unknown
+
+_LISTED = 10  # names printed of many missing or unreadable pictures
+
+
+def add_command(commands: Any) -> None:
+    """Register ``datasets`` and its two sub-commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "datasets",
+        help="list, check and fetch the data sets",
+        description="List the data sets, and with --data say which of them are there and what is missing where.",
+    )
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="the folder that holds the data sets")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=run_list)
+    below = parser.add_subparsers(metavar="check|get", parser_class=type(parser))
+    check = below.add_parser(
+        "check",
+        help="verify counts and open a sample",
+        description="Verify the number of classes and pictures, look for every file and open a sample of them. "
+        "Exit code 2 if anything is wrong.",
+    )
+    check.add_argument(
+        "name", metavar="NAME", help="a data set of 'otpt datasets', or your own folder, table or shards"
+    )
+    check.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
+    check.add_argument(
+        "--sample", type=int, default=100, metavar="N", help="pictures to open, -1 for all (default: %(default)s)"
+    )
+    check.set_defaults(run=run_check)
+    get = below.add_parser("get", help="download", description="Download a data set with torchvision, where it can.")
+    get.add_argument("name", metavar="NAME", help="a data set of 'otpt datasets'")
+    get.set_defaults(run=run_get)
+    for sub in (check, get):
+        # SUPPRESS keeps what was given before the sub-command: `otpt datasets --data ROOT check dtd`.
+        sub.add_argument("--data", type=Path, metavar="ROOT", default=argparse.SUPPRESS, help="the root of the data")
+        sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the registered data sets and their state."""
+    if options.data is not None and not options.data.expanduser().is_dir():
+        raise OtptError(f"The data root {str(options.data)!r} is not a folder; give the folder of the data sets.")
+    rows = [_row(entry, options.data) for entry in list_datasets()]
+    if options.json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("data set", no_wrap=True)
+    table.add_column("classes", justify="right")
+    table.add_column("pictures", justify="right")
+    table.add_column("family", no_wrap=True)
+    table.add_column("what it is" if options.data is None else "here", overflow="fold")
+    for row in rows:
+        last = row["title"] if options.data is None else _state(row, options.data)
+        table.add_row(row["name"], _count(row["classes"]), _count(row["test_pictures"]), row["family"], last)
+    Console(highlight=False, markup=False).print(table)
+    missing = [row["missing"] for row in rows if "missing" in row]
+    if missing:
+        print("\n" + "\n".join(missing))
+    return 0
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Print what is wrong with a data set; 2 if something is."""
+    if options.sample < -1:
+        raise OtptError(f"--sample was given {options.sample}; expected a number of pictures, or -1 for all.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # another number of pictures than published: reported below
+        data = load_dataset(options.name, root=options.data, classes=options.classes)
+    report = check_dataset(data, find_entry(options.name), sample=options.sample)
+    if options.json:
+        print(json.dumps({**asdict(report), "problems": report.problems, "ok": report.ok}, ensure_ascii=False))
+        return 0 if report.ok else 2
+    print(f"{report.name}: {report.classes} classes, {report.pictures} pictures, {report.opened} of them opened")
+    for problem in report.problems:
+        print(f"  {problem}")
+    for name in report.missing[:_LISTED]:
+        print(f"  missing: {name}")
+    for name, reason in report.unreadable[:_LISTED]:
+        print(f"  unreadable: {name}: {reason}")
+    hidden = max(0, len(report.missing) - _LISTED) + max(0, len(report.unreadable) - _LISTED)
+    if hidden:
+        print(f"  … and {hidden} more (--json lists all)")
+    print("all good" if report.ok else "not good")
+    return 0 if report.ok else 2
+
+
+def run_get(options: argparse.Namespace) -> int:
+    """Download, and say what is still to be done by hand."""
+    entry = find_entry(options.name)
+    if entry is None:
+        raise unknown("data set", options.name, [entry.name for entry in list_datasets()])
+    if options.data is None:
+        raise OtptError("--data ROOT is needed: the folder to download into.")
+    folder = download_dataset(entry, options.data)
+    print(f"{entry.name}: the pictures are in {folder}")
+    try:
+        find_records(entry, options.data)
+    except OtptError as error:
+        print(f"otpt: note: {error}", file=sys.stderr)
+        if entry.split_file:
+            print(f"otpt: note: {entry.split_file} is not torchvision's: {SPLIT_FILES}.", file=sys.stderr)
+    return 0
+
+
+def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": entry.name,
+        "title": entry.title,
+        "classes": entry.classes,
+        "test_pictures": entry.test_pictures,
+        "family": entry.family,
+        "augmix": entry.augmix,
+        "prompt": entry.prompt,
+    }
+    if root is None:
+        return row
+    if not entry.layouts:
+        row["state"] = "drawn on the spot" if entry.classes is not None else "not installed"
+        return row
+    try:
+        found = find_records(entry, root)
+    except OtptError as error:
+        row["state"] = "not found" if isinstance(error, DatasetNotFound) else "incomplete"
+        row["missing"] = str(error)
+        return row
+    row.update(state="found", folder=str(found.folder), layout=found.layout.style, pictures=len(found.records.ids))
+    return row
+
+
+def _state(row: dict[str, Any], root: Path) -> str:
+    if row["state"] != "found":
+        return str(row["state"])
+    folder = Path(row["folder"])
+    folder = folder.relative_to(root.expanduser()) if folder.is_relative_to(root.expanduser()) else folder
+    note = "" if row["pictures"] == row["test_pictures"] else f", but {row['pictures']} pictures"
+    return f"{folder.as_posix()} ({row['layout']}){note}"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else str(number)

@@ -1,0 +1,76 @@
+"""Is a data set whole? Counts against the published ones, every file there, and a sample of pictures opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from otpt.data.dataset import Dataset
+from otpt.data.entry import DatasetEntry
+from otpt.errors import OtptError
+from otpt.views import open_picture
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was found; ``ok`` if nothing is wrong."""
+
+    name: str
+    classes: int
+    pictures: int
+    published_classes: int | None
+    published_pictures: int | None
+    empty_classes: tuple[str, ...]
+    missing: tuple[str, ...]
+    opened: int
+    unreadable: tuple[tuple[str, str], ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, a sentence each."""
+        found = []
+        if self.published_classes not in (None, self.classes):
+            found.append(f"{self.classes} classes, {self.published_classes} published")
+        if self.published_pictures not in (None, self.pictures):
+            found.append(f"{self.pictures} test pictures, {self.published_pictures} published")
+        if self.published_pictures is not None and self.empty_classes:
+            found.append(f"{len(self.empty_classes)} classes without a picture")
+        if self.missing:
+            found.append(f"{len(self.missing)} pictures are missing")
+        if self.unreadable:
+            found.append(f"{len(self.unreadable)} of {self.opened} opened pictures cannot be read")
+        return tuple(found)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
+    """Look at all files of ``data`` and open ``sample`` pictures spread evenly over it (0: none, −1: all)."""
+    missing = []
+    there = []
+    for index, name in enumerate(data.ids):
+        if data.is_file_missing(index):
+            missing.append(name)
+        else:
+            there.append(index)
+    count = len(there) if sample < 0 else min(sample, len(there))
+    chosen = [there[len(there) * part // count] for part in range(count)]
+    unreadable = []
+    for index in chosen:
+        try:
+            open_picture(data[index].source)
+        except OtptError as error:
+            unreadable.append((data.ids[index], str(error)))
+    used = set(data.labels)
+    return CheckReport(
+        data.name,
+        len(data.class_names),
+        len(data),
+        entry.classes if entry is not None else None,
+        entry.test_pictures if entry is not None else None,
+        tuple(name for label, name in enumerate(data.class_names) if label not in used),
+        tuple(missing),
+        count,
+        tuple(unreadable),
+    )

@@ -1,0 +1,106 @@
+"""Class lists as text: one class a line, in label order, ``folder`` or ``folder<TAB>name``.
+
+Lines before the first class that begin with ``#`` are remarks; three of them say how to treat the data::
+
+    # prompt: a satellite photo of
+    # family: shift
+    # augmix: off
+    AnnualCrop<TAB>annual crop land
+    Forest
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from otpt.data.dataset import FAMILIES
+from otpt.errors import OtptError, unknown
+
+FILE_NAMES = ("classes.txt", "classnames.txt")  # looked for beside the data
+_SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """C classes in label order: their folders (or keys), their names, and what the file says of the data."""
+
+    folders: tuple[str, ...]
+    names: tuple[str, ...]
+    prompt: str | None = None
+    family: str | None = None
+    augmix: bool | None = None
+
+    def __len__(self) -> int:
+        return len(self.folders)
+
+    def index(self) -> dict[str, int]:
+        """Folder → label."""
+        return {folder: label for label, folder in enumerate(self.folders)}
+
+
+def read_class_list(path: Path) -> ClassList:
+    """The class list of a UTF-8 text file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OtptError(f"Cannot read the class list {str(path)!r}: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class a line.") from None
+    return parse_class_list(text, str(path))
+
+
+@cache
+def builtin_class_list(name: str) -> ClassList:
+    """The class list ``class_names/NAME.txt`` of this package."""
+    file = resources.files(__package__).joinpath("class_names").joinpath(f"{name}.txt")
+    return parse_class_list(file.read_text(encoding="utf-8"), f"{name}.txt")
+
+
+def find_class_list(folder: Path) -> ClassList | None:
+    """The class list that lies in ``folder``, if there is one."""
+    for name in FILE_NAMES:
+        if (folder / name).is_file():
+            return read_class_list(folder / name)
+    return None
+
+
+def parse_class_list(text: str, origin: str) -> ClassList:
+    """The class list of a text; ``origin`` says in messages where it came from."""
+    folders: list[str] = []
+    names: list[str] = []
+    settings: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        if line.startswith("#") and not folders:
+            key, colon, value = line[1:].partition(":")
+            if colon and key.strip().lower() in ("prompt", "family", "augmix"):
+                settings[key.strip().lower()] = value.strip()
+            continue
+        folder, tab, name = line.partition("\t")
+        folder, name = folder.strip(), name.strip()
+        if not folder or (tab and not name):
+            raise OtptError(f"{origin}, line {number}: {line!r} lacks a name; expected 'folder' or 'folder<TAB>name'.")
+        folders.append(folder)
+        names.append(name or folder)
+    if not folders:
+        raise OtptError(f"The class list {origin!r} is empty; expected one class a line.")
+    if len(set(folders)) != len(folders):
+        twice = next(folder for i, folder in enumerate(folders) if folder in folders[:i])
+        raise OtptError(f"The class list {origin!r} names the class {twice!r} twice; each line must be another class.")
+    return ClassList(tuple(folders), tuple(names), *_checked(settings, origin))
+
+
+def _checked(settings: dict[str, str], origin: str) -> tuple[str | None, str | None, bool | None]:
+    """Prompt, family and AugMix; None where nothing is said."""
+    prompt, family, augmix = (settings.get(key) for key in ("prompt", "family", "augmix"))
+    if prompt == "":
+        raise OtptError(f"{origin}: the prompt is empty; expected context words such as 'a photo of a'.")
+    if family is not None and family not in FAMILIES:
+        raise unknown(f"family in {origin}", family, FAMILIES)
+    if augmix is not None and augmix.lower() not in _SWITCH:
+        raise OtptError(f"{origin}: augmix is {augmix!r}; expected on or off.")
+    return prompt, family, None if augmix is None else _SWITCH[augmix.lower()]

@@ -1,0 +1,125 @@
+"""A data set: pictures with labels, class names, and what the paper's recipe for it is. Nothing of models."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from otpt.errors import OtptError, unknown
+from otpt.views import PictureSource
+
+DEFAULT_PROMPT = "a photo of a"
+FAMILIES = ("fine-grained", "shift")
+# Of the formats that Pillow reads, those that data sets are kept in.
+PICTURE_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One picture: its name within the set, its class in 0 … C − 1, and where to open it."""
+
+    id: str
+    label: int
+    source: PictureSource
+
+
+@dataclass(frozen=True)
+class FilesBelow:
+    """Picture ``i`` is the file ``folder / files[i]``; nothing is opened."""
+
+    folder: Path
+    files: tuple[str, ...]
+
+    def __call__(self, index: int) -> Path:
+        return self.folder / self.files[index]
+
+
+class Dataset:
+    """``len(data)`` pictures of ``len(data.class_names)`` classes; ``data[i]`` is a :class:`Sample`.
+
+    Args:
+        name: "dtd", "imagenet-v2", "emoji/animals", or the user's own.
+        class_names: (C,) in label order.
+        ids: (N,) names of the pictures that stay the same wherever the data lie: the views are drawn from them.
+        labels: (N,) in 0 … C − 1.
+        pictures: index → path, bytes or PIL image. Called when a sample is asked for, by any thread.
+        family: "fine-grained" or "shift": whose weights λ a method takes.
+        augmix: whether the views are mixed by default.
+        prompt: default context.
+        allow_duplicates: two classes may carry one name (ImageNet has two such pairs).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        class_names: Sequence[str],
+        ids: Sequence[str],
+        labels: Sequence[int],
+        pictures: Callable[[int], PictureSource],
+        *,
+        family: str = "fine-grained",
+        augmix: bool = True,
+        prompt: str = DEFAULT_PROMPT,
+        allow_duplicates: bool = False,
+    ) -> None:
+        if family not in FAMILIES:
+            raise unknown("family of data sets", family, FAMILIES)
+        self.name = name
+        self.class_names = tuple(class_names)
+        self.ids = tuple(ids)
+        self.labels = tuple(labels)
+        self.family = family
+        self.augmix = augmix
+        self.prompt = prompt
+        self.allow_duplicates = allow_duplicates
+        self._pictures = pictures
+        self._check()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> Sample:
+        if not 0 <= index < len(self.ids):
+            raise IndexError(f"{self.name} has {len(self.ids)} pictures, so there is no picture {index}")
+        return Sample(self.ids[index], self.labels[index], self._pictures(index))
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[index] for index in range(len(self)))
+
+    def is_file_missing(self, index: int) -> bool:
+        """Whether picture ``index`` is to be a file and is not there; nothing is opened."""
+        return isinstance(self._pictures, FilesBelow) and not self._pictures(index).is_file()
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, {len(self)} pictures, {len(self.class_names)} classes)"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of name, class names, ids and labels: two runs with the same saw the same task."""
+        digest = hashlib.sha256()
+        for part in (self.name, *self.class_names, "", *self.ids, "", *map(str, self.labels)):
+            text = part.encode("utf-8", "surrogateescape")
+            digest.update(len(text).to_bytes(8, "little") + text)
+        return digest.hexdigest()[:32]
+
+    def _check(self) -> None:
+        if not self.ids:
+            raise OtptError(f"The data set {self.name!r} is empty; expected at least one picture.")
+        if len(self.ids) != len(self.labels):
+            raise OtptError(f"The data set {self.name!r} has {len(self.ids)} pictures and {len(self.labels)} labels.")
+        if len(set(self.ids)) != len(self.ids):
+            twice = Counter(self.ids).most_common(1)[0][0]
+            raise OtptError(f"The data set {self.name!r} names the picture {twice!r} twice; each must have its own id.")
+        classes = len(self.class_names)
+        for name, label in zip(self.ids, self.labels, strict=True):
+            if not 0 <= label < classes:
+                raise OtptError(
+                    f"In the data set {self.name!r}, the picture {name!r} has label {label}, which has no class name; "
+                    f"expected 0 to {classes - 1} for {classes} classes."
+                )

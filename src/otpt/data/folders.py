@@ -1,0 +1,95 @@
+"""Data sets whose folders are their classes: ImageNet and its shifts, the medical ones, and anybody's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from otpt.data.classes import ClassList, find_class_list, read_class_list
+from otpt.data.dataset import PICTURE_SUFFIXES, Dataset, FilesBelow
+from otpt.data.own import own_dataset
+from otpt.data.records import Place, Records, records, shortened
+from otpt.errors import OtptError
+
+
+def read_folders(place: Place) -> Records:
+    """One folder a class, called as the class list says, or by its label (ImageNet-V2: 0, 1, … 999)."""
+    if place.split != "test":
+        raise OtptError(f"it has no {place.split!r} split here; expected 'test'")
+    labels = place.classes.index()
+    present = class_folders(place.folder)
+    if place.numeric_folders and present and all(name.isdecimal() for name in present):
+        # By value: sorted as strings (0, 1, 10, 100, …) the folders would permute the classes.
+        labels = {str(label): label for label in labels.values()}
+    strange = [name for name in present if name not in labels]
+    missing = [name for name in labels if name not in set(present)]
+    if len(missing) == len(labels):
+        raise OtptError(f"it holds none of the {len(labels)} class folders ({shortened(labels, 3)})")
+    if missing:
+        raise OtptError(f"{len(missing)} of {len(labels)} class folders are missing: {shortened(missing)}")
+    if strange:
+        raise OtptError(f"it holds more folders than the {len(labels)} classes: {shortened(strange)}")
+    found = records(_rows(place.folder, labels))
+    if not found.ids:
+        raise OtptError("its class folders hold no pictures")
+    return found
+
+
+def image_folder(folder: Path, classes: Path | None = None) -> Dataset:
+    """Anybody's pictures, ``folder/CLASS/…/picture.jpg``.
+
+    The label order is that of the class list (``classes``, or ``classes.txt`` in the folder), else alphabetical.
+    """
+    listed = read_class_list(classes) if classes is not None else find_class_list(folder)
+    present = class_folders(folder)
+    if not present:
+        raise OtptError(
+            f"The folder {str(folder)!r} has no sub-folders; expected one a class, with its pictures inside, "
+            "or a CSV of path and label."
+        )
+    if listed is None:
+        listed = ClassList(tuple(present), tuple(present))
+    strange = [name for name in present if name not in set(listed.folders)]
+    if strange:
+        raise OtptError(
+            f"The folder {str(folder)!r} holds classes that the class list of {len(listed)} does not name: "
+            f"{shortened(strange)}; add them to the list or take them out of the folder."
+        )
+    found = records(_rows(folder, {name: label for name, label in listed.index().items() if name in set(present)}))
+    if not found.ids:
+        raise OtptError(
+            f"The class folders of {str(folder)!r} hold no pictures ({', '.join(sorted(PICTURE_SUFFIXES))})."
+        )
+    return own_dataset(folder.resolve().name, listed, found.ids, found.labels, FilesBelow(folder, found.files))
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Names of the sub-folders, sorted; hidden ones and archives' leftovers (``__MACOSX``) are no classes."""
+    try:
+        with os.scandir(folder) as inside:
+            return sorted(item.name for item in inside if item.is_dir() and not item.name.startswith((".", "__")))
+    except OSError as error:
+        raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
+
+
+def pictures_below(folder: Path, below: str = "") -> Iterator[str]:
+    """Paths of the picture files under ``folder``, relative to it, each folder's sorted by name."""
+    try:
+        with os.scandir(folder) as inside:
+            items = sorted(inside, key=lambda item: item.name)
+    except OSError as error:
+        raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
+    for item in items:
+        if item.name.startswith("."):
+            continue
+        if item.is_dir():
+            yield from pictures_below(folder / item.name, f"{below}{item.name}/")
+        elif os.path.splitext(item.name)[1].lower() in PICTURE_SUFFIXES:
+            yield below + item.name
+
+
+def _rows(folder: Path, labels: dict[str, int]) -> Iterator[tuple[str, int]]:
+    for name, label in labels.items():
+        for file in pictures_below(folder / name):
+            yield f"{name}/{file}", label

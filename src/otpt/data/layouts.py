@@ -1,0 +1,98 @@
+"""Find a registered data set under a root, in whichever layout it lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from otpt.data.entry import DatasetEntry, Layout
+from otpt.data.folders import read_folders
+from otpt.data.medical import read_halves, read_one_hot
+from otpt.data.records import Place, Records
+from otpt.data.splits import SPLIT_READERS
+from otpt.errors import OtptError
+
+_READERS: dict[str, Callable[[Place], Records]] = {
+    **SPLIT_READERS,
+    "folders": read_folders,
+    "halves": read_halves,
+    "one-hot": read_one_hot,
+}
+SPLITS = ("test", "val", "train")
+
+
+class DatasetNotFound(OtptError):
+    """None of a data set's folders is there."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A data set in its place."""
+
+    layout: Layout
+    folder: Path
+    records: Records
+
+
+def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
+    """The pictures of a split of ``entry`` in the first of its layouts that is there, whole enough to begin.
+
+    A layout counts as found if its folder and lists are there and one of five pictures spread over the split.
+    Pictures that are missing beyond that are reported one by one where they are opened, or all by ``check``.
+    """
+    if split not in SPLITS:
+        raise OtptError(f"The split {split!r} is not known; expected one of {', '.join(SPLITS)}.")
+    root = root.expanduser()
+    if not root.is_dir():
+        raise OtptError(f"The data root {str(root)!r} is not a folder; give the folder that holds the data sets.")
+    problems: list[str] = []
+    for layout, base in _candidates(entry, root):
+        folder = base / layout.folder
+        if not folder.is_dir():
+            continue
+        place = Place(
+            folder,
+            _beside(folder, base, root),
+            entry.class_list(),
+            split,
+            entry.split_file,
+            entry.numeric_folders,
+        )
+        try:
+            found = _READERS[layout.reader](place)
+            _check_start(folder, found)
+        except OtptError as error:
+            problems.append(f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}")
+            continue
+        return Found(layout, folder, found)
+    if problems:
+        raise OtptError(f"{entry.name} is incomplete: {'; '.join(dict.fromkeys(problems))}.")
+    places = ", ".join(f"{layout.folder} ({layout.style})" for layout in entry.layouts)
+    raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its pictures were looked for in {places}.")
+
+
+def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
+    """Each layout below the root; and beside it, where the root given is the data set's own folder."""
+    for layout in entry.layouts:
+        yield layout, root
+    for layout in entry.layouts:
+        if PurePosixPath(layout.folder).parts[0] == root.resolve().name:
+            yield layout, root.resolve().parent
+
+
+def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
+    """The folder itself, those above it up to the root, and ``data_splits`` as TPT has it."""
+    above = [folder]
+    while above[-1] != base:
+        above.append(above[-1].parent)
+    return tuple(dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"]))
+
+
+def _check_start(folder: Path, found: Records) -> None:
+    count = len(found.files)
+    if not count:
+        raise OtptError("its list names no pictures")
+    spread = [found.files[count * part // 5] for part in range(5)]
+    if not any((folder / file).is_file() for file in spread):
+        raise OtptError(f"its pictures are not there, not even {spread[0]} (half-downloaded)")

@@ -1,0 +1,56 @@
+"""What all kinds of own data share: labels as people write them, and what the class list says of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from otpt.data.classes import ClassList
+from otpt.data.dataset import DEFAULT_PROMPT, Dataset
+from otpt.data.records import shortened
+from otpt.errors import OtptError
+from otpt.views import PictureSource
+
+
+def own_dataset(
+    name: str,
+    classes: ClassList,
+    ids: Sequence[str],
+    labels: Sequence[int],
+    pictures: Callable[[int], PictureSource],
+) -> Dataset:
+    """A data set of the user's, with family, AugMix and prompt as its class list says, else the defaults."""
+    return Dataset(
+        name,
+        classes.names,
+        ids,
+        labels,
+        pictures,
+        family=classes.family or "fine-grained",
+        augmix=True if classes.augmix is None else classes.augmix,
+        prompt=classes.prompt or DEFAULT_PROMPT,
+    )
+
+
+def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str) -> tuple[ClassList, tuple[int, ...]]:
+    """Class list and labels (N,), each in 0 … C − 1.
+
+    With a class list, labels are its folders or its names, or else numbers from 0. Without one, the labels are the
+    class names, in alphabetical order; numbers alone are refused, for they name nothing.
+    """
+    if classes is None:
+        if all(label.isdecimal() for label in labels):
+            raise OtptError(
+                f"{origin}: the labels are numbers ({shortened(dict.fromkeys(labels), 3)}) without class names; "
+                "give a file of class names, one a line in label order."
+            )
+        names = tuple(sorted(set(labels)))
+        classes = ClassList(names, names)
+    for keys in (classes.folders, classes.names):
+        index = {key: label for label, key in enumerate(keys)}
+        if all(label in index for label in labels):
+            return classes, tuple(index[label] for label in labels)
+    if all(label.isdecimal() for label in labels):
+        return classes, tuple(map(int, labels))
+    known = {*classes.folders, *classes.names}
+    strange = dict.fromkeys(label for label in labels if label not in known) or dict.fromkeys(labels)
+    raise OtptError(f"{origin}: the class list of {len(classes)} does not name {shortened(map(repr, strange))}.")

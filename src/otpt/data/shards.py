@@ -1,0 +1,146 @@
+"""webdataset shards, ``data-{000..009}.tar``: indexed once, then each picture is read by its offset.
+
+A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001.cls`` (a number), ``0001.txt``
+(a class name) or ``0001.json`` (``{"label": …}``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from otpt.data.classes import find_class_list, read_class_list
+from otpt.data.dataset import PICTURE_SUFFIXES, Dataset
+from otpt.data.own import own_dataset, resolve_labels
+from otpt.data.records import shortened
+from otpt.errors import OtptError
+
+_LABEL_SUFFIXES = (".cls", ".txt", ".json")
+_JSON_KEYS = ("label", "cls", "class", "class_name")
+
+
+@dataclass(frozen=True)
+class MembersOf:
+    """Picture ``i`` as bytes: ``size`` of them from ``offset`` on in one of the shards."""
+
+    shards: tuple[Path, ...]
+    where: tuple[tuple[int, int, int], ...]  # shard, offset, size
+
+    def __call__(self, index: int) -> bytes:
+        shard, offset, size = self.where[index]
+        try:
+            with self.shards[shard].open("rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        except OSError as error:
+            raise OtptError(f"Cannot read the shard {str(self.shards[shard])!r}: {error.strerror or error}.") from None
+
+
+@dataclass
+class _Sample:
+    picture: tuple[int, int, int] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def shard_dataset(spec: str, root: Path | None = None, classes: Path | None = None) -> Dataset:
+    """The data set of the shards that ``spec`` names, with ``{000..009}`` and ``{a,b}`` expanded."""
+    shards = [Path(name).expanduser() for name in expand_braces(spec)]
+    if root is not None and not shards[0].exists():
+        shards = [root.expanduser() / shard for shard in shards]
+    missing = [str(shard) for shard in shards if not shard.is_file()]
+    if missing:
+        raise OtptError(f"Of the {len(shards)} shards of {spec!r} these do not exist: {shortened(missing)}.")
+    ids: list[str] = []
+    labels: list[str] = []
+    where: list[tuple[int, int, int]] = []
+    for number, shard in enumerate(shards):
+        for key, sample in _index(number, shard).items():
+            if sample.picture is None:
+                continue
+            if not sample.labels:
+                raise OtptError(
+                    f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json."
+                )
+            ids.append(f"{shard.name}/{key}")
+            where.append(sample.picture)
+            labels.append(next(sample.labels[suffix] for suffix in _LABEL_SUFFIXES if suffix in sample.labels))
+    if not ids:
+        raise OtptError(f"The shards {spec!r} hold no pictures.")
+    listed = read_class_list(classes) if classes is not None else find_class_list(shards[0].parent)
+    listed, resolved = resolve_labels(labels, listed, f"The shards {spec!r}")
+    name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
+    return own_dataset(name, listed, ids, resolved, MembersOf(tuple(shards), tuple(where)))
+
+
+def expand_braces(spec: str) -> list[str]:
+    """``x-{08..11}.tar`` → x-08.tar … x-11.tar; ``{a,b}`` → a and b.
+
+    >>> expand_braces("x-{8..10}.tar")
+    ['x-8.tar', 'x-9.tar', 'x-10.tar']
+    """
+    match = re.search(r"\{([^{}]*)\}", spec)
+    if match is None:
+        return [spec]
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", match[1])
+    if numbers is None:
+        parts = match[1].split(",")
+    else:
+        first, last = int(numbers[1]), int(numbers[2])
+        if last < first:
+            raise OtptError(f"The shards {spec!r} run from {first} down to {last}; expected {{first..last}}.")
+        width = len(numbers[1]) if numbers[1].startswith("0") else 0
+        parts = [f"{number:0{width}d}" for number in range(first, last + 1)]
+    return [whole for part in parts for whole in expand_braces(spec[: match.start()] + part + spec[match.end() :])]
+
+
+def _index(number: int, shard: Path) -> dict[str, _Sample]:
+    """Key → where its picture lies and what its label files say, in the order of the shard."""
+    samples: dict[str, _Sample] = {}
+    try:
+        # "r:" refuses compression: inside a compressed shard no picture can be read by its offset.
+        with tarfile.open(shard, "r:") as archive:
+            for member in archive:
+                if not member.isfile():
+                    continue
+                folder, slash, name = member.name.rpartition("/")
+                stem, _, suffix = name.partition(".")
+                if not stem:
+                    continue
+                key, ending = folder + slash + stem, f".{suffix.lower()}"
+                sample = samples.setdefault(key, _Sample())
+                if ending in PICTURE_SUFFIXES:
+                    if sample.picture is not None:
+                        raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two pictures; expected one.")
+                    sample.picture = (number, member.offset_data, member.size)
+                elif ending in _LABEL_SUFFIXES:
+                    content = archive.extractfile(member)
+                    assert content is not None  # it is a regular file
+                    sample.labels[ending] = _label(content.read(), ending, f"{shard}: {member.name}")
+    except tarfile.TarError as error:
+        raise OtptError(
+            f"The shard {str(shard)!r} is not a whole, uncompressed tar file ({error}); unpack .gz shards first."
+        ) from None
+    except OSError as error:
+        raise OtptError(f"Cannot read the shard {str(shard)!r}: {error.strerror or error}.") from None
+    return samples
+
+
+def _label(content: bytes, ending: str, where: str) -> str:
+    try:
+        text = content.decode("utf-8").strip()
+        if ending == ".json":
+            values = json.loads(text)
+            text = str(next(values[key] for key in _JSON_KEYS if key in values)).strip()
+    except (ValueError, TypeError, StopIteration):
+        raise OtptError(f"{where} holds no label; expected text, or JSON with 'label'.") from None
+    if not text:
+        raise OtptError(f"{where} is empty; expected a label.")
+    return text
+
+
+def is_shards(spec: str) -> bool:
+    """Whether a spec names tar files."""
+    return spec.lower().endswith((".tar", ".tar.gz", ".tgz"))

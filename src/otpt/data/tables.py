@@ -1,0 +1,88 @@
+"""A CSV or Parquet table of pictures: columns ``path`` and ``label``, and if wished ``id``.
+
+Paths are relative to the table's own folder (or to the data root, where one is given and the file is there).
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+from pathlib import Path
+from typing import Any
+
+from otpt.data.classes import find_class_list, read_class_list
+from otpt.data.dataset import Dataset, FilesBelow
+from otpt.data.own import own_dataset, resolve_labels
+from otpt.data.records import read_text
+from otpt.errors import OtptError
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+
+
+def table_dataset(file: Path, root: Path | None = None, classes: Path | None = None) -> Dataset:
+    """The data set that a table lists."""
+    columns = _parquet(file) if file.suffix.lower() == ".parquet" else _text(file)
+    missing = [name for name in ("path", "label") if name not in columns]
+    if missing:
+        raise OtptError(
+            f"The table {str(file)!r} has no column {' and '.join(missing)}; expected 'path' and 'label', "
+            f"found {', '.join(columns) or 'none'}."
+        )
+    for name, values in columns.items():
+        empty = next((row for row, value in enumerate(values) if not value), None)
+        if empty is not None:
+            raise OtptError(f"The table {str(file)!r} has no {name} in data row {empty + 1}.")
+    paths = [path.replace("\\", "/") for path in columns["path"]]
+    if not paths:
+        raise OtptError(f"The table {str(file)!r} is empty; expected one row a picture.")
+    listed = read_class_list(classes) if classes is not None else find_class_list(file.parent)
+    listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
+    folder = file.parent
+    if root is not None and not (folder / paths[0]).exists():
+        folder = root.expanduser()
+    ids = columns.get("id") or [_relative(path, folder) for path in paths]
+    return own_dataset(file.stem, listed, ids, labels, FilesBelow(folder, tuple(paths)))
+
+
+def _relative(path: str, folder: Path) -> str:
+    """An id that does not depend on where the data lie, as far as the table allows."""
+    given = Path(path)
+    if given.is_absolute() and given.is_relative_to(folder.resolve()):
+        return given.relative_to(folder.resolve()).as_posix()
+    return given.as_posix()
+
+
+def _text(file: Path) -> dict[str, list[str]]:
+    try:
+        text = read_text(file)
+    except OtptError as error:
+        raise OtptError(f"The table cannot be used: {error}.") from None
+    reader = csv.reader(io.StringIO(text), delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
+    try:
+        rows = [row for row in reader if row]
+    except csv.Error as error:
+        raise OtptError(f"The table {str(file)!r} is not a CSV: {error}.") from None
+    if not rows:
+        return {}
+    head = [name.strip().lower() for name in rows[0]]
+    for number, row in enumerate(rows[1:], start=1):
+        if len(row) != len(head):
+            raise OtptError(
+                f"The table {str(file)!r} has {len(row)} fields in data row {number}; expected {len(head)}."
+            )
+    wanted = [(i, name) for i, name in enumerate(head) if name in ("path", "label", "id")]
+    return {name: [row[i].strip() for row in rows[1:]] for i, name in wanted}
+
+
+def _parquet(file: Path) -> dict[str, list[str]]:
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    try:
+        names = parquet.read_schema(file).names
+        wanted = [name for name in names if name.lower() in ("path", "label", "id")]
+        table = parquet.read_table(file, columns=wanted)
+    except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise OtptError(f"The table {str(file)!r} cannot be read as Parquet: {reason}.") from None
+    columns = {name.lower(): table.column(name).to_pylist() for name in wanted}
+    return {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}

