@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from oracles.command import run
 from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
 from PIL import Image
-
-from otpt.cli import main
 
 FEW = ["--views", "12"]
 CLASSES = ["--classes", "cat", "dog", "red panda"]
@@ -35,16 +34,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
         values = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
         Image.fromarray(values).resize((80, 60)).save(folder / f"{i}.png")
     return folder
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as error:  # argparse
-        code = int(error.code or 0)
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
 
 
 def test_predict_prints_a_table(capsys, model: str, pictures: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torchvision
-from conftest import put_pictures
+from oracles.command import run
+from oracles.data_files import put_pictures
 
-from otpt.cli import main
 from otpt.data.classes import builtin_class_list
 
 NAMES = builtin_class_list("dtd").names
@@ -26,16 +26,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "dtd/split_zhou_DescribableTextures.json").write_text(json.dumps({"test": rows}))
     put_pictures(root / "Caltech101", ["Faces/image_0426.jpg"])
     return root
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as error:  # argparse
-        code = int(error.code or 0)
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
 
 
 def test_list(capsys) -> None:

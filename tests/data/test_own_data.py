@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torchvision
-from conftest import JPEG, jpeg, put_pictures
+from oracles.data_files import JPEG, jpeg, put_pictures
 
 from otpt.data import load_dataset
 from otpt.data.classes import parse_class_list

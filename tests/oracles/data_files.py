@@ -1,4 +1,4 @@
-"""Pictures and split files for the loader tests. Real split files are used where they lie beside the repository."""
+"""Pictures and split files for tests of data sets. Real split files are used where they lie beside the repository."""
 
 from __future__ import annotations
 
