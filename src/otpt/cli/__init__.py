@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"otpt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     # Imported here, so that `otpt --version` does not wait for torch.
-    from otpt.cli import datasets, demo, methods, models, predict
+    from otpt.cli import cache, datasets, demo, evaluate, methods, metrics, models, predict, sweep
 
-    for module in (predict, datasets, methods, models, demo):
+    for module in (predict, evaluate, metrics, sweep, cache, datasets, methods, models, demo):
         module.add_command(commands)
     options = parser.parse_args(arguments)
     try:

@@ -1,0 +1,182 @@
+"""Evaluation at scale: ``python -m benchmarks.evaluation [--quick]``.
+
+- one pass of seven methods against one method's pass, and against seven runs the literal way (one literal picture is
+  measured; seven runs are seven times that);
+- a further method from a warm feature cache against the first pass;
+- seconds a picture against the number of classes, views and methods;
+- memory over many pictures.
+
+Architectures are real, weights are random, pictures are synthetic photographs. Seconds a picture are those of the running
+evaluation, rows and all; loading the model and preparing the class texts, done once, do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from benchmarks.engine import Case, _backbone, _in_process, class_names, photograph
+from benchmarks.paths import TESTS
+from otpt.backbones import Backbone
+from otpt.data import Dataset
+from otpt.evaluation import Evaluator, FeatureCache, Settings
+from otpt.evaluation.evaluator import Judged
+from otpt.evaluation.run import WorkItem
+from otpt.views import ViewRecipe
+
+SEVEN = ("zero-shot", "tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+ts", "tpt+sals")
+TWELVE = (*SEVEN, "tpt+penalty", "tpt+zs", "c-tpt+sals", "c-tpt+penalty", "c-tpt+zs")
+
+
+def seconds_a_picture(
+    backbone: Backbone,
+    *,
+    classes: int = 100,
+    views: int = 64,
+    methods: Sequence[str] = ("o-tpt",),
+    pictures: int = 4,
+    cache: FeatureCache | None = None,
+) -> float:
+    """Of a running evaluation: the first batch, which prepares the class texts, is left out."""
+    together = torch.get_num_threads()
+    count = together + pictures
+    sources = [photograph(i) for i in range(count)]
+    labels = [i % classes for i in range(count)]
+    names = class_names(classes)
+    data = Dataset("bench", names, list(map(str, labels)), labels, sources.__getitem__, allow_duplicates=True)
+    moments: list[float] = []
+
+    def on_picture(_: Judged) -> None:
+        moments.append(time.perf_counter())
+
+    settings = Settings(methods=methods, recipe=ViewRecipe(n_views=views), part_size=count)
+    evaluator = Evaluator(backbone, [data], settings, cache=cache, on_picture=on_picture)
+    list(evaluator([WorkItem(0, 0, 0, 0, 0, count)]))
+    return (moments[-1] - moments[together - 1]) / pictures
+
+
+def one_pass(architecture: str, classes: int, pictures: int, *, literal: bool) -> dict[str, Any]:
+    """Seven methods against one, against the literal way, and from a warm cache."""
+    backbone = _backbone(architecture)
+    found: dict[str, Any] = {"architecture": architecture, "classes": classes}
+    with tempfile.TemporaryDirectory() as folder:
+        cache = FeatureCache(folder)
+        found["one"] = seconds_a_picture(backbone, classes=classes, pictures=pictures)
+        found["seven"] = seconds_a_picture(backbone, classes=classes, pictures=pictures, methods=SEVEN)
+        found["cold"] = seconds_a_picture(backbone, classes=classes, pictures=pictures, cache=cache)
+        found["warm"] = seconds_a_picture(backbone, classes=classes, pictures=pictures, cache=cache, methods=["c-tpt"])
+        found["one again"] = seconds_a_picture(backbone, classes=classes, pictures=pictures)
+    found["one"] = min(found["one"], found.pop("one again"))  # taken in turns: the machine may have been busy once
+    if literal:
+        found["literal"] = _in_process(Case(architecture, classes), "literal", 1)["picture"]
+    return found
+
+
+def costs(architecture: str, pictures: int, *, quick: bool) -> list[dict[str, Any]]:
+    """Seconds a picture, one of classes, views and methods varied at a time."""
+    backbone = _backbone(architecture)
+    rows: list[dict[str, Any]] = []
+    for classes in (10, 100) if quick else (10, 30, 100, 300, 1000):
+        rows.append({"varied": "classes", "value": classes})
+        rows[-1]["seconds"] = seconds_a_picture(backbone, classes=classes, pictures=pictures)
+    for views in (4, 16) if quick else (8, 16, 32, 64, 128):
+        rows.append({"varied": "views", "value": views})
+        rows[-1]["seconds"] = seconds_a_picture(backbone, views=views, pictures=pictures)
+    for count in (1, 7) if quick else (1, 2, 4, 7, 12):
+        methods = ("o-tpt", *(m for m in TWELVE if m != "o-tpt"))[:count]
+        rows.append({"varied": "methods", "value": count})
+        rows[-1]["seconds"] = seconds_a_picture(backbone, methods=methods, pictures=pictures)
+    return rows
+
+
+def memory(pictures: int) -> list[tuple[int, float]]:
+    """(pictures done, MiB resident) along a whole evaluation of a tiny model, parts and metrics written."""
+    sys.path.insert(0, str(TESTS))
+    from oracles.models import tiny_backbone  # type: ignore[import-not-found]
+
+    from otpt.evaluation import Job, LocalEngine, run_job
+    from otpt.evaluation.progress import News, Silent
+
+    small = [photograph(i, (48, 40)) for i in range(50)]
+    labels = [i % 5 for i in range(pictures)]
+    ids = [str(i) for i in range(pictures)]
+    data = Dataset("many", class_names(5), ids, labels, lambda i: small[i % len(small)])
+    process, seen = psutil.Process(), [0]
+    samples: list[tuple[int, float]] = []
+
+    class Watch(Silent):
+        def __call__(self, news: News) -> None:
+            seen[0] += 1
+            if seen[0] % max(pictures // 20, 1) == 0:
+                samples.append((seen[0], process.memory_info().rss / 2**20))
+
+    settings = Settings(methods=["zero-shot", "o-tpt"], recipe=ViewRecipe(n_views=4))
+    backbone = tiny_backbone("vit")
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(lambda _: backbone, [lambda: data], settings, Path(folder) / "run", FeatureCache(f"{folder}/cache"))
+        run_job(job, LocalEngine(), Watch())
+    return samples
+
+
+def run(quick: bool = False) -> None:
+    """Print everything; the numbers also go to ``build/evaluation.json``, for the figures."""
+    pictures = 2 if quick else 6
+    results: dict[str, Any] = {"threads": torch.get_num_threads(), "passes": []}
+    print("One pass, O-TPT and seven methods, 64 views; seconds a picture")
+    print(f"{'':10} classes    one  seven  ratio  literal  7 literal/seven   warm  first/warm")
+    for architecture in ("ViT-B-32",) if quick else ("RN50", "ViT-B-16"):
+        found = one_pass(architecture, 100, pictures, literal=not quick)
+        results["passes"].append(found)
+        literal = found.get("literal")
+        against = f"{literal:7.1f}  {7 * literal / found['seven']:14.1f}×" if literal else f"{'–':>7}  {'–':>15}"
+        print(
+            f"{architecture:10} {found['classes']:7} {found['one']:6.2f} {found['seven']:6.2f} "
+            f"{found['seven'] / found['one']:5.2f}× {against} {found['warm']:6.3f} {found['cold'] / found['warm']:10.1f}×",
+            flush=True,
+        )
+    print(
+        "literal: one picture by one method, measured; 7 literal: seven times that. warm: a further method, cached.\n"
+    )
+    print("Seconds a picture (100 classes, 64 views, one method where not varied)")
+    results["costs"] = costs("ViT-B-32" if quick else "RN50", pictures, quick=quick)
+    for row in results["costs"]:
+        print(f"  {row['value']:5} {row['varied']:8} {row['seconds']:8.3f}")
+    count = 400 if quick else 20_000
+    results["memory"] = _memory_alone(count)
+    (_, early), (_, late) = results["memory"][4], results["memory"][-1]
+    print(f"\nMemory over {count} pictures: {early:.0f} MiB after a quarter, {late:.0f} MiB at the end")
+    Path("build").mkdir(exist_ok=True)
+    Path("build/evaluation.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+
+
+def _memory_alone(pictures: int) -> list[tuple[int, float]]:
+    """In a process of its own, so that it is the evaluation's memory alone."""
+    command = [sys.executable, "-m", "benchmarks.evaluation", "--memory", str(pictures)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [(int(n), float(mib)) for n, mib in json.loads(done.stdout.splitlines()[-1])]
+
+
+def main() -> None:
+    """All of it, or the memory of this process alone."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory:
+        print(json.dumps(memory(options.memory)))
+    else:
+        run(options.quick)
+
+
+if __name__ == "__main__":
+    main()

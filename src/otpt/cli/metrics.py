@@ -1,0 +1,59 @@
+"""``otpt metrics RUN``: every metric of a run, computed anew from its stored rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from otpt.cli.tables import score_tables
+from otpt.errors import OtptError
+from otpt.evaluation import Run, averages, score_run, write_metrics
+from otpt.evaluation.settings import SIDES
+
+
+def add_command(commands: Any) -> None:
+    """Register ``metrics``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "metrics",
+        help="metrics of a run, from its rows",
+        description="Compute the metrics of a run anew from its stored rows and write them. With "
+        "--bins or --side they are printed only.",
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--bins", type=int, metavar="M", help="in place of the run's own, 100 at most")
+    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compute and print; exit code 3 if the run is not complete."""
+    if not options.folder.is_dir():
+        raise OtptError(f"There is no run folder {str(options.folder)!r}; check the path.")
+    found = Run(options.folder)
+    scores = score_run(found, bins=options.bins, side=options.side)
+    missing = found.missing()
+    if not missing and options.bins is None and options.side is None:
+        write_metrics(found, scores)
+    if options.json:
+        shown = {"scores": [s.as_dict() for s in scores], "averages": [a.as_dict() for a in averages(scores)]}
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
+    else:
+        console = Console(highlight=False, markup=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, markup=False, width=400)
+        for table in score_tables(scores):
+            console.print(table)
+            print()
+    if missing:
+        print(
+            f"otpt: the run is not complete: {len(missing)} of {len(found.items)} parts are missing; give its command "
+            "again to go on",
+            file=sys.stderr,
+        )
+    return 3 if missing else 0

@@ -1,0 +1,52 @@
+"""``otpt sweep DATASET… --method o-tpt --set lambda=0,1,2,6,18,54``: one method under many settings or prompts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from otpt.cli import options as shared
+from otpt.cli.evaluate import add_dataset_options, add_run_options, run_evaluation
+from otpt.errors import OtptError
+from otpt.evaluation import IMAGENET_80, parse_values, read_templates, sweep_method
+from otpt.methods import get_methods
+
+
+def add_command(commands: Any) -> None:
+    """Register ``sweep``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "sweep",
+        help="one method under many settings or prompts",
+        description="Run methods under all combinations of settings and under many prompts, in one pass: pictures are "
+        "encoded once and the entropy's gradient is shared.",
+    )
+    add_dataset_options(parser)
+    parser.add_argument("--method", nargs="+", default=["o-tpt"], metavar="NAME", help="(default: o-tpt)")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        dest="settings",
+        metavar="NAME=V1,V2,…",
+        help="values of a setting: lambda=0,1,2,6,18,54; several settings give all combinations",
+    )
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help=f"templates, one a line with {{}} for the class name; or {IMAGENET_80} for CLIP's 80",
+    )
+    add_run_options(parser)
+    shared.add_model_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate all variants and print."""
+    values = parse_values(options.settings)
+    if not values and options.prompts is None:
+        raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts FILE.")
+    methods = [variant for method in get_methods(options.method) for variant in sweep_method(method, values)]
+    prompts = None if options.prompts is None else read_templates(options.prompts)
+    return run_evaluation(options, methods, prompts, all_tokens=prompts is not None)

@@ -1,0 +1,182 @@
+"""Image features on disk: encoded once, used by every later run with other methods, prompts, weights or class names.
+
+The key is what the features depend on: backbone (weights, precision, kind of device), preprocessing, view recipe, seed
+and the picture's content. The number of views is not in it: view v is the same however many there are, so an entry with
+64 views also serves a run that needs one.
+
+An entry is one file: a line of JSON (shape, type, checksum), then the numbers. It is written under another name and
+renamed, so several processes may share a cache; a damaged entry is deleted and made again. The least recently used
+entries go when the cache has grown over its bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.evaluation.files import remove_leftovers, write_atomically
+from otpt.views import ViewRecipe
+
+DEFAULT_SIZE = 20 * 10**9
+"""Bytes; ImageNet's 50,000 test pictures take 6.6 GB with 64 views of ViT-B/16."""
+
+_SUFFIX = ".features"
+_TYPES = ("float16", "float32", "float64")
+
+
+def default_cache_folder() -> Path:
+    """``OTPT_CACHE``, or the user's cache folder by the platform's custom."""
+    if given := os.environ.get("OTPT_CACHE"):
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "otpt" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "otpt"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otpt"
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """What a cache holds."""
+
+    folder: Path
+    entries: int
+    bytes: int
+
+
+class FeatureCache:
+    """Features by key.
+
+    Args:
+        folder: made when first written to.
+        max_bytes: bound of its size; exceeded by a twentieth at most for each process that writes.
+    """
+
+    def __init__(self, folder: str | Path | None = None, *, max_bytes: int = DEFAULT_SIZE) -> None:
+        if max_bytes < 1:
+            raise OtptError(f"The size of the feature cache is {max_bytes} bytes; expected 1 or more.")
+        self.folder = Path(folder).expanduser() if folder is not None else default_cache_folder()
+        self.max_bytes = max_bytes
+        self._since_check: int | None = None
+        self._writable = True
+
+    def get(self, key: str, views: int) -> npt.NDArray[np.floating] | None:
+        """The features (``views``, D) of a key, or None."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        features = _decode(data)
+        if features is None:
+            with suppress(OSError):
+                path.unlink()
+            return None
+        if len(features) < views:
+            return None
+        with suppress(OSError):  # a cache that may only be read is still a cache
+            os.utime(path)
+        return features[:views]
+
+    def put(self, key: str, features: npt.NDArray[np.floating]) -> None:
+        """Keep features (V, D). A cache that cannot be written is said once, and the evaluation goes on without."""
+        if not self._writable:
+            return
+        data = _encode(features)
+        try:
+            write_atomically(self._path(key), data, durable=False)
+        except OtptError as error:
+            self._writable = False
+            warnings.warn(f"The feature cache is not written any more: {error}", stacklevel=2)
+            return
+        self._since_check = None if self._since_check is None else self._since_check + len(data)
+        if self._since_check is None or self._since_check > self.max_bytes // 20:
+            self.shrink()
+
+    def info(self) -> CacheInfo:
+        """Entries and bytes, now."""
+        sizes = [size for _, size, _ in self._entries()]
+        return CacheInfo(self.folder, len(sizes), sum(sizes))
+
+    def clear(self) -> CacheInfo:
+        """Delete all entries; what there was."""
+        removed = 0
+        size = 0
+        for _, length, path in self._entries():
+            with suppress(OSError):
+                path.unlink()
+                removed, size = removed + 1, size + length
+        for index in (self.folder / "pictures").glob("*.json"):
+            with suppress(OSError):
+                index.unlink()
+        return CacheInfo(self.folder, removed, size)
+
+    def shrink(self) -> None:
+        """Delete the least recently used entries until the bound is kept."""
+        self._since_check = 0
+        remove_leftovers(self.folder)
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total <= self.max_bytes:
+                break
+            with suppress(OSError):
+                path.unlink()
+            total -= size
+
+    def _entries(self) -> list[tuple[int, int, Path]]:
+        """(time of last use, bytes, file) of each entry."""
+        found = []
+        for path in (self.folder / "features").glob(f"*/*{_SUFFIX}"):
+            with suppress(OSError):  # another process may just have deleted it
+                stat = path.stat()
+                found.append((stat.st_mtime_ns, stat.st_size, path))
+        return found
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "features" / key[:2] / f"{key}{_SUFFIX}"
+
+
+def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, picture: str) -> str:
+    """64 hexadecimal digits of all that the features of a picture depend on."""
+    facts = {
+        "backbone": backbone.fingerprint,
+        "precision": backbone.precision,
+        "device": backbone.device.type,
+        "preprocessing": asdict(backbone.preprocessing),
+        "views": replace(recipe, n_views=1).key,
+        "seed": seed,
+        "features": features,
+        "picture": picture,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _encode(features: npt.NDArray[np.floating]) -> bytes:
+    body = np.ascontiguousarray(features).tobytes()
+    head = {"shape": features.shape, "type": features.dtype.name, "sha256": hashlib.sha256(body).hexdigest()}
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def _decode(data: bytes) -> npt.NDArray[np.floating] | None:
+    """The features, or None if the entry is damaged."""
+    head, newline, body = data.partition(b"\n")
+    try:
+        facts = json.loads(head)
+        rows, width = facts["shape"]
+        if not newline or facts["type"] not in _TYPES or hashlib.sha256(body).hexdigest() != facts["sha256"]:
+            return None
+        return np.frombuffer(body, facts["type"]).reshape(rows, width)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,97 @@
+"""Files that are either whole or not there: written under another name, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from otpt.errors import OtptError
+
+_ABANDONED_AFTER = 24 * 3600.0
+_numbers = count()
+
+
+def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> bool:
+    """Write ``data`` so that ``path`` never holds a part of it; False if ``exclusive`` and it is there already.
+
+    Two writers of the same path do not disturb each other: each has a name of its own until the renaming. Without
+    ``durable`` a power failure may leave the file empty or torn; for files with a checksum that can be made again.
+    """
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            return _put(temporary, path, exclusive)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OtptError(
+            f"Cannot write {str(path)!r}: {error.strerror or error}; make room or choose another folder, then give the "
+            "same command again: what is finished is kept."
+        ) from None
+
+
+def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
+    if not exclusive:
+        os.replace(temporary, path)
+        return True
+    try:
+        os.link(temporary, path)  # unlike a renaming, it fails when another process was first
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if path.exists():
+            return False
+        os.replace(temporary, path)
+    return True
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete temporary files of writers that were killed."""
+    here = socket.gethostname()
+    for path in folder.rglob(".*.tmp"):
+        *_, process, _number, _suffix = path.name.split(".")
+        with suppress(OSError):
+            old = time.time() - path.stat().st_mtime > _ABANDONED_AFTER
+            if old or (f".{here}." in path.name and not _is_alive(int(process) if process.isdigit() else 0)):
+                path.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix" or process <= 0:
+        return True
+    try:
+        os.kill(process, 0)  # signal 0 only asks
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def read_json(path: Path, what: str) -> Any:
+    """The content of a JSON file of ours."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OtptError(f"There is no {what} at {str(path)!r}.") from None
+    except OSError as error:
+        raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
+    except ValueError:
+        raise OtptError(f"The {what} {str(path)!r} is damaged: it is not JSON.") from None
+
+
+def as_json(value: Any) -> bytes:
+    """JSON for people and programs; the same value gives the same bytes."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

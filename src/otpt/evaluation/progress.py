@@ -1,0 +1,236 @@
+"""How far an evaluation is: rate, time left, and the accuracy and ECE of each method so far.
+
+On a terminal a bar with a small table; otherwise a line every ten seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from otpt.evaluation.evaluator import Judged
+from otpt.metrics.binning import bin_index
+
+LOG_SECONDS = 10.0
+_BINS = 20
+_SHOWN = 12  # methods in the running table; a sweep may have hundreds
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Sent once by each process: pictures (times seeds) that were done before, and all of them."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A picture that is done: (confidence, correct) for each prompt and method; none if it could not be read."""
+
+    dataset: int
+    seed: int
+    results: tuple[tuple[float, bool], ...]
+
+
+News = Begun | Seen
+
+
+def seen(judged: Judged) -> Seen:
+    """What is told of a picture."""
+    results = tuple((min(p.confidence, 1.0), p.index == judged.label) for p in judged.predictions)
+    return Seen(judged.item.dataset, judged.item.seed, results)
+
+
+class Tally:
+    """Running accuracy and ECE of one method: sums for each bin of the confidence."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros((_BINS, 2))  # of confidence, of right answers
+        self.count = 0
+
+    def add(self, confidence: float, correct: bool) -> None:
+        """One more picture."""
+        self.count += 1
+        index = int(bin_index(np.asarray(confidence), _BINS, "right"))
+        if index >= 0:
+            self._sums[index] += (confidence, correct)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers so far."""
+        return float(self._sums[:, 1].sum()) / max(self.count, 1)
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error so far."""
+        return float(np.abs(self._sums[:, 0] - self._sums[:, 1]).sum()) / max(self.count, 1)
+
+
+class Reporter(Protocol):
+    """What tells people how far an evaluation is; a context manager that is called with news."""
+
+    def __call__(self, news: News) -> None: ...
+    def __enter__(self) -> Reporter: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Silent:
+    """Tells nothing: the progress of a program that is called by another."""
+
+    def __call__(self, news: News) -> None:
+        return None
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class Counter(Silent):
+    """What the two ways of telling share: counts, rate and running tallies.
+
+    Args:
+        datasets: their names.
+        columns: names of the (prompt, method) pairs of a picture.
+    """
+
+    def __init__(self, datasets: list[str], columns: list[str]) -> None:
+        self.datasets, self.columns = datasets, columns
+        self.total = 0
+        self.earlier = 0
+        self.now = 0
+        self.unreadable = 0
+        self.where = ""
+        self.tallies: list[Tally] = []
+        self._place: tuple[int, int] | None = None
+        self._started = time.monotonic()
+
+    def __call__(self, news: News) -> None:
+        if isinstance(news, Begun):
+            if self.total == 0:
+                self._started = time.monotonic()
+                self.earlier, self.total = news.done, news.total
+            return
+        if self._place != (news.dataset, news.seed):
+            self._place = (news.dataset, news.seed)
+            self.where = f"{self.datasets[news.dataset]}, seed {news.seed}"
+            self.tallies = [Tally() for _ in self.columns]
+        self.now += 1
+        self.unreadable += not news.results
+        for tally, (confidence, correct) in zip(self.tallies, news.results, strict=False):
+            tally.add(confidence, correct)
+        self._show()
+
+    @property
+    def rate(self) -> float:
+        """Pictures a second since the start."""
+        return self.now / max(time.monotonic() - self._started, 1e-9)
+
+    def pace(self) -> str:
+        """Rate and time left in words."""
+        if self.now == 0:
+            return ""
+        left = (self.total - self.earlier - self.now) / self.rate
+        rate = f"{self.rate:.1f} pictures/s" if self.rate >= 1 else f"{1 / self.rate:.1f} s a picture"
+        return f"{rate}, {duration(max(left, 0.0))} left"
+
+    def _show(self) -> None:
+        return None
+
+
+class LogProgress(Counter):
+    """A plain line every ten seconds, for logs."""
+
+    def __init__(
+        self,
+        datasets: list[str],
+        columns: list[str],
+        *,
+        say: Callable[[str], None],
+        seconds: float = LOG_SECONDS,
+    ) -> None:
+        super().__init__(datasets, columns)
+        self._say, self._seconds = say, seconds
+        self._told = time.monotonic()
+
+    def _show(self) -> None:
+        if time.monotonic() - self._told < self._seconds:
+            return
+        self._told = time.monotonic()
+        some = zip(self.columns[:_SHOWN], self.tallies, strict=False)
+        running = "; ".join(f"{name} {100 * t.accuracy:.1f} % (ECE {100 * t.ece:.1f})" for name, t in some)
+        self._say(f"{self.earlier + self.now}/{self.total} pictures, {self.pace()}; {self.where}: {running}")
+
+
+class TerminalProgress(Counter):
+    """A bar and a table that change in place."""
+
+    def __init__(self, datasets: list[str], columns: list[str], console: Console) -> None:
+        super().__init__(datasets, columns)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[pace]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("pictures", total=None, pace="")
+        self._live = Live(self._bar, console=console, transient=True, refresh_per_second=4)
+
+    def __enter__(self) -> TerminalProgress:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _show(self) -> None:
+        self._bar.update(
+            self._task,
+            total=self.total,
+            completed=self.earlier + self.now,
+            description=self.where,
+            pace=self.pace(),
+        )
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("so far")
+        for title in ("accuracy %", "ECE %"):
+            table.add_column(title, justify="right")
+        for name, tally in list(zip(self.columns, self.tallies, strict=False))[:_SHOWN]:
+            table.add_row(name, f"{100 * tally.accuracy:.2f}", f"{100 * tally.ece:.2f}")
+        if len(self.columns) > _SHOWN:
+            table.add_row(f"… and {len(self.columns) - _SHOWN} more", "", "")
+        self._live.update(Group(self._bar, table))
+
+
+def duration(seconds: float) -> str:
+    """A time span in the two largest units.
+
+    >>> duration(3725)
+    '1 h 2 min'
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

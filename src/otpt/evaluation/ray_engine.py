@@ -1,0 +1,251 @@
+"""The parts of a run on a Ray cluster: Ray Data hands the missing parts to actors that hold the model.
+
+Each actor writes its parts into the run folder, which all machines must see; what comes back is one short row a part.
+Ray places the actors, adds and removes them with the cluster, and gives the part of an actor or machine that died to
+another. A part that is already there is skipped, and one that is made twice is made of the same bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from typing import Any
+
+from otpt.errors import OtptError
+from otpt.evaluation.engines import Job, Report
+from otpt.evaluation.progress import Begun, Seen
+from otpt.evaluation.ray_worker import RayWorker, configure, read_answer
+from otpt.evaluation.run import Run, WorkItem
+
+_MOST_TASKS = 10_000  # the parts of a larger run are handed out several at a time
+_OBJECT_STORE = 256 * 2**20  # bytes, of a cluster of our own: only short rows pass through it
+_ANSWERS_WITHIN = 20.0  # seconds, for an address
+_SEEN_WITHIN = 90.0  # seconds; network file systems may hide a new file from other machines for a minute
+
+
+class RayEngine:
+    """Actors on a Ray cluster; see :class:`otpt.evaluation.Engine`.
+
+    Args:
+        address: of a running cluster ("auto", "HOST:PORT", "ray://…"); None starts one on this machine and ends it
+            afterwards. If the program has already called ``ray.init``, that connection is used and left open.
+        actors: fewest and most; None as the most takes what the cluster has or can add.
+        gpus: of each actor; a share such as 0.5 puts two on one GPU, 0 computes on the CPU.
+        cpus: of each actor, and so its threads.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        actors: tuple[int, int | None] = (1, None),
+        gpus: float = 0.0,
+        cpus: int = 1,
+    ) -> None:
+        fewest, most = actors
+        if fewest < 1 or (most is not None and most < fewest):
+            raise OtptError(f"The numbers of Ray actors are {fewest} and {most}; expected 1 ≤ fewest ≤ most.")
+        if gpus < 0:
+            raise OtptError(f"The number of GPUs of a Ray actor is {gpus}; expected 0 or more.")
+        if cpus < 1:
+            raise OtptError(f"The number of CPUs of a Ray actor is {cpus}; expected 1 or more.")
+        self._address = address
+        self._actors = actors
+        self._gpus = gpus
+        self._cpus = cpus
+
+    def run(self, job: Job, report: Report) -> Run:
+        """See :class:`otpt.evaluation.Engine`."""
+        threads = self._cpus if job.threads is None else job.threads
+        job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=threads)
+        with _quiet_ray() as ray, _cluster(ray, self._address), _stops_told(ray):
+            self._check_resources(ray)
+            run = Run.create(job.folder, self._configure(ray, job))
+            total, left = (sum(item.stop - item.start for item in items) for items in (run.items, run.missing()))
+            report(Begun(total - left, total))
+            # What another process is at work on is left to it at first. What is still missing then is done here in any
+            # case: the other's machine may be gone, and a part that is done twice does no harm.
+            done: set[int] = set()
+            for claim in (True, False):
+                items = [item for item in run.missing() if item.number not in done]
+                for number, results in self._make(ray, job, items, claim=claim):
+                    done.add(number)
+                    for of_picture in results:
+                        report(Seen(run.items[number].dataset, run.items[number].seed, of_picture))
+        _wait_until_seen(run)
+        return run
+
+    def _device(self, job: Job) -> str:
+        """Ray shows each actor its own GPUs only, so they need no numbers."""
+        on_gpu = job.device.startswith("cuda")
+        if on_gpu and self._gpus == 0:
+            raise OtptError(f"Device {job.device!r} was asked for, but Ray actors without GPUs; expected gpus above 0.")
+        if job.device == "auto" or on_gpu:
+            return "cuda" if self._gpus else "cpu"
+        return job.device
+
+    def _check_resources(self, ray: Any) -> None:
+        """On a cluster that cannot grow, what is not there will never be."""
+        if self._address is not None:
+            return
+        there = ray.cluster_resources()
+        for name, asked in (("CPU", self._cpus), ("GPU", self._gpus)):
+            if asked > there.get(name, 0):
+                raise OtptError(
+                    f"A Ray actor needs {asked:g} {name}s, but this machine's Ray has {there.get(name, 0):g}; ask for "
+                    "less, or give the address of a larger cluster."
+                )
+
+    def _configure(self, ray: Any, job: Job) -> dict[str, Any]:
+        """The run's configuration as a machine that computes sees it: here there may be no GPU."""
+        remote = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=3)(configure)
+        config: dict[str, Any] = _heard(ray.get(remote.remote(job, os.getcwd(), self._cpus)))
+        return config
+
+    def _make(self, ray: Any, job: Job, items: Sequence[WorkItem], *, claim: bool) -> Iterator[tuple[int, Any]]:
+        """(number, results of its pictures) of each item as it is finished; not of those that others have."""
+        if not items:
+            return
+        tasks = min(len(items), _MOST_TASKS)
+        fewest, most = self._actors
+        # One part at work and one waiting: Ray adds actors only where parts wait, and few should wait at the end.
+        pool = ray.data.ActorPoolStrategy(
+            min_size=min(fewest, tasks), max_size=min(most or tasks, tasks), max_tasks_in_flight_per_actor=2
+        )
+        answers = ray.data.from_items([item.number for item in items], override_num_blocks=tasks).map_batches(
+            RayWorker,
+            fn_constructor_args=(job, os.getcwd(), self._cpus, claim),
+            batch_size=1,
+            compute=pool,
+            num_cpus=self._cpus,
+            num_gpus=self._gpus,
+        )
+        for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
+            for number, answer in zip(batch["item"], batch["answer"], strict=True):
+                results = _heard(answer)
+                if results is not None:
+                    yield int(number), [tuple(map(tuple, of_picture)) for of_picture in results]
+
+
+def _heard(answer: str) -> Any:
+    """What a worker found; its warnings are warned of here, its error is raised here."""
+    found, error, heard = read_answer(answer)
+    for message in heard:
+        warnings.warn(message, stacklevel=2)
+    if error:
+        raise OtptError(error)
+    return found
+
+
+def _wait_until_seen(run: Run) -> None:
+    until = time.monotonic() + _SEEN_WITHIN
+    while missing := run.missing():
+        if time.monotonic() > until:
+            raise OtptError(
+                f"{len(missing)} parts that Ray actors wrote are not seen here in {str(run.folder)!r}; put the run "
+                "folder on storage that all machines of the Ray cluster share, under the same path."
+            )
+        time.sleep(0.5)
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ part writes errors to the terminal that are none
+    try:
+        importlib.import_module("ray.data")
+        return importlib.import_module("ray")
+    except ImportError:
+        raise OtptError("The engine 'ray' needs Ray, which is not installed; pip install 'otpt[ray]'.") from None
+
+
+@contextmanager
+def _cluster(ray: Any, address: str | None) -> Iterator[None]:
+    """A connection to the cluster; one that this program had before is used and kept."""
+    if ray.is_initialized():
+        yield
+        return
+    if address is not None:
+        _check_answers(address)
+    own = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE} if address is None else {}
+    try:
+        with _closed_stderr():
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        where = "Cannot start Ray on this machine" if address is None else f"Cannot reach Ray at {address!r}"
+        raise OtptError(f"{where}: {reason}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself tries for many minutes."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not port.isdigit():  # "auto": there Ray knows at once
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()
+    except (OSError, OverflowError) as error:
+        raise OtptError(f"Cannot reach Ray at {address!r}: {error}.") from None
+
+
+@contextmanager
+def _closed_stderr() -> Iterator[None]:
+    """Ray's C++ part says on the terminal which level of log it was given; its errors come as exceptions."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+@contextmanager
+def _stops_told(ray: Any) -> Iterator[None]:
+    """A cluster that fails in one sentence; a mistake in the code keeps its traceback."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        if isinstance(error, ray.exceptions.RayTaskError):
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise OtptError(
+            f"Ray could not go on ({type(error).__name__}: {reason}). Give the same command again to go on."
+        ) from None
+
+
+@contextmanager
+def _quiet_ray() -> Iterator[Any]:
+    """The module, without its progress bars, log lines and warnings: an evaluation has its own."""
+    # Ray prints to the standard output when a worker dies; that is for results, which may be JSON.
+    with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+        warnings.filterwarnings("ignore", module=r"ray(\.|$)")
+        ray = _import_ray()
+        context = ray.data.DataContext.get_current()
+        bars = context.enable_progress_bars
+        shown = [
+            (handler, handler.level)
+            for handler in logging.getLogger("ray.data").handlers
+            if isinstance(handler, logging.StreamHandler)
+        ]
+        context.enable_progress_bars = False
+        for handler, _ in shown:
+            handler.setLevel(logging.CRITICAL + 1)
+        try:
+            yield ray
+        finally:
+            context.enable_progress_bars = bars
+            for handler, level in shown:
+                handler.setLevel(level)

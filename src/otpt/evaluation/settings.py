@@ -1,0 +1,220 @@
+"""What an evaluation does, as data; and the configuration that its run folder carries."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from typing import Any
+
+from otpt._version import __version__
+from otpt.backbones import Backbone
+from otpt.data import Dataset
+from otpt.errors import OtptError, unknown
+from otpt.methods import FAMILIES, Method, get_methods
+from otpt.prompts import MEMORY_BUDGET, Prompt
+from otpt.views import ViewRecipe
+
+FORMAT = 1
+FEATURE_TYPES = ("full", "float16")
+MAX_BINS = 100
+SIDES = ("right", "left")
+_VERSIONS = ("numpy", "open-clip-torch", "pillow", "pyarrow", "torch")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides an evaluation's numbers, besides the backbone and the data sets.
+
+    Args:
+        methods: names, files, or :class:`Method` objects; all are run in one pass.
+        prompts: the contexts to judge with, all in one pass; None takes each data set's own.
+        seeds: of the views; one pass each.
+        recipe: number and kind of views. Where no method tunes, one view is made.
+        augmix: mix the views or not; None takes each data set's own.
+        family: whose weights the methods take; None takes each data set's own.
+        limit: judge only the first so many pictures of each set.
+        part_size: pictures in a part, which is what a killed run may lose.
+        features: "full" keeps image features as the backbone gives them; "float16" rounds them (and halves the cache).
+        all_tokens: tune all tokens of a context whose words are not single tokens, in place of an error.
+        save_probabilities: keep all probabilities of every row.
+        bins, side: of ECE, adaptive ECE, MCE and SCE.
+    """
+
+    methods: Sequence[str | Method] = ("zero-shot", "tpt", "c-tpt", "o-tpt")
+    prompts: Sequence[str | Prompt] | None = None
+    seeds: Sequence[int] = (0,)
+    recipe: ViewRecipe = field(default_factory=ViewRecipe)
+    augmix: bool | None = None
+    family: str | None = None
+    official_precision: bool = False
+    limit: int | None = None
+    part_size: int = 64
+    features: str = "full"
+    all_tokens: bool = False
+    save_probabilities: bool = False
+    bins: int = 20
+    side: str = "right"
+    memory_budget: int = MEMORY_BUDGET
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", get_methods(self.methods))
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+        if self.prompts is not None:
+            prompts = tuple(Prompt(each) if isinstance(each, str) else each for each in self.prompts)
+            object.__setattr__(self, "prompts", prompts)
+            _each_once("prompt", [prompt_name(prompt) for prompt in prompts])
+        _each_once("method", [method.name for method in self.chosen])
+        _each_once("seed", list(self.seeds))
+        if self.family is not None and self.family not in FAMILIES:
+            raise unknown("family of data sets", self.family, FAMILIES)
+        if self.features not in FEATURE_TYPES:
+            raise unknown("type of features", self.features, FEATURE_TYPES)
+        check_bins(self.bins, self.side)
+        for name, value in (("limit", self.limit), ("part size", self.part_size)):
+            if value is not None and value < 1:
+                raise OtptError(f"The {name} is {value}; expected 1 or more.")
+
+    @property
+    def chosen(self) -> tuple[Method, ...]:
+        """The methods."""
+        return get_methods(self.methods)
+
+    def recipe_for(self, dataset: Dataset) -> ViewRecipe:
+        """The views of a data set's pictures."""
+        augmix = dataset.augmix if self.augmix is None else self.augmix
+        tunes = any(method.objectives for method in self.chosen)
+        return replace(self.recipe, augmix=augmix, n_views=self.recipe.n_views if tunes else 1)
+
+    def prompts_for(self, dataset: Dataset) -> tuple[Prompt, ...]:
+        """The contexts that a data set's pictures are judged with."""
+        given = self.prompts or (dataset.prompt,)
+        return tuple(Prompt(each) if isinstance(each, str) else each for each in given)
+
+    def family_for(self, dataset: Dataset) -> str:
+        """Whose weights the methods take on a data set."""
+        return self.family or dataset.family
+
+
+def check_bins(bins: int, side: str) -> None:
+    """What the stored rows can answer: probabilities of one percent and more are kept one by one."""
+    if not 1 <= bins <= MAX_BINS:
+        raise OtptError(f"The number of bins is {bins}; expected 1 to {MAX_BINS}.")
+    if side not in SIDES:
+        raise unknown("side of the bins", side, SIDES)
+
+
+def run_config(backbone: Backbone, datasets: Sequence[Dataset], settings: Settings) -> dict[str, Any]:
+    """The full configuration of a run, as it is stored in its folder."""
+    _each_once("data set", [dataset.name for dataset in datasets])
+    folders = [_folder_name(dataset.name) for dataset in datasets]
+    return {
+        "format": FORMAT,
+        "versions": {
+            "otpt": __version__,
+            "python": ".".join(platform.python_version_tuple()[:2]),
+            **{name: metadata.version(name) for name in _VERSIONS},
+        },
+        "backbone": {
+            "name": backbone.name,
+            "fingerprint": backbone.fingerprint,
+            "architecture": backbone.architecture,
+            "family": backbone.family,
+            "precision": backbone.precision,
+            "device": backbone.device.type,
+            "preprocessing": _plain(asdict(backbone.preprocessing)),
+        },
+        "methods": [method_numbers(method) for method in settings.chosen],
+        "seeds": list(settings.seeds),
+        "official_precision": settings.official_precision,
+        "features": settings.features,
+        "memory_budget": settings.memory_budget,
+        "limit": settings.limit,
+        "part_size": settings.part_size,
+        "save_probabilities": settings.save_probabilities,
+        "bins": settings.bins,
+        "side": settings.side,
+        "datasets": [
+            {
+                "name": dataset.name,
+                "folder": folder if folders.count(folder) == 1 else f"{folder}-{position}",
+                "fingerprint": dataset.fingerprint,
+                "pictures": min(len(dataset), settings.limit or len(dataset)),
+                "family": settings.family_for(dataset),
+                "views": settings.recipe_for(dataset).key,
+                "prompts": [_prompt_numbers(prompt) for prompt in settings.prompts_for(dataset)],
+                "classes": list(dataset.class_names),
+            }
+            for position, (dataset, folder) in enumerate(zip(datasets, folders, strict=True))
+        ],
+    }
+
+
+def method_numbers(method: Method) -> dict[str, Any]:
+    """What a method computes, as plain data."""
+    words = {"summary", "source"}
+    values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
+    return _plain({**values, "objectives": {name: _plain(weight) for name, weight in method.objectives.items()}})
+
+
+def prompt_name(prompt: Prompt) -> str:
+    """What a prompt is called in rows and tables."""
+    name = prompt.words if prompt.vectors is None else f"vectors {_vectors_digest(prompt)[:8]}"
+    return name if prompt.tokens is None else f"{name} ({prompt.tokens} tokens tuned)"
+
+
+def differences(stored: Any, given: Any, where: str = "") -> list[str]:
+    """Where two configurations differ, in words; the name that a user gave to the same weights does not count."""
+    if where == "backbone.name" or stored == given:
+        return []
+    if isinstance(stored, dict) and isinstance(given, dict):
+        keys = [*stored, *(key for key in given if key not in stored)]
+        found = (differences(stored.get(k), given.get(k), f"{where}.{k}" if where else str(k)) for k in keys)
+        return [each for part in found for each in part]
+    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
+        found = (differences(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(stored, given, strict=True)))
+        return [each for part in found for each in part]
+    return [f"{where} is {_short(stored)} there and {_short(given)} now"]
+
+
+def _prompt_numbers(prompt: Prompt) -> dict[str, Any]:
+    vectors = None if prompt.vectors is None else _vectors_digest(prompt)
+    return {"name": prompt_name(prompt), "words": prompt.words, "tokens": prompt.tokens, "vectors": vectors}
+
+
+def _vectors_digest(prompt: Prompt) -> str:
+    assert prompt.vectors is not None
+    return hashlib.sha256(prompt.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "data"
+
+
+def _each_once(kind: str, names: Sequence[object]) -> None:
+    if not names:
+        raise OtptError(f"No {kind} was given; expected at least one.")
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise OtptError(f"The {kind} {twice!r} is given twice; each is run once.")
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists and mappings as dictionaries, as JSON gives them back."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if hasattr(value, "items"):
+        return {key: _plain(each) for key, each in value.items()}
+    return value
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict) and "name" in value:
+        value = value["name"]
+    if isinstance(value, list):
+        value = [each["name"] if isinstance(each, dict) and "name" in each else each for each in value]
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 90 else text[:87] + "…"

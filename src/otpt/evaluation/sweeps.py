@@ -1,0 +1,86 @@
+"""Sweeps: one method under many settings, or many prompts, in one pass: views, features and gradients are shared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from otpt.errors import OtptError
+from otpt.methods import Method
+from otpt.prompts import Prompt
+
+IMAGENET_80 = "imagenet-80"
+_PLACE = "{}"
+
+
+def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[Method]:
+    """The method under every combination of the values of each setting.
+
+    >>> from otpt.methods import get_method
+    >>> [each.name for each in sweep_method(get_method("o-tpt"), {"lambda": ["0", "18"]})]
+    ['o-tpt[lambda=0]', 'o-tpt[lambda=18]']
+    """
+    variants = []
+    for values in product(*settings.values()):
+        chosen = dict(zip(settings, values, strict=True))
+        changed = method.override(chosen)
+        label = ",".join(f"{name}={value}" for name, value in chosen.items())
+        variants.append(replace(changed, name=f"{method.name}[{label}]" if label else method.name))
+    return variants
+
+
+def parse_values(given: Sequence[str]) -> dict[str, list[str]]:
+    """``["lambda=0,1,2", "steps=1,2"]`` → each setting with its values."""
+    found: dict[str, list[str]] = {}
+    for item in given:
+        name, equals, values = item.partition("=")
+        parts = [value.strip() for value in values.split(",")]
+        if not equals or not name or not all(parts):
+            raise OtptError(f"--set was given {item!r}; expected NAME=VALUE,VALUE,…, such as lambda=0,1,2,6,18,54.")
+        if name in found:
+            raise OtptError(f"--set names {name!r} twice; give all its values after one {name}=.")
+        found[name] = parts
+    return found
+
+
+def read_templates(source: str | Path) -> list[Prompt]:
+    """Prompts of a file, one template a line with ``{}`` for the class name; or CLIP's 80 by ``imagenet-80``."""
+    if str(source) == IMAGENET_80:
+        from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
+
+        return [template_prompt(make(_PLACE)) for make in OPENAI_IMAGENET_TEMPLATES]
+    path = Path(source)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except UnicodeDecodeError:
+        raise OtptError(f"The template file {str(path)!r} is not UTF-8 text; expected one template a line.") from None
+    except OSError as error:
+        raise OtptError(
+            f"Cannot read the template file {str(path)!r}: {error.strerror or error}; "
+            f"expected a file of templates, or {IMAGENET_80}."
+        ) from None
+    prompts = [template_prompt(line) for line in lines if line]
+    if not prompts:
+        raise OtptError(
+            f"The template file {str(path)!r} is empty; expected one template a line, such as 'a photo of a {{}}.'"
+        )
+    return prompts
+
+
+def template_prompt(template: str) -> Prompt:
+    """A whole sentence with ``{}`` as a prompt. Sentences end in a full stop, as all of CLIP's do.
+
+    >>> template_prompt("a {} in a video game.").sentence("red panda")
+    'a red panda in a video game.'
+    """
+    if template.count(_PLACE) != 1:
+        raise OtptError(
+            f"The template {template!r} has {template.count(_PLACE)} places {{}} for the class name; expected one."
+        )
+    text = template.strip()
+    if not text.endswith("."):
+        warnings.warn(f"The template {template!r} gets a full stop at its end, as every prompt here has.", stacklevel=2)
+    return Prompt(text)

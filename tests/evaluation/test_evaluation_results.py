@@ -1,0 +1,217 @@
+"""What a run stores and what it computes from it: against the classifier and against metrics of whole probabilities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from evaluation_bench import (
+    METHODS,
+    NAMES,
+    RECIPE,
+    backbone,
+    backbone_on,
+    dataset,
+    files,
+    picture,
+    settings,
+    small_dataset,
+)
+
+from otpt import Classifier, Method, OtptError, Prompt
+from otpt.evaluation import (
+    Job,
+    LocalEngine,
+    ProcessEngine,
+    Run,
+    Score,
+    averages,
+    evaluate,
+    run_job,
+    score_run,
+)
+from otpt.metrics import Metrics
+from otpt.metrics import evaluate as all_metrics
+
+
+def by_the_classifier(count: int, method: str, **options: object) -> np.ndarray:
+    clf = Classifier(backbone(), recipe=RECIPE, **options).set_classes(NAMES)
+    answers = clf.stream([picture(i) for i in range(count)], [method], workers=0)
+    return np.stack([answer[method].probabilities for answer in answers])
+
+
+def close(found: Metrics, expected: Metrics) -> None:
+    for name, value in expected.as_dict().items():
+        assert getattr(found, name) == pytest.approx(value, abs=1e-8), name
+
+
+@pytest.mark.parametrize("official", [False, True])
+def test_rows_and_metrics_are_those_of_the_classifier(tmp_path: Path, official: bool) -> None:
+    result = evaluate(dataset(10), backbone(), settings(official_precision=official), out=tmp_path / "run")
+    labels = np.arange(10) % len(NAMES)
+    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
+    rows.sort(key=lambda row: row["index"])
+    assert [row["method"] for row in rows] == list(METHODS) * 10
+    for score in result.scores:
+        p = by_the_classifier(10, score.method, official_precision=official)
+        close(score.metrics, all_metrics(p, labels))
+        for bins, side in [(15, "right"), (100, "right"), (7, "left"), (100, "left"), (1, "right")]:
+            again = next(s for s in score_run(result.run, bins=bins, side=side) if s.method == score.method)
+            close(again.metrics, all_metrics(p, labels, bins=bins, side=side))
+        for i, row in enumerate(row for row in rows if row["method"] == score.method):
+            assert row["id"] == f"p/{i}"
+            assert (row["index"], row["label"], row["error"], row["flags"]) == (i, labels[i], None, [])
+            assert row["confidence"] == p[i].max()
+            assert row["probability"] == p[i, labels[i]]
+            assert row["correct"] == (row["prediction"] == labels[i])
+            order = np.argsort(-p[i], kind="stable")[: len(row["top_classes"])]
+            assert row["top_classes"] == order.tolist()
+            assert len(order) >= 5
+            assert row["top_probabilities"] == p[i, order].tolist()
+            assert (np.delete(p[i], order) < 0.01).all()
+
+
+def test_zeros_and_certainty_are_scored_as_by_the_metrics(tmp_path: Path) -> None:
+    """Rounded to float16 many probabilities are exactly 0 or 1, which are special to bins (lo, hi]."""
+    sharp = [Method("sharp", {}, calibration="temperature", temperature=0.01)]
+    chosen = settings(methods=sharp, official_precision=True, save_probabilities=True)
+    result = evaluate(dataset(10), backbone(), chosen, out=tmp_path / "run")
+    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
+    p = np.array([row["probabilities"] for row in rows])
+    assert (p == 0).any()
+    assert (p == 1).any()
+    for side in ("right", "left"):
+        (score,) = score_run(result.run, side=side)
+        close(score.metrics, all_metrics(p, np.array([row["label"] for row in rows]), side=side))
+
+
+def test_nothing_depends_on_threads_batches_or_parts(tmp_path: Path) -> None:
+    evaluate(dataset(9), backbone(), settings(), out=tmp_path / "one")
+    torch.set_num_threads(3)
+    evaluate(dataset(9), backbone(), settings(), out=tmp_path / "three")
+    assert files(tmp_path / "one") == files(tmp_path / "three")
+    for size in (1, 9, 50):
+        evaluate(dataset(9), backbone(), settings(part_size=size), out=tmp_path / f"size-{size}")
+        for name in ("metrics.json", "tiny/metrics-seed-0.json"):
+            assert (tmp_path / f"size-{size}" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+
+def test_order_does_not_matter(tmp_path: Path) -> None:
+    order = [4, 0, 6, 2, 5, 1, 3]
+    evaluate(dataset(7), backbone(), settings(), out=tmp_path / "straight")
+    mixed = dataset(pictures=[picture(i) for i in order])
+    evaluate(mixed, backbone(), settings(part_size=3), out=tmp_path / "mixed")
+    columns = ["method", "prediction", "confidence", "entropy", "top_probabilities", "mean_cosine"]
+    tables = [pq.read_table(tmp_path / run / "tiny/seed-0").to_pylist() for run in ("straight", "mixed")]
+    straight, other = ({(r["index"], r["method"]): [r[c] for c in columns] for r in t} for t in tables)
+    assert {(order[index], method): row for (index, method), row in other.items()} == straight
+
+
+def test_worker_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    job = Job(backbone_on, [small_dataset], settings(part_size=2), tmp_path / "local", device="cpu")
+    run_job(job, LocalEngine())
+    several = Job(backbone_on, [small_dataset], settings(part_size=2), tmp_path / "several", device="cpu")
+    result = run_job(several, ProcessEngine(2))
+    assert files(tmp_path / "several") == files(tmp_path / "local")
+    assert result.unreadable == 0
+
+
+def test_methods_prompts_and_seeds_together_equal_each_alone(tmp_path: Path) -> None:
+    prompts = ["a photo of a", "a picture of [CLS] outside"]
+    evaluate(dataset(4), backbone(), settings(prompts=prompts, seeds=(0, 7)), out=tmp_path / "all")
+    together = pq.read_table(tmp_path / "all/tiny/seed-7").to_pylist()
+    for prompt in prompts:
+        for method in ("tpt", "zero-shot"):
+            alone = settings(prompts=[prompt], methods=[method], seeds=(7,))
+            folder = tmp_path / f"{prompt[:9]}-{method}"
+            evaluate(dataset(4), backbone(), alone, out=folder)
+            rows = pq.read_table(folder / "tiny/seed-7").to_pylist()
+            assert rows == [r for r in together if (r["prompt"], r["method"]) == (prompt, method)]
+
+
+def test_unreadable_pictures_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
+    pictures = [picture(0), b"no picture", picture(2), tmp_path / "missing.png", picture(4)]
+    result = evaluate(dataset(pictures=pictures), backbone(), settings(), out=tmp_path / "run")
+    assert result.unreadable == 2
+    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
+    bad = [row for row in rows if row["error"]]
+    assert {row["index"] for row in bad} == {1, 3}
+    assert len(bad) == 2 * len(METHODS)
+    assert "missing.png" in bad[-1]["error"]
+    assert all(row["confidence"] is None and row["top_classes"] is None for row in bad)
+    good = [0, 2, 4]
+    score = next(s for s in result.scores if s.method == "o-tpt")
+    close(score.metrics, all_metrics(by_the_classifier(5, "o-tpt")[good], np.array(good)))
+    assert score.unreadable == 2
+    nothing = evaluate(dataset(pictures=[b"x", b"y"]), backbone(), settings(), out=tmp_path / "nothing")
+    assert [s.metrics for s in nothing.scores] == [None] * len(METHODS)
+    assert json.loads((tmp_path / "nothing/metrics.json").read_text())["averages"] == []
+
+
+def test_the_configuration_tells_everything(tmp_path: Path) -> None:
+    result = evaluate(dataset(3), backbone(), settings(seeds=(1,), limit=2), out=tmp_path / "run")
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["backbone"]["fingerprint"] == backbone().fingerprint
+    assert config["methods"][2]["objectives"]["orthogonality"] == {"fine-grained": 18.0, "shift": 2.0}
+    assert (config["seeds"], config["limit"], config["versions"]["torch"]) == ([1], 2, torch.__version__.split("+")[0])
+    (only,) = config["datasets"]
+    assert (only["pictures"], only["family"], only["classes"]) == (2, "fine-grained", list(NAMES))
+    assert only["views"] == RECIPE.key
+    assert only["prompts"] == [{"name": "a photo of a", "words": "a photo of a", "tokens": None, "vectors": None}]
+    assert Run(tmp_path / "run").items == result.run.items
+
+
+def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:
+    one, two = dataset(3), dataset(3, name="emoji/shift")
+    two.family, two.augmix, two.prompt = "shift", False, "an example of"
+    evaluate([one, two], backbone(), settings(methods=["o-tpt"]), out=tmp_path / "run")
+    configs = json.loads((tmp_path / "run/config.json").read_text())["datasets"]
+    assert [c["folder"] for c in configs] == ["tiny", "emoji-shift"]
+    assert ["augmix=on" in c["views"] for c in configs] == [True, False]
+    row = pq.read_table(tmp_path / "run/emoji-shift/seed-0").to_pylist()[0]
+    clf = Classifier(backbone(), family="shift", recipe=RECIPE.__class__(n_views=12, augmix=False))
+    expected = clf.set_classes(NAMES, "an example of").predict(picture(0))
+    assert (row["prompt"], row["confidence"]) == ("an example of", expected.confidence)
+
+
+def test_averages_are_means_of_their_rows() -> None:
+    def score(dataset: str, seed: int, value: float) -> Score:
+        m = Metrics(4, 3, *([value] * 11), 20, "right")
+        return Score(dataset, seed, "p", "m", m, 0, 0, 0.1)
+
+    scores = [score("a", 0, 0.1), score("b", 0, 0.3), score("a", 1, 0.5), score("b", 1, 0.9)]
+    (average,) = averages(scores)
+    assert average.metrics["ece"] == pytest.approx(0.45)  # (0.2 + 0.7) / 2
+    assert average.deviation is not None
+    assert average.deviation["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
+    assert averages(scores[:1])[0].deviation is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"methods": ["o-tpp"]}, "Unknown method 'o-tpp'"),
+        ({"methods": []}, "No method was given"),
+        ({"seeds": [1, 1]}, "seed 1 is given twice"),
+        ({"seeds": []}, "No seed was given"),
+        ({"prompts": ["a photo of a", Prompt("a_photo of a")]}, "prompt 'a photo of a' is given twice"),
+        ({"family": "medical"}, "Unknown family"),
+        ({"limit": 0}, "The limit is 0; expected 1 or more"),
+        ({"part_size": 0}, "The part size is 0"),
+        ({"bins": 101}, "expected 1 to 100"),
+        ({"side": "middle"}, "Unknown side"),
+        ({"features": "int8"}, "Unknown type of features"),
+    ],
+)
+def test_settings_that_cannot_be_used(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(OtptError, match=words):
+        settings(**changes)
+
+
+def test_two_data_sets_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match="data set 'tiny' is given twice"):
+        evaluate([dataset(2), dataset(3)], backbone(), settings(), out=tmp_path / "run")
