@@ -29,7 +29,7 @@ Encoder = Callable[[Tensor], Tensor]
 def run(quick: bool = False) -> list[tuple[str, str, float, float]]:
     """Print the tables; returns rows (architecture, step, seconds, largest difference to the plain features)."""
     rows: list[tuple[str, str, float, float]] = []
-    views, repeats = (16, 2) if quick else (64, 3)
+    views, repeats = (16, 2) if quick else (64, 2)
     print(f"Encoding {views} views, {torch.get_num_threads()} threads, float32, best of {repeats}")
     for name in ("RN50-quickgelu", "ViT-B-16-quickgelu"):
         backbone = load_backbone(f"random:{name}", device="cpu")

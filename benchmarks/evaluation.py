@@ -6,8 +6,8 @@
 - seconds a picture against the number of classes, views and methods;
 - memory over many pictures.
 
-Architectures are real, weights are random, pictures are synthetic photographs. Seconds a picture are those of the running
-evaluation, rows and all; loading the model and preparing the class texts, done once, do not count.
+Architectures are real, weights are random, pictures are synthetic photographs. Seconds a picture are those of the
+running evaluation, rows and all; loading the model and preparing the class texts, done once, do not count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def seconds_a_picture(
     sources = [photograph(i) for i in range(count)]
     labels = [i % classes for i in range(count)]
     names = class_names(classes)
-    data = Dataset("bench", names, list(map(str, labels)), labels, sources.__getitem__, allow_duplicates=True)
+    data = Dataset("bench", names, list(map(str, range(count))), labels, sources.__getitem__, allow_duplicates=True)
     moments: list[float] = []
 
     def on_picture(_: Judged) -> None:
@@ -141,7 +141,8 @@ def run(quick: bool = False) -> None:
         against = f"{literal:7.1f}  {7 * literal / found['seven']:14.1f}×" if literal else f"{'–':>7}  {'–':>15}"
         print(
             f"{architecture:10} {found['classes']:7} {found['one']:6.2f} {found['seven']:6.2f} "
-            f"{found['seven'] / found['one']:5.2f}× {against} {found['warm']:6.3f} {found['cold'] / found['warm']:10.1f}×",
+            f"{found['seven'] / found['one']:5.2f}× {against} {found['warm']:6.3f} "
+            f"{found['cold'] / found['warm']:10.1f}×",
             flush=True,
         )
     print(

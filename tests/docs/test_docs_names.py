@@ -36,7 +36,8 @@ def _nav(entry: object) -> list[str]:
     return [page for value in values for page in _nav(value)]  # type: ignore[union-attr]
 
 
-COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get")
+COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
+            "evaluate", "metrics", "sweep", "cache")  # fmt: skip
 
 
 def test_every_page_is_in_the_navigation() -> None:

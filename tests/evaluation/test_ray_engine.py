@@ -168,7 +168,7 @@ def test_impossible_actors(arguments: dict[str, Any]) -> None:
 
 
 def test_gpu_without_gpus(tmp_path: Path) -> None:
-    with pytest.raises(OtptError, match="gpus above 0"):
+    with pytest.raises(OtptError, match="without a GPU"):
         RayEngine().run(replace(job(tmp_path), device="cuda"), print)
 
 

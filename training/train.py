@@ -1,0 +1,302 @@
+"""Trains ``pocket`` on other artists' emoji; may be stopped and started again at any time.
+
+    python -m training.train WORK [--epochs 150] [--hold-out streamline-emojis]
+
+Each picture is compared with the names of *all* emoji, not only with those of its batch: the texts of most of
+the batch's classes are encoded anew (with gradient), the others are remembered from the step that last did so.
+Loss: cross-entropy of the picture over all names, learned logit scale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import math
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from open_clip.model import CLIP
+from torch import Tensor
+
+from .augment import Augmentation, augment
+from .captions import Captions
+from .evaluate import load_bench, zero_shot_accuracy
+from .model import SIZE, ImageTower, build_model, encode_texts
+from .names import Emoji, plain_code, read_emoji
+from .rasterise import Drawings, load_drawings
+from .start import class_directions, discriminant, fit_texts
+
+MOMENTUM = 0.05  # of the batch statistics: a short run needs a short memory
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the result, besides the data."""
+
+    epochs: int = 150
+    decay_epochs: int = 30  # at the end, linearly to nothing; constant before
+    epoch_pictures: int = 6400
+    batch: int = 128
+    texts: int = 96  # encoded anew in each step
+    start_pictures: int = 8000
+    start_steps: int = 200
+    frozen: int = 2  # the stem and this many stages keep ImageNet's weights
+    image_rate: float = 1e-3
+    head_rate: float = 1e-3
+    text_rate: float = 1e-3
+    weight_decay: float = 0.05
+    warm_up: int = 50  # steps
+    smoothing: float = 0.05
+    ema: float = 0.998
+    people: float = 0.3  # how often people are drawn, by the others
+    one_colour: float = 0.6  # the same for artists without colours
+    seed: int = 0
+
+    def rate(self, epochs_done: float) -> float:
+        """Share of the full learning rate: constant, then linearly to nothing (so an end can be set late)."""
+        return min(1.0, (self.epochs - epochs_done) / self.decay_epochs)
+
+
+class Trainer:
+    """State of a run: model, its moving average, optimiser, remembered texts, step."""
+
+    def __init__(self, drawings: Drawings, emoji: list[Emoji], recipe: Recipe, *, pretrained: bool = True) -> None:
+        self.recipe, self.emoji = recipe, emoji
+        index = {plain_code(entry.code): number for number, entry in enumerate(emoji)}
+        self.pixels = torch.from_numpy(drawings.pixels)
+        self.labels = torch.tensor([index[code] for code in drawings.codes])
+        self.weights = torch.tensor(
+            [
+                (recipe.people if emoji[label].group == "people" else 1.0)
+                * (recipe.one_colour if artist.endswith(("monotone", "high-contrast")) else 1.0)
+                for label, artist in zip(self.labels.tolist(), drawings.artists, strict=True)
+            ]
+        )
+        # a mirrored arrow, letter or flag is another one
+        self.may_flip = torch.tensor(
+            [
+                entry.group not in {"symbols", "flags"}
+                and not {"left", "right", "o'clock", "tilted"} & set(entry.name.lower().split())
+                for entry in emoji
+            ]
+        )
+        self.captions = Captions(emoji)
+        torch.manual_seed(recipe.seed)
+        self.model = build_model(pretrained=pretrained, tokens=len(self.captions.rows)).to(
+            memory_format=torch.channels_last
+        )
+        self.image = ImageTower(self.model)
+        self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        self.optimiser = torch.optim.AdamW(self._groups())
+        self.memory = torch.zeros(len(emoji), self.model.text_projection.shape[1])
+        self.epoch, self.step, self.seconds, self.cpu_seconds = 0, 0, 0.0, 0.0
+
+    def _groups(self) -> list[dict[str, object]]:
+        groups: dict[tuple[str, float], list[Tensor]] = {}
+        for name, value in self.model.named_parameters():
+            part = "image" if name.startswith("visual.trunk") else "head" if name.startswith("visual") else "text"
+            decay = self.recipe.weight_decay if value.ndim > 1 and "embedding" not in name else 0.0
+            groups.setdefault((part, decay), []).append(value)
+        return [{"params": values, "part": part, "weight_decay": decay} for (part, decay), values in groups.items()]
+
+    def _set_rates(self, epochs_done: float) -> None:
+        full = {"image": self.recipe.image_rate, "head": self.recipe.head_rate, "text": self.recipe.text_rate}
+        share = min(self.recipe.rate(epochs_done), (self.step + 1) / self.recipe.warm_up)
+        for group in self.optimiser.param_groups:
+            group["lr"] = full[group["part"]] * share
+
+    def run_epoch(self, number: int) -> dict[str, float]:
+        """One epoch; its randomness is keyed by (seed, epoch), so a resumed run repeats it."""
+        recipe = self.recipe
+        rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
+        words = random.Random(f"{recipe.seed}/{number}")
+        order = torch.multinomial(self.weights, recipe.epoch_pictures, replacement=True, generator=rng)
+        started, cpu = time.monotonic(), time.process_time()
+        self.image.freeze(recipe.frozen)
+        self.image.train()
+        total, right = 0.0, 0
+        batches = order.split(recipe.batch)
+        for count, rows in enumerate(batches):
+            self._set_rates(number + count / len(batches))
+            loss, correct = self._step(self.image(self._pictures(rows, rng)), self.labels[rows], rng, words)
+            total, right = total + loss * len(rows), right + correct
+        self.epoch = number + 1
+        self.seconds += time.monotonic() - started
+        self.cpu_seconds += time.process_time() - cpu
+        return {"loss": total / len(order), "train_accuracy": 100 * right / len(order)}
+
+    def start(self) -> None:
+        """Batch statistics of emoji; head and text tower from the discriminant of the features (see ``start``)."""
+        started, cpu = time.monotonic(), time.process_time()
+        rng = torch.Generator().manual_seed(self.recipe.seed)
+        rows = torch.randperm(len(self.labels), generator=rng)[: self.recipe.start_pictures]
+        self.image.freeze(0)
+        with torch.no_grad():
+            self._adapt_statistics(rows[: len(rows) // 4], rng)
+            self.image.eval()
+            pooled = torch.cat(
+                [
+                    self.image.pooled(self.image.front(self._pictures(part, rng)))
+                    for part in rows.split(self.recipe.batch)
+                ]
+            )
+            head, labels = self.model.visual.head.proj, self.labels[rows]
+            weight, bias = discriminant(pooled, labels, head.out_features)
+            head.weight.copy_(weight)
+            head.bias.copy_(bias)
+            targets = class_directions(head(pooled), labels, len(self.emoji))
+        fit_texts(self.model, self.captions, targets, steps=self.recipe.start_steps)
+        self._remember_all()
+        self.average.load_state_dict(self.model.state_dict())
+        self.seconds += time.monotonic() - started
+        self.cpu_seconds += time.process_time() - cpu
+
+    def _adapt_statistics(self, rows: Tensor, rng: torch.Generator) -> None:
+        norms = [part for part in self.image.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # a plain mean over all batches
+        self.image.train()
+        for part in rows.split(self.recipe.batch):
+            self.image.pooled(self.image.front(self._pictures(part, rng)))
+        for norm in norms:
+            norm.momentum = MOMENTUM
+
+    def _pictures(self, rows: Tensor, rng: torch.Generator) -> Tensor:
+        return augment(self.pixels[rows], SIZE, Augmentation(), rng, self.may_flip[self.labels[rows]])
+
+    @torch.no_grad()
+    def _remember_all(self) -> None:
+        for rows in torch.arange(len(self.emoji)).split(256):
+            self.memory[rows] = encode_texts(self.model, self.captions.draw(rows.tolist(), random.Random(0)))
+
+    def _step(self, features: Tensor, labels: Tensor, rng: torch.Generator, words: random.Random) -> tuple[float, int]:
+        """One step on pictures' features (B, D); returns loss and number of right answers."""
+        recipe = self.recipe
+        fresh = labels.unique()
+        fresh = fresh[torch.randperm(len(fresh), generator=rng)[: recipe.texts]]
+        encoded = encode_texts(self.model, self.captions.draw(fresh.tolist(), words))
+        texts = self.memory.index_copy(0, fresh, encoded)  # (V, D)
+        logits = self.model.logit_scale.exp() * features @ texts.T
+        loss = F.cross_entropy(logits, labels, label_smoothing=recipe.smoothing)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 5.0)
+        self.optimiser.step()
+        with torch.no_grad():
+            self.model.logit_scale.clamp_(max=math.log(100))
+            self.memory[fresh] = encoded.detach()
+            keep = min(recipe.ema, (1 + self.step) / (10 + self.step))
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
+            for mean, value in zip(self.average.buffers(), self.model.buffers(), strict=True):
+                if mean.is_floating_point() and mean is not self.average.attn_mask:
+                    mean.lerp_(value, 1 - keep)
+        self.step += 1
+        return float(loss.detach()), int((logits.argmax(-1) == labels).sum())
+
+    def state(self) -> dict[str, object]:
+        return {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "memory": self.memory,
+            "progress": (self.epoch, self.step, self.seconds, self.cpu_seconds),
+        }
+
+    def resume(self, file: Path) -> None:
+        state = torch.load(file, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.memory.copy_(state["memory"])
+        self.epoch, self.step, self.seconds, self.cpu_seconds = state["progress"]
+        for part in self.image.modules():
+            if isinstance(part, torch.nn.BatchNorm2d):
+                part.momentum = MOMENTUM
+
+
+def held_out_accuracy(model: CLIP, drawings: Drawings, emoji: list[Emoji], captions: Captions) -> float:
+    """Accuracy over all names on an artist who was not trained on, drawings on white, in per cent."""
+    index = {plain_code(entry.code): number for number, entry in enumerate(emoji)}
+    labels = torch.tensor([index[code] for code in drawings.codes])
+    rgba = F.interpolate(torch.from_numpy(drawings.pixels).float() / 255, (SIZE, SIZE), mode="bilinear", antialias=True)
+    pictures = rgba[:, :3] + 1 - rgba[:, 3:]
+    image = ImageTower(model).eval()
+    with torch.inference_mode():
+        texts = torch.cat([encode_texts(model, ids) for ids in captions.prompts().split(256)])
+        features = torch.cat([image(part) for part in pictures.split(256)])
+    return 100 * float(((features @ texts.T).argmax(-1) == labels).float().mean())
+
+
+def train(work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str = "run", every: int = 4) -> Path:
+    """Trains, or goes on training, and gives the checkpoint's path."""
+    drawings, emoji = load_drawings(work / "drawings.npz"), read_emoji(work / "packages")
+    captions = Captions(emoji)
+    unseen = drawings.of(drawings.artists == hold_out) if hold_out else None
+    trainer = Trainer(drawings.of(drawings.artists != hold_out) if hold_out else drawings, emoji, recipe)
+    bench = load_bench(work / "bench.npz", SIZE)
+    checkpoint, curve = work / f"{name}.pt", work / f"{name}.csv"
+
+    def measure() -> dict[str, float]:
+        row = {"openmoji_accuracy": float(np.mean(list(zero_shot_accuracy(trainer.average, bench, captions).values())))}
+        if unseen is not None:
+            row["held_out_accuracy"] = held_out_accuracy(trainer.average, unseen, emoji, captions)
+        return row
+
+    def finish(row: dict[str, float], measured: bool) -> None:
+        row |= {
+            "logit_scale": float(trainer.model.logit_scale.detach().exp()),
+            "seconds": trainer.seconds,
+            "cpu_seconds": trainer.cpu_seconds,
+        }
+        columns = ("openmoji_accuracy", *(("held_out_accuracy",) if hold_out else ()))
+        _write_row(curve, row | (measure() if measured else dict.fromkeys(columns, "")))
+        partial = checkpoint.with_suffix(".partial")
+        torch.save(trainer.state(), partial)
+        partial.rename(checkpoint)
+
+    if checkpoint.exists():
+        trainer.resume(checkpoint)
+    else:
+        trainer.start()
+        finish({"epoch": 0, "loss": math.nan, "train_accuracy": math.nan}, measured=True)
+    for number in range(trainer.epoch, recipe.epochs):
+        row = {"epoch": number + 1, **trainer.run_epoch(number)}
+        finish(row, measured=(number + 1) % every == 0 or number + 1 == recipe.epochs)
+    return checkpoint
+
+
+def _write_row(file: Path, row: Mapping[str, float | str]) -> None:
+    text = {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in row.items()}
+    new = not file.exists()
+    with file.open("a", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, list(text))
+        if new:
+            writer.writeheader()
+        writer.writerow(text)
+    print("  ".join(f"{key} {value}" for key, value in text.items()), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--epochs", type=int, default=Recipe.epochs)
+    parser.add_argument("--seed", type=int, default=Recipe.seed)
+    parser.add_argument("--hold-out", help="an artist not to train on but to measure, e.g. streamline-emojis")
+    parser.add_argument("--name", default="run")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    recipe = Recipe(epochs=options.epochs, seed=options.seed)
+    train(options.work, recipe, hold_out=options.hold_out, name=options.name)
+
+
+if __name__ == "__main__":
+    main()
