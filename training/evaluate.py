@@ -107,6 +107,7 @@ def evaluate_package() -> None:
             }
         )
     print(table(rows))
+    RESULTS_FILE.parent.mkdir(exist_ok=True)
     RESULTS_FILE.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for page in PAGES:
         page.write_text(replace_table(page.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")

@@ -98,8 +98,9 @@ def test_every_fact_is_in_the_key() -> None:
         feature_key(model, RECIPE, 1, "full", "abc"),
         feature_key(model, RECIPE, 0, "float16", "abc"),
         feature_key(model, RECIPE, 0, "full", "abd"),
+        feature_key(model, RECIPE, 0, "full", "abc", threads=2),
     }
-    assert len(others | {base}) == 6
+    assert len(others | {base}) == 7
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "head"])

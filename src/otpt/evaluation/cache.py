@@ -148,12 +148,15 @@ class FeatureCache:
         return self.folder / "features" / key[:2] / f"{key}{_SUFFIX}"
 
 
-def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, picture: str) -> str:
+def feature_key(
+    backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, picture: str, *, threads: int | None = None
+) -> str:
     """64 hexadecimal digits of all that the features of a picture depend on."""
     facts = {
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
         "device": backbone.device.type,
+        "threads": threads,
         "preprocessing": asdict(backbone.preprocessing),
         "views": replace(recipe, n_views=1).key,
         "seed": seed,

@@ -25,7 +25,7 @@ from otpt.errors import OtptError
 from otpt.evaluation.cache import FeatureCache, feature_key
 from otpt.evaluation.digests import PartDigests, file_state
 from otpt.evaluation.run import WorkItem
-from otpt.evaluation.settings import Settings
+from otpt.evaluation.settings import Settings, encoding_threads
 from otpt.views import ViewRecipe, make_views, open_with_digest
 
 _MOST_THREADS = 16
@@ -72,6 +72,7 @@ class FeatureStream:
         self._datasets = datasets
         self._settings = settings
         self._cache = cache
+        self._encoding_threads = encoding_threads(backbone)  # asked here: each thread has a number of its own
         self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, int, Tensor | OtptError]]:
@@ -142,7 +143,8 @@ class FeatureStream:
             yield task.item, task.index, self._placed(features)
 
     def _key(self, task: _Task, digest: str) -> str:
-        return feature_key(self._backbone, task.recipe, task.item.seed, self._settings.features, digest)
+        form, threads = self._settings.features, self._encoding_threads
+        return feature_key(self._backbone, task.recipe, task.item.seed, form, digest, threads=threads)
 
     def _cached(self, key: str, recipe: ViewRecipe) -> Tensor | None:
         assert self._cache is not None

@@ -121,7 +121,7 @@ class Run:
         write_atomically(self.path(item), encode_part(part, owner=self._owner(item)))
 
     def read(self, item: WorkItem) -> Part | None:
-        """A finished part, None if it is not there; a damaged one is set aside as ``_*.corrupt`` and is then missing."""
+        """A finished part, None if it is not there; a damaged one is set aside as ``_*.corrupt`` and then missing."""
         path = self.path(item)
         try:
             data = path.read_bytes()

@@ -1,9 +1,8 @@
 """One thread a picture on the text side: the last digits of a matrix product may depend on how many threads share it.
 
 Measured with MKL: text features of the same classes differ in the last bits between 1, 2 and 3 threads (image features,
-whose products always have the same shape, did not). What a picture gets may not depend on how many processes share a
-machine; so the class texts of a picture are computed by exactly one thread, and several pictures at a time fill the
-cores.
+in float32, did not). What a picture gets may not depend on how many processes share a machine; so the class texts of a
+picture are computed by exactly one thread, and several pictures at a time fill the cores.
 """
 
 from __future__ import annotations
