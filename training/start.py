@@ -1,8 +1,9 @@
 """A good start: the head as a linear discriminant of ImageNet's features, the text tower fitted to the class means.
 
-A tower that knows pictures and one that knows nothing wait long for each other. So the image tower's last layer
-starts as Fisher's discriminant of the emoji (within-class covariance whitened, the directions that part
-the classes kept), which gives each emoji a mean direction, and the text tower first learns these directions.
+A tower that knows pictures and one that knows nothing wait long for each other. So the image tower's tokens
+start as Fisher's discriminant of the emoji (within-class covariance whitened, the directions that part
+the classes kept), which gives each emoji a mean direction, and the text tower first learns these directions. The
+transformer blocks start by adding nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
+from open_clip.timm_model import TimmModel
 from torch import Tensor
 
 from .captions import Captions
@@ -34,6 +36,28 @@ def discriminant(features: Tensor, labels: Tensor, dim: int) -> tuple[Tensor, Te
     _, directions = torch.linalg.eigh(torch.cov(((means - centre) @ whiten).T))
     weight = (whiten @ directions[:, -dim:]).T  # (dim, F)
     return weight.float(), (-weight @ centre).float()
+
+
+@torch.no_grad()
+def start_from_discriminant(visual: TimmModel, pooled: Tensor, labels: Tensor) -> None:
+    """Tokens from the discriminant of the pooled maps (N, 320); blocks and a head that change nothing."""
+    trunk, head = visual.trunk, visual.head.proj
+    weight, bias = discriminant(pooled, labels, trunk.patch_embed.proj.out_features)
+    trunk.patch_embed.proj.weight.copy_(weight)
+    trunk.patch_embed.proj.bias.copy_(bias)
+    trunk.pos_embed.zero_()
+    for block in trunk.blocks:
+        for last in (block.attn.proj, block.mlp.fc2):
+            last.weight.zero_()
+            last.bias.zero_()
+    head.weight.copy_(torch.eye(len(head.weight)))
+    head.bias.zero_()
+
+
+def head_of(visual: TimmModel, pooled: Tensor) -> Tensor:
+    """The features (N, D) of pooled maps (N, 320) as long as the blocks add nothing."""
+    features: Tensor = visual.head(visual.trunk.fc_norm(visual.trunk.patch_embed.proj(pooled)))
+    return features
 
 
 def class_directions(features: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -25,13 +25,16 @@ import torch.nn.functional as F
 from open_clip.model import CLIP
 from torch import Tensor
 
+from otpt.backbones.pocket.trunk import SIZE
+
 from .augment import Augmentation, augment
 from .captions import Captions
 from .evaluate import load_bench, zero_shot_accuracy
-from .model import SIZE, ImageTower, build_model, encode_texts
+from .model import ImageTower, build_model, encode_texts
 from .names import Emoji, plain_code, read_emoji
+from .parallel import processes, rank, run_in_processes, sum_in_place
 from .rasterise import Drawings, load_drawings
-from .start import class_directions, discriminant, fit_texts
+from .start import class_directions, fit_texts, head_of, start_from_discriminant
 
 MOMENTUM = 0.05  # of the batch statistics: a short run needs a short memory
 
@@ -48,11 +51,11 @@ class Recipe:
     start_pictures: int = 8000
     start_steps: int = 200
     frozen: int = 2  # the stem and this many stages keep ImageNet's weights
-    image_rate: float = 1e-3
-    head_rate: float = 1e-3
-    text_rate: float = 1e-3
+    image_rate: float = 3e-4
+    head_rate: float = 5e-4
+    text_rate: float = 5e-4
     weight_decay: float = 0.05
-    warm_up: int = 50  # steps
+    warm_up: int = 100  # steps
     smoothing: float = 0.05
     ema: float = 0.998
     people: float = 0.3  # how often people are drawn, by the others
@@ -101,7 +104,13 @@ class Trainer:
     def _groups(self) -> list[dict[str, object]]:
         groups: dict[tuple[str, float], list[Tensor]] = {}
         for name, value in self.model.named_parameters():
-            part = "image" if name.startswith("visual.trunk") else "head" if name.startswith("visual") else "text"
+            part = (
+                "image"
+                if name.startswith("visual.trunk.patch_embed.st")
+                else "head"
+                if name.startswith("visual")
+                else "text"
+            )
             decay = self.recipe.weight_decay if value.ndim > 1 and "embedding" not in name else 0.0
             groups.setdefault((part, decay), []).append(value)
         return [{"params": values, "part": part, "weight_decay": decay} for (part, decay), values in groups.items()]
@@ -116,21 +125,35 @@ class Trainer:
         """One epoch; its randomness is keyed by (seed, epoch), so a resumed run repeats it."""
         recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
-        words = random.Random(f"{recipe.seed}/{number}")
         order = torch.multinomial(self.weights, recipe.epoch_pictures, replacement=True, generator=rng)
+        rng.manual_seed((recipe.seed * 100_003 + number) * 64 + rank())
+        words = random.Random(f"{recipe.seed}/{number}/{rank()}")
         started, cpu = time.monotonic(), time.process_time()
         self.image.freeze(recipe.frozen)
         self.image.train()
-        total, right = 0.0, 0
+        total = torch.zeros(2)
         batches = order.split(recipe.batch)
-        for count, rows in enumerate(batches):
+        for count, batch in enumerate(batches):
             self._set_rates(number + count / len(batches))
-            loss, correct = self._step(self.image(self._pictures(rows, rng)), self.labels[rows], rng, words)
-            total, right = total + loss * len(rows), right + correct
+            rows = batch[rank() :: processes()]
+            total += self._step(self.image(self._pictures(rows, rng)), self.labels[rows], rng, words) * len(batch)
+        self._share_statistics()
         self.epoch = number + 1
         self.seconds += time.monotonic() - started
         self.cpu_seconds += time.process_time() - cpu
-        return {"loss": total / len(order), "train_accuracy": 100 * right / len(order)}
+        loss, right = (total / len(order)).tolist()
+        return {"loss": loss, "train_accuracy": 100 * right}
+
+    def _share_statistics(self) -> None:
+        """Batch statistics become their means over the processes."""
+        shared = [
+            value
+            for model in (self.model, self.average)
+            for name, value in model.named_buffers()
+            if name.endswith(("running_mean", "running_var"))
+        ]
+        sum_in_place(shared)
+        torch._foreach_div_(shared, float(processes()))
 
     def start(self) -> None:
         """Batch statistics of emoji; head and text tower from the discriminant of the features (see ``start``)."""
@@ -142,16 +165,11 @@ class Trainer:
             self._adapt_statistics(rows[: len(rows) // 4], rng)
             self.image.eval()
             pooled = torch.cat(
-                [
-                    self.image.pooled(self.image.front(self._pictures(part, rng)))
-                    for part in rows.split(self.recipe.batch)
-                ]
+                [self.image.maps(self._pictures(part, rng)).mean((2, 3)) for part in rows.split(self.recipe.batch)]
             )
-            head, labels = self.model.visual.head.proj, self.labels[rows]
-            weight, bias = discriminant(pooled, labels, head.out_features)
-            head.weight.copy_(weight)
-            head.bias.copy_(bias)
-            targets = class_directions(head(pooled), labels, len(self.emoji))
+            labels = self.labels[rows]
+            start_from_discriminant(self.model.visual, pooled, labels)
+            targets = class_directions(head_of(self.model.visual, pooled), labels, len(self.emoji))
         fit_texts(self.model, self.captions, targets, steps=self.recipe.start_steps)
         self._remember_all()
         self.average.load_state_dict(self.model.state_dict())
@@ -165,7 +183,7 @@ class Trainer:
             norm.momentum = None  # a plain mean over all batches
         self.image.train()
         for part in rows.split(self.recipe.batch):
-            self.image.pooled(self.image.front(self._pictures(part, rng)))
+            self.image.maps(self._pictures(part, rng))
         for norm in norms:
             norm.momentum = MOMENTUM
 
@@ -177,8 +195,8 @@ class Trainer:
         for rows in torch.arange(len(self.emoji)).split(256):
             self.memory[rows] = encode_texts(self.model, self.captions.draw(rows.tolist(), random.Random(0)))
 
-    def _step(self, features: Tensor, labels: Tensor, rng: torch.Generator, words: random.Random) -> tuple[float, int]:
-        """One step on pictures' features (B, D); returns loss and number of right answers."""
+    def _step(self, features: Tensor, labels: Tensor, rng: torch.Generator, words: random.Random) -> Tensor:
+        """One step on this process's pictures' features (B, D); returns loss and share of right answers, of all."""
         recipe = self.recipe
         fresh = labels.unique()
         fresh = fresh[torch.randperm(len(fresh), generator=rng)[: recipe.texts]]
@@ -188,18 +206,25 @@ class Trainer:
         loss = F.cross_entropy(logits, labels, label_smoothing=recipe.smoothing)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 5.0)
+        with torch.no_grad():
+            told = torch.stack([loss.detach(), (logits.argmax(-1) == labels).float().mean()])
+            count, anew = torch.zeros(len(self.memory), 1), torch.zeros_like(self.memory)
+            count[fresh], anew[fresh] = 1.0, encoded.detach()
+            gradients = [value.grad for value in self.model.parameters() if value.grad is not None]
+            sum_in_place([*gradients, count, anew, told])
+            torch._foreach_div_(gradients, float(processes()))
+            self.memory = torch.where(count > 0, anew / count.clamp(min=1), self.memory)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimiser.step()
         with torch.no_grad():
             self.model.logit_scale.clamp_(max=math.log(100))
-            self.memory[fresh] = encoded.detach()
             keep = min(recipe.ema, (1 + self.step) / (10 + self.step))
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
             for mean, value in zip(self.average.buffers(), self.model.buffers(), strict=True):
                 if mean.is_floating_point() and mean is not self.average.attn_mask:
                     mean.lerp_(value, 1 - keep)
         self.step += 1
-        return float(loss.detach()), int((logits.argmax(-1) == labels).sum())
+        return told / processes()
 
     def state(self) -> dict[str, object]:
         return {
@@ -235,8 +260,16 @@ def held_out_accuracy(model: CLIP, drawings: Drawings, emoji: list[Emoji], capti
     return 100 * float(((features @ texts.T).argmax(-1) == labels).float().mean())
 
 
-def train(work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str = "run", every: int = 4) -> Path:
-    """Trains, or goes on training, and gives the checkpoint's path."""
+def train(
+    work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str = "run", every: int = 4, count: int = 2
+) -> Path:
+    """Trains, or goes on training, in ``count`` processes, and gives the checkpoint's path."""
+    load_bench(work / "bench.npz", SIZE)  # made once, before several processes want it
+    run_in_processes(count, _train, work, recipe, hold_out, name, every)
+    return work / f"{name}.pt"
+
+
+def _train(work: Path, recipe: Recipe, hold_out: str | None, name: str, every: int) -> None:
     drawings, emoji = load_drawings(work / "drawings.npz"), read_emoji(work / "packages")
     captions = Captions(emoji)
     unseen = drawings.of(drawings.artists == hold_out) if hold_out else None
@@ -251,6 +284,8 @@ def train(work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str 
         return row
 
     def finish(row: dict[str, float], measured: bool) -> None:
+        if rank() > 0:
+            return
         row |= {
             "logit_scale": float(trainer.model.logit_scale.detach().exp()),
             "seconds": trainer.seconds,
@@ -270,7 +305,6 @@ def train(work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str 
     for number in range(trainer.epoch, recipe.epochs):
         row = {"epoch": number + 1, **trainer.run_epoch(number)}
         finish(row, measured=(number + 1) % every == 0 or number + 1 == recipe.epochs)
-    return checkpoint
 
 
 def _write_row(file: Path, row: Mapping[str, float | str]) -> None:
@@ -291,11 +325,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=Recipe.seed)
     parser.add_argument("--hold-out", help="an artist not to train on but to measure, e.g. streamline-emojis")
     parser.add_argument("--name", default="run")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=2, help="that learn together, of one thread each")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     recipe = Recipe(epochs=options.epochs, seed=options.seed)
-    train(options.work, recipe, hold_out=options.hold_out, name=options.name)
+    train(options.work, recipe, hold_out=options.hold_out, name=options.name, count=options.processes)
 
 
 if __name__ == "__main__":

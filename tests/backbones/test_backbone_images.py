@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from otpt.backbones.folding import fold_batch_norms
 from otpt.backbones.image_tower import ImageTower, tune
-from otpt.backbones.kernels import Linear, can_pack_linear
+from otpt.backbones.kernels import Convolution, Linear, can_pack_convolution, can_pack_linear
+from otpt.backbones.pocket import trunk as _registers_pocket_hybrid  # noqa: F401
 
 
 def pictures(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -113,6 +114,47 @@ def test_timm_convolutional_tower_is_folded() -> None:
     torch.testing.assert_close(folded(pixels), visual(pixels), rtol=1e-4, atol=1e-4)
     tower = ImageTower(visual, 64)
     torch.testing.assert_close(tower(pixels), F.normalize(visual(pixels), dim=-1), rtol=0, atol=5e-6)
+
+
+@pytest.mark.skipif(not can_pack_convolution(torch.zeros(1)), reason="a PyTorch without oneDNN")
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "efficientnet_b0", "pocket_hybrid"])
+def test_activations_join_their_convolutions(name: str) -> None:
+    """ReLU6 after TensorFlow's one-sided padding; squeeze-and-excite, SiLU; convolutions before a transformer."""
+    config = tiny_config()
+    config["vision_cfg"] = {"timm_model_name": name, "timm_pool": "avg", "timm_proj": "linear", "image_size": 64}
+    visual = CustomTextCLIP(**config).visual.eval()
+    pixels = pictures(64, 9)
+    tuned = tune(visual, 64, 8, pack=True)
+    fused = sum(isinstance(module, Convolution) for module in tuned.modules())
+    assert fused == sum(isinstance(module, nn.Conv2d) for module in visual.modules())
+    clips = sum(isinstance(module, nn.ReLU6) for module in visual.modules())
+    assert (clips > 20) == (name != "efficientnet_b0")
+    assert not any(isinstance(module, nn.ReLU6) for module in tuned.modules())
+    expected = F.normalize(visual(pixels), dim=-1)
+    torch.testing.assert_close(ImageTower(visual, 64)(pixels), expected, rtol=0, atol=5e-6)
+    assert (expected @ expected.T).min() < 0.9999
+
+
+def test_an_activation_of_a_sum_stays() -> None:
+    class Shared(nn.Module):
+        """What the activation receives is also used without it: joining them would change the result."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Conv2d(3, 3, 1) for _ in range(5))
+            self.norm, self.clip = nn.BatchNorm2d(3), nn.ReLU6()
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.norm(self.parts[0](x))
+            for part in list(self.parts)[1:]:
+                x = part(x)
+                x = x + (self.clip(x) if part is self.parts[1] else 0.0)
+            return x.mean((2, 3))
+
+    visual = randomise(Shared()).eval()
+    assert tune(visual, 8, 4, pack=True) is visual
+    found = ImageTower(visual, 8)(pictures(8, 3))
+    torch.testing.assert_close(found, F.normalize(visual(pictures(8, 3)), dim=-1), rtol=0, atol=5e-6)
 
 
 def test_folding_is_the_formula() -> None:

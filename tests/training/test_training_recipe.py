@@ -15,14 +15,16 @@ import torch
 pytest.importorskip("resvg_py")
 
 from otpt.backbones.pocket import TOKENS, expand_state
+from otpt.backbones.pocket.trunk import SIZE
 from training import evaluate, names
 from training.artists import Drawing
 from training.augment import Augmentation, augment
 from training.captions import PROMPT, TEMPLATES, Captions
 from training.export import compact_state, rescale_residual
-from training.model import SIZE, ImageTower, build_model, encode_texts
+from training.model import ImageTower, build_model, encode_texts
+from training.parallel import processes, rank, run_in_processes, sum_in_place
 from training.rasterise import SIDE, Drawings, rasterise
-from training.start import class_directions, discriminant
+from training.start import class_directions, discriminant, head_of, start_from_discriminant
 from training.train import Recipe, Trainer
 
 EMOJI = [
@@ -171,8 +173,8 @@ def test_frozen_stages_keep_weights_and_statistics() -> None:
     after = fresh.visual.trunk.state_dict()
     changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert changed
-    assert all(name.startswith(("blocks.2", "blocks.3", "blocks.4", "blocks.5", "blocks.6", "bn2")) for name in changed)
-    assert fresh.visual.trunk.conv_stem.weight.grad is None
+    assert all(name.startswith(tuple(f"patch_embed.stages.{stage}" for stage in range(2, 7))) for name in changed)
+    assert fresh.visual.trunk.patch_embed.stem.weight.grad is None
 
 
 @torch.no_grad()
@@ -208,6 +210,28 @@ def test_discriminant_whitens_and_parts_the_classes() -> None:
     assert torch.allclose(within / within.diagonal().mean(), torch.eye(4), atol=0.35)
     directions = class_directions(mapped, labels, 5)
     assert ((mapped @ directions.T).argmax(-1) == labels).float().mean() > 0.95
+
+
+@torch.no_grad()
+def test_start_is_the_discriminant(model: open_clip.CLIP) -> None:
+    fresh = build_model(pretrained=False, tokens=8).eval()
+    tower, labels = ImageTower(fresh), torch.arange(10).repeat(8)
+    maps = tower.maps(torch.rand(80, 3, SIZE, SIZE)).mean((2, 3))
+    start_from_discriminant(fresh.visual, maps, labels)
+    pixels = torch.rand(3, 3, SIZE, SIZE)
+    wanted = torch.nn.functional.normalize(head_of(fresh.visual, tower.maps(pixels).mean((2, 3))), dim=-1)
+    assert torch.allclose(tower(pixels), wanted, atol=1e-5)
+
+
+def _add_up(file: Path) -> None:
+    values = [torch.full((2,), float(rank() + 1)), torch.tensor([[10.0 * rank()]])]
+    sum_in_place(values)
+    (file.parent / f"{rank()}.txt").write_text(f"{values[0].tolist()} {values[1].item()} {processes()}")
+
+
+def test_processes_add_up(tmp_path: Path) -> None:
+    run_in_processes(2, _add_up, tmp_path / "x")
+    assert {(tmp_path / f"{number}.txt").read_text() for number in (0, 1)} == {"[3.0, 3.0] 10.0 2"}
 
 
 def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None:

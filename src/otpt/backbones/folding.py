@@ -27,14 +27,14 @@ def fold_batch_norms(visual: nn.Module, pixels: Tensor) -> nn.Module:
         return visual
     folded = copy.deepcopy(visual)
     with torch.no_grad():
-        for convolution, norm in _pairs(folded, pixels):
-            _fold(folded, convolution, norm)
+        names = {module: name for name, module in folded.named_modules()}
+        for convolution, norm in followers(folded, pixels, (nn.BatchNorm2d,)):
+            _fold(folded, names[convolution], names[norm])
     return folded
 
 
-def _pairs(visual: nn.Module, pixels: Tensor) -> list[tuple[str, str]]:
-    """Names of (convolution, batch-norm) where one's output is the other's input, each used once."""
-    names = {module: name for name, module in visual.named_modules()}
+def followers(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ...]) -> list[tuple[Any, Any]]:
+    """(convolution, module of ``kinds``) where one's output is the other's input, each used once."""
     made_by: dict[int, nn.Module] = {}
     alive: list[Tensor] = []  # keeps the outputs, so that no address is used twice
     calls: dict[nn.Module, int] = {}
@@ -45,7 +45,7 @@ def _pairs(visual: nn.Module, pixels: Tensor) -> list[tuple[str, str]]:
         made_by[id(output)] = module
         alive.append(output)
 
-    def before_norm(module: nn.Module, args: Any) -> None:
+    def before_follower(module: nn.Module, args: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
         if id(args[0]) in made_by:
             pairs.append((made_by[id(args[0])], module))
@@ -54,12 +54,12 @@ def _pairs(visual: nn.Module, pixels: Tensor) -> list[tuple[str, str]]:
     for module in visual.modules():
         if isinstance(module, nn.Conv2d):
             handles.append(module.register_forward_hook(after_convolution))
-        elif isinstance(module, nn.BatchNorm2d):
-            handles.append(module.register_forward_pre_hook(before_norm))
+        elif isinstance(module, kinds):
+            handles.append(module.register_forward_pre_hook(before_follower))
     visual(pixels)
     for handle in handles:
         handle.remove()
-    return [(names[conv], names[norm]) for conv, norm in pairs if calls[conv] == calls[norm] == 1]
+    return [(conv, follower) for conv, follower in pairs if calls[conv] == calls[follower] == 1]
 
 
 def _fold(visual: nn.Module, convolution_name: str, norm_name: str) -> None:

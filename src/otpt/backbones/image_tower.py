@@ -1,7 +1,8 @@
 """The image side of a backbone, tuned without changing what it computes.
 
 - inference mode: no autograd bookkeeping;
-- batch-norms folded into convolutions, convolutions in channels_last order (``folding``, ``tuned_resnet``);
+- batch-norms and activations joined to convolutions, which are in channels_last order (``folding``, ``fusing``,
+  ``tuned_resnet``);
 - fused attention, packed weights, a last block for the class token only (``tuned_vit``, ``kernels``);
 - chunks of a fixed size, small enough for the processor's caches (on a GPU large enough to fill it).
 
@@ -25,6 +26,7 @@ from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
 from otpt.backbones.folding import fold_batch_norms
+from otpt.backbones.fusing import fuse_activations
 from otpt.backbones.tuned_resnet import tune_resnet
 from otpt.backbones.tuned_vit import tune_vit
 
@@ -106,6 +108,8 @@ def _tuned(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.M
         tuned = tuned.to(memory_format=torch.channels_last)
     if isinstance(tuned, ModifiedResNet) and tuned is not visual:
         return tune_resnet(tuned, chunk, pack=pack)
+    if pack and is_convolutional(visual) and tuned is not visual:
+        return fuse_activations(tuned, pixels, chunk)
     return tuned
 
 

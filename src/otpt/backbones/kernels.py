@@ -45,25 +45,51 @@ class Linear(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A convolution, followed by ReLU if ``relu``; with ``residual``, ReLU(conv(x) + residual) written
-    over ``residual``.
+    """A convolution, followed by ``activation``; with ``residual``, ReLU(conv(x) + residual) written over ``residual``.
+
+    Args:
+        input_shape: (B, C, H, W) that it will receive.
+        activation: an operator's name in oneDNN, and its numbers; see :data:`otpt.backbones.fusing.ACTIVATIONS`.
+        same: pads like TensorFlow, one more on the right and at the bottom where the sides cannot be equal. A kernel
+            with a row and a column of zeros before it does that in one pass, with equal padding.
     """
 
-    def __init__(self, convolution: nn.Conv2d, input_shape: tuple[int, ...], *, relu: bool) -> None:
+    def __init__(
+        self,
+        convolution: nn.Conv2d,
+        input_shape: tuple[int, ...],
+        *,
+        activation: tuple[str, tuple[float, ...]] = ("none", ()),
+        same: bool = False,
+    ) -> None:
         super().__init__()
-        how = (convolution.padding, convolution.stride, convolution.dilation)
+        weight, padding = convolution.weight.detach(), tuple(map(int, convolution.padding))
+        if same:
+            needed = [_same_padding(convolution, side, axis) for axis, side in enumerate(input_shape[2:])]
+            (top, bottom), (left, right) = needed
+            weight, padding = F.pad(weight, (right - left, 0, bottom - top, 0)), (bottom, right)
+        how = (padding, convolution.stride, convolution.dilation)
         self._how: list[Any] = [*(list(part) for part in how), convolution.groups]
-        self._relu = "relu" if relu else "none"
+        self._activation, self._numbers = activation[0], list(activation[1])
         self.bias = None if convolution.bias is None else convolution.bias.detach()
         reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight
-        self._packed: Tensor = reorder(convolution.weight.detach().to_mkldnn(), *self._how, list(input_shape))
+        self._packed: Tensor = reorder(weight.to_mkldnn(), *self._how, list(input_shape))
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         result: Tensor
         if residual is None:
-            result = torch.ops.mkldnn._convolution_pointwise(x, self._packed, self.bias, *self._how, self._relu, [], "")
+            result = torch.ops.mkldnn._convolution_pointwise(
+                x, self._packed, self.bias, *self._how, self._activation, self._numbers, ""
+            )
         else:
             result = torch.ops.mkldnn._convolution_pointwise_.binary(
                 residual, x, self._packed, self.bias, *self._how, "add", 1.0, "relu", [], ""
             )
         return result
+
+
+def _same_padding(convolution: nn.Conv2d, side: int, axis: int) -> tuple[int, int]:
+    """Before and after, so that the output has ⌈side / stride⌉ places."""
+    stride, reach = convolution.stride[axis], convolution.kernel_size[axis]
+    whole = max((-(-side // stride) - 1) * stride + reach - side, 0)
+    return whole // 2, whole - whole // 2

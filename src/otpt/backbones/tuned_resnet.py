@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from open_clip.modified_resnet import AttentionPool2d, ModifiedResNet
 from torch import Tensor, nn
 
+from otpt.backbones.fusing import RELU, input_shapes
 from otpt.backbones.kernels import Convolution, Linear, can_pack_convolution
 
 
@@ -21,10 +22,10 @@ def tune_resnet(folded: ModifiedResNet, chunk: int, *, pack: bool) -> nn.Module:
     views.
     """
     if pack and can_pack_convolution(folded.conv1.weight):
-        shapes = _input_shapes(folded, chunk)
+        shapes = input_shapes(folded, chunk, folded.image_size)
         for index in (1, 2, 3):
             stem = getattr(folded, f"conv{index}")
-            setattr(folded, f"conv{index}", Convolution(stem, shapes[stem], relu=True))
+            setattr(folded, f"conv{index}", Convolution(stem, shapes[stem], activation=RELU))
             setattr(folded, f"act{index}", nn.Identity())
         for stage in (folded.layer1, folded.layer2, folded.layer3, folded.layer4):
             for index, block in enumerate(stage):
@@ -33,32 +34,17 @@ def tune_resnet(folded: ModifiedResNet, chunk: int, *, pack: bool) -> nn.Module:
     return folded
 
 
-def _input_shapes(visual: ModifiedResNet, chunk: int) -> dict[nn.Module, tuple[int, ...]]:
-    """What each convolution receives, for a chunk: observed on one view."""
-    shapes: dict[nn.Module, tuple[int, ...]] = {}
-
-    def note(module: nn.Module, args: Any) -> None:
-        shapes[module] = (chunk, *args[0].shape[1:])
-
-    handles = [module.register_forward_pre_hook(note) for module in visual.modules() if isinstance(module, nn.Conv2d)]
-    with torch.no_grad():
-        visual(torch.zeros(1, 3, visual.image_size, visual.image_size))
-    for handle in handles:
-        handle.remove()
-    return shapes
-
-
 class _Bottleneck(nn.Module):
     def __init__(self, block: Any, shapes: dict[nn.Module, tuple[int, ...]]) -> None:
         super().__init__()
-        self.conv1 = Convolution(block.conv1, shapes[block.conv1], relu=True)
-        self.conv2 = Convolution(block.conv2, shapes[block.conv2], relu=True)
-        self.conv3 = Convolution(block.conv3, shapes[block.conv3], relu=True)
+        self.conv1 = Convolution(block.conv1, shapes[block.conv1], activation=RELU)
+        self.conv2 = Convolution(block.conv2, shapes[block.conv2], activation=RELU)
+        self.conv3 = Convolution(block.conv3, shapes[block.conv3], activation=RELU)
         self.avgpool = block.avgpool
         self.shortcut: nn.Module = nn.Identity()
         if block.downsample is not None:
             pool, convolution = block.downsample[0], block.downsample[1]
-            self.shortcut = nn.Sequential(pool, Convolution(convolution, shapes[convolution], relu=False))
+            self.shortcut = nn.Sequential(pool, Convolution(convolution, shapes[convolution]))
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.avgpool(self.conv2(self.conv1(x)))

@@ -14,7 +14,9 @@ from typing import Any
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-__all__ = ["load_pocket_state", "write_open_clip_folder"]
+from otpt.backbones.pocket import trunk  # registers the image trunk with timm, by the name in the configuration
+
+__all__ = ["load_pocket_state", "trunk", "write_open_clip_folder"]
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "pocket.safetensors"
@@ -40,7 +42,7 @@ def expand_state(stored: dict[str, Tensor], tokens: int) -> dict[str, Tensor]:
 
 
 def write_open_clip_folder(target: Path) -> None:
-    """A folder that any open_clip reads as ``local-dir:<target>``."""
+    """A folder that open_clip reads as ``local-dir:<target>`` once this module is imported (it brings the trunk)."""
     config, state = load_pocket_state()
     target.mkdir(parents=True, exist_ok=True)
     (target / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
