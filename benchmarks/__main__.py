@@ -1,10 +1,10 @@
-"""``python -m benchmarks [--quick]``: views, view encoding, and the whole engine against the literal way."""
+"""``python -m benchmarks [--quick]``: views, view encoding, the engine against the literal way, evaluation at scale."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import encoding, engine, views
+from benchmarks import encoding, engine, evaluation, views
 
 
 def main() -> None:
@@ -12,7 +12,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller cases, within five minutes on two cores")
     options = parser.parse_args()
-    for title, benchmark in (("Views", views), ("View encoding", encoding), ("The engine", engine)):
+    parts = (("Views", views), ("View encoding", encoding), ("The engine", engine), ("Evaluation", evaluation))
+    for title, benchmark in parts:
         print(f"\n== {title}\n", flush=True)
         benchmark.run(options.quick)
 

@@ -130,7 +130,7 @@ def memory(pictures: int) -> list[tuple[int, float]]:
 
 def run(quick: bool = False) -> None:
     """Print everything; the numbers also go to ``build/evaluation.json``, for the figures."""
-    pictures = 2 if quick else 6
+    pictures = 2 if quick else 4
     results: dict[str, Any] = {"threads": torch.get_num_threads(), "passes": []}
     print("One pass, O-TPT and seven methods, 64 views; seconds a picture")
     print(f"{'':10} classes    one  seven  ratio  literal  7 literal/seven   warm  first/warm")

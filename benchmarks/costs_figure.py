@@ -1,0 +1,67 @@
+"""The figures of the page on scale: ``python -m benchmarks.costs_figure`` after ``python -m benchmarks.evaluation``.
+
+Reads ``build/evaluation.json``; writes ``docs/assets/costs.svg`` (seconds a picture against classes, views and methods)
+and ``docs/assets/memory.svg`` (memory along 20,000 pictures).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+MEASURED = Path("build/evaluation.json")
+ASSETS = Path("docs/assets")
+_BLUE, _GREY = "#0072B2", "#767676"  # told apart by everybody, legible on white and on black
+# No date and fixed names inside the files, so that the same numbers give the same bytes.
+_STYLE: Any = {"svg.hashsalt": "otpt", "svg.fonttype": "path", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
+
+
+def costs(rows: list[dict[str, Any]]) -> Figure:
+    """One panel each for classes, views and methods; a common vertical axis from zero."""
+    figure = Figure(figsize=(8.4, 2.8), layout="constrained")
+    kinds = list(dict.fromkeys(row["varied"] for row in rows))
+    panels = figure.subplots(1, len(kinds), sharey=True)
+    for panel, kind in zip(panels, kinds, strict=True):
+        own = [row for row in rows if row["varied"] == kind]
+        panel.plot([row["value"] for row in own], [row["seconds"] for row in own], "o-", color=_BLUE)
+        panel.set_xlabel(kind)
+        panel.set_ylim(0, 1.1 * max(row["seconds"] for row in rows))
+        if kind != "methods":
+            _logarithmic(panel, [row["value"] for row in own])
+    panels[0].set_ylabel("seconds a picture")
+    return figure
+
+
+def memory(samples: list[tuple[int, float]]) -> Figure:
+    """Resident memory; the axis starts at zero, so that flat looks flat and nothing else does."""
+    figure = Figure(figsize=(4.2, 2.4), layout="constrained")
+    panel = figure.subplots()
+    panel.plot([count for count, _ in samples], [mib for _, mib in samples], "o-", color=_BLUE, markersize=3)
+    panel.axhline(samples[0][1], color=_GREY, linestyle=":", linewidth=1)
+    panel.set_xlabel("pictures judged")
+    panel.set_ylabel("memory, MiB")
+    panel.set_ylim(0, 1.2 * max(mib for _, mib in samples))
+    return figure
+
+
+def _logarithmic(panel: Axes, values: list[int]) -> None:
+    panel.set_xscale("log")
+    panel.set_xticks(values, [str(value) for value in values])
+    panel.minorticks_off()
+
+
+def main() -> None:
+    """Draw both."""
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    with mpl.rc_context(_STYLE):
+        for name, figure in (("costs", costs(measured["costs"])), ("memory", memory(measured["memory"]))):
+            figure.savefig(ASSETS / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
