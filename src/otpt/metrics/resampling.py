@@ -10,7 +10,7 @@ their resamples lie above the estimate on average, and the interval may too. Dif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -159,13 +159,13 @@ def _interval(statistics: list[Statistic], n: int, resamples: int, level: float,
         first = statistics[0](weights)
         return first - statistics[1](weights) if len(statistics) == 2 else first
 
-    values = np.concatenate([value(weights) for weights in _weights(n, resamples, seed)])
+    values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
     low, high = np.quantile(values, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     estimate = value(np.ones((1, n)))[0]
     return Interval(float(estimate), float(low), float(high), level, int(resamples))
 
 
-def _weights(n: int, resamples: int, seed: int) -> Iterator[FloatArray]:
+def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:
     """(R, N) counts of N draws with replacement; drawn one resample at a time, so R does not change them."""
     generator = np.random.default_rng(seed)
     rows = max(1, _CHUNK_ENTRIES // n)

@@ -1,0 +1,112 @@
+"""Makes the pictures of figures.md: ``python docs/gallery.py``, some minutes on two cores.
+
+Runs on the emoji bench with the embedded model, few pictures and views; then every figure by one command of ``otpt``.
+Stopped, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from otpt.cli import main as otpt
+
+GALLERY = Path(__file__).parent / "gallery"
+SETS = ("emoji/animals", "emoji/food", "emoji/travel")
+METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "tpt+ts")
+LAMBDAS = ("0", "1", "2", "6", "18", "54")
+SWEPT = [f"o-tpt[lambda={value}]" for value in LAMBDAS]
+PROMPTS = (
+    "a photo of a",
+    "a drawing of a",
+    "itap of a",
+    "a low resolution photo of the",
+    "art of the",
+    "a [CLS] in a video game",
+)
+FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "reliability": (("main",), ("--methods", "tpt", "o-tpt")),
+    "confidence": (("main",), ("--methods", "tpt", "o-tpt")),
+    "radar": (("main",), ("--methods", "tpt", "c-tpt", "o-tpt")),
+    "similarity": (("prompts",), ("--dataset", SETS[0], "--prompts", *PROMPTS)),
+    "cosine": (("main",), ("--datasets", SETS[0])),
+    "groups": (("main",), ("--datasets", SETS[0])),
+    "templates": (("prompts",), ()),
+    "posthoc": (("main",), ()),
+    "pareto": (("main", "sweep"), ("--datasets", *SETS[:2], "--methods", "tpt", "c-tpt", *SWEPT)),
+    "seeds": (("seeds",), ()),
+    "risk-coverage": (("main",), ("--datasets", *SETS[:2])),
+}
+"""Of each figure: the runs, and the options."""
+
+
+def make_runs(runs: Path, backbone: str, pictures: int, views: int) -> None:
+    """The four runs that the figures need."""
+    common = ("--backbone", backbone, "--limit", str(pictures), "--views", str(views))
+    few = ("--backbone", backbone, "--limit", str(pictures // 3), "--views", str(views))
+    _otpt("evaluate", *SETS, "--methods", *METHODS, *common, "--out", str(runs / "main"))
+    _otpt("sweep", *SETS[:2], "--set", f"lambda={','.join(LAMBDAS)}", *common, "--out", str(runs / "sweep"))
+    _otpt(
+        "sweep", *SETS[:2], "--method", "zero-shot", "--prompts", "imagenet-80", *common, "--out", str(runs / "prompts")
+    )
+    _otpt("evaluate", *SETS, "--methods", *METHODS[1:4], "--seeds", "0", "1", "2", *few, "--out", str(runs / "seeds"))
+
+
+def draw_figures(runs: Path) -> None:
+    """Every kind of figure, as a small PNG."""
+    for kind, (used, options) in FIGURES.items():
+        file = GALLERY / f"{kind}.png"
+        _otpt("plot", kind, *(str(runs / name) for name in used), "-o", str(file), "--dpi", "110", *options)
+        _shrink(file)
+
+
+def draw_page(runs: Path) -> None:
+    """The top of the page as a browser shows it; nothing where there is no Chromium."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        print("There is no Chromium here: the picture of the page stays as it is.")
+        return
+    file = GALLERY / "report.png"
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        _otpt("report", str(runs / "main"), "-o", str(page), "--title", "Three emoji sets")
+        quiet = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder}/profile",
+        ]
+        shot = [f"--screenshot={file}", "--window-size=1000,1250", page.as_uri()]
+        subprocess.run([browser, *quiet, *shot], check=True, capture_output=True)
+    _shrink(file)
+
+
+def _shrink(file: Path) -> None:
+    """A palette in place of full colours, rare ones kept: a third of the bytes, nothing lost to the eye."""
+    with Image.open(file) as picture:
+        small = picture.convert("RGB").quantize(160, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    small.save(file, optimize=True)
+
+
+def _otpt(*arguments: str) -> None:
+    if code := otpt(list(arguments)):
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backbone", default="pocket")
+    parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
+    parser.add_argument("--pictures", type=int, default=300, help="of each set")
+    parser.add_argument("--views", type=int, default=16)
+    given = parser.parse_args()
+    make_runs(given.runs, given.backbone, given.pictures, given.views)
+    draw_figures(given.runs)
+    draw_page(given.runs)

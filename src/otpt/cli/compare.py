@@ -1,0 +1,103 @@
+"""``otpt compare RUN --a o-tpt --b c-tpt``: whether one method is better than another, or chance would do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from otpt.evaluation.settings import SIDES
+from otpt.report import open_results
+from otpt.report.compare import Comparison, compare_methods, conclusion
+from otpt.report.escaping import plain
+from otpt.report.statistics import LEVEL, RESAMPLES
+
+_SHARES = {"accuracy": "accuracy %", "ece": "ECE %", "sce": "SCE %"}
+_OTHERS = {"brier": "Brier", "nll": "NLL"}
+
+
+def add_command(commands: Any) -> None:
+    """Register ``compare``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "compare",
+        help="two methods on the same pictures: is one better?",
+        description="Compare two methods picture by picture: accuracy by the exact McNemar test, ECE, SCE, Brier score "
+        "and NLL by a paired bootstrap; for each data set and over all.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument("--a", required=True, metavar="METHOD", help="one method")
+    parser.add_argument("--b", required=True, metavar="METHOD", help="the other")
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
+    parser.add_argument("--prompt", metavar="WORDS", help="where the runs have several")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the views (default: the runs' first)")
+    parser.add_argument("--bins", type=int, metavar="M", help="in place of the runs' own, 100 at most")
+    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    parser.add_argument("--resamples", type=int, default=RESAMPLES, metavar="N", help="of the bootstrap (%(default)s)")
+    parser.add_argument("--level", type=float, default=LEVEL, metavar="P", help="of the intervals (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare and print."""
+    seeds = None if options.seed is None else [options.seed]
+    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
+    a, b = options.a, options.b
+    found = compare_methods(
+        results,
+        a,
+        b,
+        datasets=options.datasets,
+        seed=options.seed,
+        prompt=options.prompt,
+        resamples=options.resamples,
+        level=options.level,
+    )
+    words = [conclusion(each, a, b) for each in found]
+    if options.json:
+        shown = [{**each.as_dict(), "conclusion": text} for each, text in zip(found, words, strict=True)]
+        head = {
+            "a": a,
+            "b": b,
+            "seed": results.seeds[0] if options.seed is None else options.seed,
+            "level": options.level,
+        }
+        print(json.dumps({**head, "comparisons": shown}, indent=2, ensure_ascii=False))
+        return 0
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=400)
+    console.print(_table(found, a, b, options.level))
+    console.print()
+    for text in words:
+        console.print(Text(" ".join(map(plain, text.split()))))
+    tests = sum(len(each.differences) for each in found)
+    console.print(Text(f"{tests} tests: about {0.05 * tests:.1f} of them are below p = 0.05 by chance alone."))
+    return 0
+
+
+def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("data set", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
+    for head in (plain(a), plain(b), "difference", f"{100 * level:g} %", "p"):
+        table.add_column(Text(head), justify="right", no_wrap=True)
+    table.add_column("better", no_wrap=True)
+    for each in found:
+        for row, one in enumerate(each.differences):
+            scale, digits = (100.0, 2) if one.metric in _SHARES else (1.0, 4)
+            a_, b_, d, low, high = (
+                f"{scale * v:.{digits}f}" for v in (one.a, one.b, one.difference, one.low, one.high)
+            )
+            name = plain(each.dataset) if row == 0 else ""
+            title = (_SHARES | _OTHERS)[one.metric]
+            table.add_row(
+                Text(name), title, a_, b_, d, f"{low} … {high}", f"{one.p:.3g}", Text(plain(one.better or "–"))
+            )
+    return table

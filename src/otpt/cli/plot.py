@@ -1,0 +1,184 @@
+"""``otpt plot KIND RUNS… -o FILE``: every figure of the paper from one's own runs, as PNG, SVG or PDF."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from otpt.backbones import Backbone, load_backbone
+from otpt.cli import options as shared
+from otpt.data import load_dataset
+from otpt.errors import OtptError, unknown
+from otpt.evaluation.judge import whole_context
+from otpt.evaluation.settings import SIDES
+from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
+from otpt.report import Cell, Results, open_results
+from otpt.report.figures import (
+    FIGURES,
+    PromptTexts,
+    check_format,
+    draw,
+    draw_similarity,
+    pairwise_cosines,
+    save,
+    select,
+    styled,
+)
+
+OF_THE_RUNS = "that of the runs"
+
+
+def add_command(commands: Any) -> None:
+    """Register ``plot`` with a sub-command for each kind of figure."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "plot",
+        help="figures from runs",
+        description="Draw a figure from run folders: PNG, SVG or PDF by the file's suffix.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=type(parser))
+    for name, kind in FIGURES.items():
+        own = kinds.add_parser(name, help=kind.summary, description=f"{kind.summary.capitalize()}.")
+        own.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
+        _add_output_options(own)
+        own.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets of the runs")
+        own.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods of the runs")
+        own.add_argument("--seeds", nargs="+", type=int, metavar="N", help="only these seeds of the views")
+        own.add_argument("--bins", type=int, metavar="M", help="in place of the runs' own, 100 at most")
+        own.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+        if name == "templates":
+            own.add_argument(
+                "--best", type=int, default=10, metavar="N", help="templates of highest accuracy to mark (default: 10)"
+            )
+        else:
+            own.add_argument("--prompt", metavar="WORDS", help="in place of each data set's first")
+        own.set_defaults(run=run)
+    _add_similarity(kinds)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw a figure from runs and say where it is."""
+    check_format(options.out)
+    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
+    selection = select(
+        results,
+        datasets=options.datasets,
+        methods=options.methods,
+        seeds=options.seeds,
+        prompt=getattr(options, "prompt", None),
+        usual=FIGURES[options.kind].usual,
+    )
+    extra = {"best": options.best} if options.kind == "templates" else {}
+    save(draw(options.kind, selection, **extra), options.out, dpi=options.dpi)
+    print(f"The figure is in {str(options.out)!r}.")
+    return 0
+
+
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the figure: .png, .svg or .pdf")
+    parser.add_argument(
+        "--dpi", type=_resolution, default=150, metavar="N", help="dots per inch of a PNG (default: 150)"
+    )
+
+
+def _resolution(text: str) -> int:
+    value = int(text)
+    if not 20 <= value <= 1200:
+        raise argparse.ArgumentTypeError(f"{value} dots per inch; expected 20 to 1200")
+    return value
+
+
+def _add_similarity(kinds: Any) -> None:
+    summary = "densities of the cosine similarity of class texts for several prompts"
+    parser: argparse.ArgumentParser = kinds.add_parser(
+        "similarity",
+        help=summary,
+        description=f"{summary.capitalize()}: class names and prompts of a run, with the ECE of each in the legend; or "
+        "any class names and prompts, without a run.",
+    )
+    parser.add_argument("folders", nargs="*", type=Path, metavar="RUN", help="run folders; none is needed")
+    _add_output_options(parser)
+    parser.add_argument("--dataset", metavar="NAME", help="whose classes: of the runs (default: their first), or any")
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder that holds the data sets")
+    parser.add_argument(
+        "--classes", type=Path, metavar="FILE", help="class names, one a line, in place of a data set's"
+    )
+    parser.add_argument("--prompts", nargs="+", metavar="WORDS", help="contexts; 'a photo of [CLS] in the wild' is one")
+    parser.add_argument("--method", default="zero-shot", metavar="NAME", help="whose ECE to tell (default: zero-shot)")
+    shared.add_model_options(parser)
+    parser.set_defaults(run=run_similarity, backbone=OF_THE_RUNS)
+
+
+def run_similarity(options: argparse.Namespace) -> int:
+    """Encode the class texts of each prompt and draw their similarities."""
+    check_format(options.out)
+    results = open_results(options.folders) if options.folders else None
+    dataset, names = _class_names(options, results)
+    words = options.prompts or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
+    if not words:
+        raise OtptError("No prompt is known; give some after --prompts, such as 'a photo of a' 'an example of'.")
+    backbone = _backbone(options, results)
+    texts = [
+        PromptTexts(prompt, _cosines(backbone, names, prompt), _metrics(results, dataset, prompt, options.method))
+        for prompt in words
+    ]
+    told = f"; ECE and accuracy of {options.method}" if any(each.metrics is not None for each in texts) else ""
+    with styled():
+        figure = draw_similarity(texts, title=dataset, note=f"{backbone.name}, {len(names)} classes{told}")
+    save(figure, options.out, dpi=options.dpi)
+    print(f"The figure is in {str(options.out)!r}.")
+    return 0
+
+
+def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[str, Sequence[str]]:
+    """Whose classes are shown, and their names."""
+    if options.classes is not None and options.dataset is None:
+        names: Sequence[str] = shared.read_lines(options.classes, "class list")
+        return options.classes.name, check_class_names(names)
+    if results is not None and (options.dataset is None or options.dataset in results.datasets):
+        dataset = options.dataset or results.datasets[0]
+        return dataset, results.config_of(dataset)["classes"]
+    if options.dataset is None:
+        raise OtptError("No classes are known; give a run, --dataset NAME or --classes FILE.")
+    if results is not None:
+        raise unknown("data set of the runs", options.dataset, results.datasets)
+    found = load_dataset(options.dataset, root=options.data, classes=options.classes)
+    return found.name, found.class_names
+
+
+def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
+    """The one that was asked for, or else that of the runs."""
+    load = partial(
+        load_backbone,
+        device=options.device,
+        precision=options.precision,
+        architecture=options.architecture,
+        quick_gelu=options.quick_gelu,
+    )
+    given = None if options.backbone == OF_THE_RUNS else options.backbone
+    if results is None:
+        return load(given or shared.DEFAULT_BACKBONE)
+    stored = results.runs[0].config["backbone"]
+    backbone = load(given or stored["name"])
+    if backbone.fingerprint != stored["fingerprint"]:
+        raise OtptError(
+            f"The backbone {backbone.name!r} is not the one of the runs, {stored['name']!r}: its weights differ; give "
+            "the runs' own with --backbone, or leave the runs out."
+        )
+    return backbone
+
+
+def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
+    """The similarities of all pairs of classes under a prompt."""
+    tokens = tokenize_prompts(backbone.text, names, whole_context(Prompt(words), backbone))
+    start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+    features = prompt_encoder(backbone.text, tokens).encode(start[None])[0]
+    return pairwise_cosines(features.double().cpu().numpy())
+
+
+def _metrics(results: Results | None, dataset: str, words: str, method: str) -> Any:
+    """Of the method with this prompt, if the runs hold it; under the first seed."""
+    score = None if results is None else results.score(Cell(dataset, results.seeds[0], words, method))
+    return None if score is None else score.metrics

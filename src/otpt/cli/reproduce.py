@@ -1,0 +1,183 @@
+"""``otpt reproduce paper --data data --go``: the paper's tables, from the data that are there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from otpt.backbones import Backbone
+from otpt.backbones.devices import pick_device
+from otpt.cli.evaluate import UNREADABLE, add_cache_option, backbone_on, chosen_reporter
+from otpt.cli.table import print_tables
+from otpt.errors import OtptError
+from otpt.evaluation import FeatureCache, Job, duration, run_job
+from otpt.report import open_results
+from otpt.report.building import Choice, build_tables
+from otpt.report.formats import table_data
+from otpt.report.paper import BACKBONES
+from otpt.report.plans import Conditions, Plan, PlannedRun, PlannedTable, plan_data
+from otpt.report.rates import Rates
+from otpt.report.reproduce import BENCH_MODEL, MODELS, make_plan
+from otpt.report.tables import Table
+
+BENCH_NOTE = (
+    "None of the paper's data sets is present: this is the emoji bench with a small model. It shows that every step "
+    "works; its numbers are not the paper's and cannot be."
+)
+
+
+def add_command(commands: Any) -> None:
+    """Register ``reproduce``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "reproduce",
+        help="plan or run the paper's tables",
+        description="Print which runs the paper's tables need, which data are missing, and how long it takes; with "
+        "--go, run them table by table and print each table with the paper's numbers beside. Stopped, it goes on when "
+        "the same command is given again.",
+    )
+    parser.add_argument("what", choices=("paper",), help="the O-TPT paper")
+    parser.add_argument("--go", action="store_true", help="run the plan; without it, it is only printed")
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder that holds the data sets")
+    parser.add_argument("--backbone", nargs="+", default=list(BACKBONES), metavar="NAME", help="ViT-B/16, RN50 (both)")
+    parser.add_argument("--model", metavar="SPEC", help="weights in place of the backbone's own, such as a local file")
+    parser.add_argument("--tables", nargs="+", type=int, metavar="N", help="only these tables of the paper")
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pictures of each set")
+    parser.add_argument("--views", type=int, default=64, metavar="N", help="a picture, the clean one included (64)")
+    parser.add_argument("--out", type=Path, default=Path("runs/paper"), metavar="RUNS", help="(default: %(default)s)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
+    parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
+    add_cache_option(parser)
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write the feature cache")
+    parser.add_argument("--cache-size", type=float, default=20.0, metavar="GB", help="its bound (default: 20)")
+    parser.add_argument("--json", action="store_true", help="plan and tables as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the plan; with ``--go``, run it."""
+    device = pick_device(options.device).type
+    conditions = Conditions(
+        data=options.data,
+        out=options.out,
+        backbones=options.backbone,
+        tables=options.tables,
+        datasets=options.datasets,
+        limit=options.limit,
+        views=options.views,
+        device=device,
+    )
+    plan = make_plan(conditions)
+    if options.model is not None and len({run.folder.parts[-3] for run in plan.runs}) > 1:
+        raise OtptError("--model was given for two backbones; choose one with --backbone ViT-B/16 or --backbone RN50.")
+    if not options.json:
+        _print_plan(plan, go=options.go)
+    tables: list[Table] = []
+    unreadable, done = 0, set[Path]()
+    if options.go:
+        load = lru_cache(maxsize=1)(partial(_backbone, options))
+        for table in plan.tables:
+            new = [run for run in table.runs if run.folder not in done]
+            unreadable += sum(_run(run, table, conditions, options, load) for run in new)
+            done.update(run.folder for run in new)
+            if table.runs:
+                made = _tables(table, plan.bench)
+                tables += made
+                if not options.json:
+                    print(_heading(table, plan.bench))
+                    print_tables(made)
+    if options.json:
+        made_data = [table_data(table) for table in tables]
+        print(json.dumps({"plan": plan_data(plan), "tables": made_data}, indent=2, ensure_ascii=False))
+    return UNREADABLE if unreadable else 0
+
+
+def _run(run: PlannedRun, table: PlannedTable, conditions: Conditions, options: argparse.Namespace, load: Any) -> int:
+    """Do what is missing of a run; how many of its pictures could not be read."""
+    settings = run.settings(conditions)
+    job = Job(
+        backbone=partial(load, options.model or MODELS.get(table.backbone, BENCH_MODEL)),
+        datasets=[run.make],
+        settings=settings,
+        folder=run.folder,
+        cache=None if options.no_cache else FeatureCache(options.cache, max_bytes=round(options.cache_size * 1e9)),
+        device=options.device,
+    )
+    result = run_job(job, reporter=chosen_reporter([run.dataset], settings) if run.left else None)
+    if run.left:
+        rates = Rates(conditions.out)
+        rates.add(table.backbone, run.group, conditions.device, pictures=run.left, seconds=result.seconds)
+    return result.unreadable
+
+
+def _backbone(options: argparse.Namespace, spec: str, device: str) -> Backbone:
+    return backbone_on(spec, options.precision, None, None, device)
+
+
+def _tables(table: PlannedTable, bench: bool) -> list[Table]:
+    results = open_results([run.folder for run in table.runs])
+    choice = Choice(
+        datasets=[run.dataset for run in table.runs],
+        methods=table.methods,
+        prompt=table.prompt,
+        paper=None if bench else table.backbone,
+    )
+    return build_tables(results, table.layout, choice)
+
+
+def _heading(table: PlannedTable, bench: bool) -> str:
+    if bench:
+        return f"In the form of Table {table.number}, on the emoji bench (not the paper's data):"
+    return f"Table {table.number}, {table.backbone}:"
+
+
+def _print_plan(plan: Plan, *, go: bool) -> None:
+    if plan.bench:
+        print(f"{BENCH_NOTE}\n")
+    seen: set[Path] = set()
+    total: float | None = 0.0
+    for table in plan.tables:
+        where = "emoji bench" if plan.bench and table.needs is None else table.backbone
+        head = f"Table {table.number:>2}  {table.layout:<12} {where:<11}"
+        if table.needs is not None:
+            print(f"{head} needs {table.needs}")
+            continue
+        new = [run for run in table.runs if run.folder not in seen]
+        seen.update(run.folder for run in new)
+        pictures = sum(run.left for run in new)
+        known = [run.seconds for run in new if run.seconds is not None]
+        seconds = sum(known) if len(known) == len(new) else None
+        total = None if total is None or seconds is None else total + seconds
+        words = [f"{len(table.runs)} of {len(table.datasets)} data sets"]
+        if not new and table.runs:
+            words.append("made of the runs above")
+        elif new:
+            words.append(f"{pictures} pictures to judge, {len(new[0].methods)} methods: {_time(seconds)}")
+        print(f"{head} {', '.join(words)}")
+        for run in new:
+            times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
+            print(f"          {run.dataset}: {run.pictures} pictures{times}, {run.state}, in {str(run.folder)!r}")
+    print(f"\nAll together {_time(total)}, {_source(plan)}.")
+    shown = {
+        name: why for name, why in plan.missing.items() if plan.bench or any(name in t.missing for t in plan.tables)
+    }
+    if shown:
+        print("\nMissing of the paper's data sets:")
+        for name, why in shown.items():
+            print(f"  {name}: {why}")
+    print("" if go else "\nAdd --go to run it.", flush=True)
+
+
+def _time(seconds: float | None) -> str:
+    return "time not known" if seconds is None else f"about {duration(seconds)}"
+
+
+def _source(plan: Plan) -> str:
+    measured = {run.measured for run in plan.runs if run.seconds is not None}
+    if not measured:
+        return "since nothing was measured yet: the first run measures"
+    words = {True: "as measured here", False: "by the rates of the documentation (pictures encoded anew for each run)"}
+    return " and ".join(words[each] for each in sorted(measured, reverse=True))

@@ -1,0 +1,163 @@
+"""Two methods on the same pictures and views: how far apart they are, and whether chance would do.
+
+Accuracy: exact McNemar test. ECE, SCE, Brier score and NLL: paired bootstrap. Both compare picture by picture, so what
+makes a picture hard for all methods cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from otpt.errors import OtptError, unknown
+from otpt.report.layouts import prompt_of
+from otpt.report.rows import Rows
+from otpt.report.runs import Cell, Results
+from otpt.report.statistics import LEVEL, METRICS, RESAMPLES, bootstrap_p, interval, mcnemar_p, resampled
+
+ALL = "all data sets"
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of two methods on one data set, or averaged over all. Shares, not percent.
+
+    Attributes:
+        difference: a − b, with its bootstrap interval.
+        p: of "no difference": McNemar's for accuracy, the bootstrap's for the others.
+        better: the method with the better value if p < 0.05; None if chance would do.
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    better: str | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods on one data set, or over all: ``dataset`` is then "all data sets".
+
+    Attributes:
+        only_a, only_b: pictures that only one of them gets right.
+        partial: a run is still in progress.
+    """
+
+    dataset: str
+    pictures: int
+    only_a: int
+    only_b: int
+    partial: bool
+    differences: tuple[Difference, ...]
+
+    def of(self, metric: str) -> Difference:
+        """The difference in a metric."""
+        return next(each for each in self.differences if each.metric == metric)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return asdict(self)
+
+
+def compare_methods(
+    results: Results,
+    a: str,
+    b: str,
+    *,
+    datasets: Sequence[str] | None = None,
+    seed: int | None = None,
+    prompt: str | None = None,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> list[Comparison]:
+    """Method ``a`` against ``b`` on each data set that has both, and over all of them if there are several.
+
+    One seed is compared, the first unless told: pictures seen under several seeds are not independent.
+    """
+    for method in (a, b):
+        if method not in results.methods:
+            raise unknown("method", method, results.methods)
+    if a == b:
+        raise OtptError(f"Method {a!r} was given twice; expected two methods to compare.")
+    for name in datasets or ():
+        if name not in results.datasets:
+            raise unknown("data set", name, results.datasets)
+    if seed is not None and seed not in results.seeds:
+        raise unknown("seed", str(seed), map(str, results.seeds))
+    seed = results.seeds[0] if seed is None else seed
+    found: dict[str, tuple[Rows, Rows]] = {}
+    partial = set()
+    for dataset in datasets or results.datasets:
+        cells = [Cell(dataset, seed, prompt_of(results, dataset, method, prompt), method) for method in (a, b)]
+        if any(results.score(cell) is None for cell in cells):
+            continue
+        found[dataset] = _same_pictures(*(results.rows(cell) for cell in cells), dataset=dataset, a=a, b=b)
+        if any(results.is_partial(cell) for cell in cells):
+            partial.add(dataset)
+    if not found:
+        raise OtptError(f"No data set of the runs has both {a!r} and {b!r} under one prompt and seed {seed}.")
+    groups = [[dataset] for dataset in found] + ([list(found)] if len(found) > 1 else [])
+    comparisons = []
+    for group in groups:
+        pairs = [found[dataset] for dataset in group]
+        only_a = sum(int((first.correct & ~second.correct).sum()) for first, second in pairs)
+        only_b = sum(int((second.correct & ~first.correct).sum()) for first, second in pairs)
+        differences = []
+        for metric in METRICS:
+            sides = [
+                resampled(metric, [[pair[k]] for pair in pairs], results.bins, results.side, resamples=resamples)
+                for k in (0, 1)
+            ]
+            values = np.subtract(sides[0][1], sides[1][1])
+            p = mcnemar_p(only_a, only_b) if metric == "accuracy" else bootstrap_p(values)
+            differences.append(_difference(metric, a, b, sides[0][0], sides[1][0], values, p, level))
+        pictures = sum(len(first) for first, _ in pairs)
+        name = group[0] if len(group) == 1 else ALL
+        comparisons.append(Comparison(name, pictures, only_a, only_b, bool(partial & set(group)), tuple(differences)))
+    return comparisons
+
+
+def conclusion(comparison: Comparison, a: str, b: str) -> str:
+    """What the numbers say, in words."""
+    where = "Over all data sets" if comparison.dataset == ALL else f"On {comparison.dataset}"
+    accuracy, ece = comparison.of("accuracy"), comparison.of("ece")
+    words = []
+    for each, better, worse in ((accuracy, "more accurate", "accuracy"), (ece, "better calibrated", "ECE")):
+        if each.better is None:
+            words.append(f"{worse} differs no more than by chance (p = {each.p:.3g})")
+        else:
+            other = b if each.better == a else a
+            words.append(
+                f"{each.better} is {better} than {other} by {100 * abs(each.difference):.2f} points (p = {each.p:.3g})"
+            )
+    partial = "; the run is still in progress" if comparison.partial else ""
+    return f"{where}, {comparison.pictures} pictures: {words[0]}; {words[1]}{partial}."
+
+
+def _same_pictures(first: Rows, second: Rows, *, dataset: str, a: str, b: str) -> tuple[Rows, Rows]:
+    if first.ids != second.ids:
+        raise OtptError(
+            f"{a!r} and {b!r} have not judged the same pictures of {dataset!r} ({len(first)} and {len(second)}), so "
+            "they cannot be compared; finish both runs."
+        )
+    if not len(first):
+        raise OtptError(f"No picture of {dataset!r} could be read, so there is nothing to compare.")
+    return first, second
+
+
+def _difference(
+    metric: str, a: str, b: str, of_a: float, of_b: float, values: np.typing.NDArray[np.float64], p: float, level: float
+) -> Difference:
+    found = interval(of_a - of_b, values, level)
+    higher = of_a > of_b
+    better = None
+    if p < _ALPHA and of_a != of_b:
+        better = a if higher == (metric == "accuracy") else b
+    return Difference(metric, of_a, of_b, of_a - of_b, found.low, found.high, p, better)

@@ -1,0 +1,36 @@
+"""Risk–coverage curves: how many answers are wrong if only the surest are given."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from otpt.metrics import percent
+from otpt.report.figures.curves import area_under_risk, risk_coverage
+from otpt.report.figures.selection import Selection
+from otpt.report.figures.style import footnote, grid_of, looks, panels, short
+
+
+def draw_risk_coverage(selection: Selection) -> Figure:
+    """A panel for each data set, a curve for each method, the area under it in the legend."""
+    rows, columns = grid_of(len(selection.datasets), across=3)
+    figure, axes = panels(rows, columns, size=(2.9, 2.5))
+    flat = [panel for line in axes for panel in line]
+    look = looks(selection.methods)
+    for panel, dataset in zip(flat, selection.datasets, strict=False):
+        for method in selection.methods:
+            found = selection.rows(dataset, method)
+            coverage, risk = risk_coverage(found.confidences, found.correct)
+            panel.plot(
+                100 * coverage,
+                100 * risk,
+                color=look[method].colour,
+                linestyle=look[method].dash,
+                label=f"{short(method)}, area {percent(area_under_risk(coverage, risk))}",
+            )
+        panel.set(xlabel="coverage: answers given %", ylabel="risk: wrong among them %", xlim=(0, 100), ylim=(0, None))
+        panel.set_title(short(dataset))
+        panel.legend(fontsize=6.5)
+    for panel in flat[len(selection.datasets) :]:
+        panel.set_visible(False)
+    footnote(figure, f"lower is better; {selection.note(one_seed=True)}")
+    return figure

@@ -1,0 +1,110 @@
+"""What of the results a figure shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from otpt.errors import OtptError, unknown
+from otpt.metrics import Metrics
+from otpt.report.runs import Cell, Results, Rows
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Data sets, methods and seeds of the results, and the prompt.
+
+    Figures of metrics show the mean over ``seeds``; figures of single pictures show the first of them.
+
+    Attributes:
+        prompt: None takes the first of each data set and method: one that starts from a learned prompt has its own.
+    """
+
+    results: Results
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    prompt: str | None = None
+
+    def prompt_of(self, dataset: str, method: str) -> str:
+        """The prompt under which a method is shown on a data set."""
+        held = self.results.prompts_of(dataset, method)
+        return held[0] if self.prompt is None and held else self.prompt or ""
+
+    def cell(self, dataset: str, method: str, seed: int | None = None, prompt: str | None = None) -> Cell:
+        """What is shown of a method on a data set."""
+        seed = self.seeds[0] if seed is None else seed
+        return Cell(dataset, seed, self.prompt_of(dataset, method) if prompt is None else prompt, method)
+
+    def rows(self, dataset: str, method: str) -> Rows:
+        """The pictures of the first seed; there is at least one."""
+        cell = self.cell(dataset, method)
+        rows = self.results.rows(cell)
+        if not len(rows):
+            raise _empty(cell)
+        return rows
+
+    def metrics(self, dataset: str, method: str, seed: int | None = None, prompt: str | None = None) -> Metrics:
+        """All metrics under one seed."""
+        cell = self.cell(dataset, method, seed, prompt)
+        score = self.results.score(cell)
+        if score is None:
+            raise OtptError(
+                f"The runs hold no {cell.method!r} on {cell.dataset!r} with seed {cell.seed} and the prompt "
+                f"{cell.prompt!r}; choose others with --datasets, --methods, --seeds or --prompt."
+            )
+        if score.metrics is None:
+            raise _empty(cell)
+        return score.metrics
+
+    def mean(self, metric: str, dataset: str, method: str, prompt: str | None = None) -> float:
+        """A metric, averaged over the seeds."""
+        return mean(getattr(self.metrics(dataset, method, seed, prompt), metric) for seed in self.seeds)
+
+    def note(self, *, one_seed: bool = False) -> str:
+        """What a reader must know and the axes do not say."""
+        seeds = self.seeds[:1] if one_seed else self.seeds
+        words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
+        words.append(f"{self.results.bins} bins")
+        words += [f"run in progress, {done} of {total} parts" for _, done, total in self.results.partial]
+        return "; ".join(words)
+
+
+def select(
+    results: Results,
+    *,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    prompt: str | None = None,
+    usual: Callable[[Sequence[str]], list[str]] | None = None,
+) -> Selection:
+    """What was asked for, or everything; :class:`OtptError` for a name that the runs do not hold.
+
+    Args:
+        usual: from the methods of the runs to those that are shown unless others are asked for.
+    """
+    _check("data set", datasets, results.datasets)
+    _check("method", methods, results.methods)
+    _check("prompt", None if prompt is None else [prompt], results.prompts)
+    _check("seed", None if seeds is None else [str(seed) for seed in seeds], [str(seed) for seed in results.seeds])
+    shown = methods or (usual or ordinary)(results.methods) or results.methods
+    return Selection(results, tuple(datasets or results.datasets), tuple(shown), tuple(seeds or results.seeds), prompt)
+
+
+def ordinary(methods: Sequence[str]) -> list[str]:
+    """Methods that are not the variants of a sweep."""
+    return [name for name in methods if "[" not in name]
+
+
+def _check(kind: str, given: Sequence[str] | None, held: Sequence[str]) -> None:
+    for name in given or ():
+        if name not in held:
+            raise unknown(kind, name, held)
+
+
+def _empty(cell: Cell) -> OtptError:
+    return OtptError(
+        f"No picture of {cell.dataset!r} with seed {cell.seed} has been judged yet, or none could be read."
+    )

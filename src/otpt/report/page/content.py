@@ -1,0 +1,141 @@
+"""What stands on the page, as plain data for its template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from otpt.metrics import reliability_bins_from_confidence
+from otpt.report.figures.selection import ordinary
+from otpt.report.page.diagrams import Chart, Diagram, line_chart, reliability_diagram
+from otpt.report.page.numbers import Line, Number, dataset_lines
+from otpt.report.page.pictures import Shown, Thumbnails, choose_pictures
+from otpt.report.page.summary import isolated
+from otpt.report.runs import Cell, Results
+from otpt.report.sweeps import swept
+
+MAX_DIAGRAMS = 16
+"""Reliability diagrams of one data set; a sweep over 80 prompts would draw 80."""
+
+_MAX_ANSWERS = 8
+"""Methods whose answers are told of a picture."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A reliability diagram with its caption."""
+
+    method: str
+    prompt: str
+    diagram: Diagram
+    ece: Number
+    accuracy: Number
+
+
+@dataclass(frozen=True)
+class DatasetContent:
+    """All that is told of one data set.
+
+    Attributes:
+        left_out: diagrams that are not drawn, since there are too many.
+        missing: why thumbnails are missing; None if they are there.
+    """
+
+    name: str
+    classes: int
+    pictures: int
+    seed: int
+    lines: list[Line]
+    diagrams: list[Drawn]
+    left_out: int
+    disagreements: list[Shown]
+    mistakes: list[Shown]
+    missing: str | None
+    partial: bool
+
+    @property
+    def best(self) -> Line | None:
+        """The line of the lowest ECE."""
+        known = [line for line in self.lines if line.numbers]
+        return min(known, key=lambda line: line.numbers["ece"].value) if known else None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A swept method on a data set."""
+
+    dataset: str
+    method: str
+    charts: tuple[Chart, ...]
+
+
+def dataset_content(results: Results, dataset: str, *, root: Path | None, pictures: int) -> DatasetContent:
+    """Numbers, diagrams and pictures of a data set; diagrams and pictures are those of the first seed."""
+    config = results.config_of(dataset)
+    lines = dataset_lines(results, dataset)
+    seed = next(cell.seed for cell in results.cells if cell.dataset == dataset)
+    known = [line for line in lines if line.numbers and _judged(results, line, seed)]
+    plain = set(ordinary([line.method for line in known]))
+    known.sort(key=lambda line: line.method not in plain)  # variants of a sweep come last, and fall out first
+    drawn = [_draw(results, line, seed) for line in known[:MAX_DIAGRAMS]]
+    disagreements: list[Shown] = []
+    mistakes: list[Shown] = []
+    missing = None
+    if pictures and known:
+        first: dict[str, str] = {}  # of each method, its first prompt
+        for line in known:
+            first.setdefault(line.method, line.prompt)
+        chosen = (ordinary(list(first)) or list(first))[:_MAX_ANSWERS]
+        thumbnails = Thumbnails(config, root)
+        rows = {method: results.rows(Cell(dataset, seed, first[method], method)) for method in chosen}
+        disagreements, mistakes = choose_pictures(rows, config["classes"], thumbnails, pictures)
+        missing = thumbnails.reason
+    return DatasetContent(
+        name=dataset,
+        classes=len(config["classes"]),
+        pictures=int(config["pictures"]),
+        seed=seed,
+        lines=lines,
+        diagrams=drawn,
+        left_out=len(known) - len(drawn),
+        disagreements=disagreements,
+        mistakes=mistakes,
+        missing=missing,
+        partial=any(line.partial for line in lines),
+    )
+
+
+def sweeps(contents: Sequence[DatasetContent]) -> list[Sweep]:
+    """Accuracy and ECE over the values of every sweep."""
+    found = []
+    for content in contents:
+        by_name = {line.method: line for line in content.lines if line.numbers}
+        for base, values in swept(list(by_name)).items():
+            if len(values) < 2:
+                continue
+            labels = [label for label, _ in values]
+            charts = []
+            for metric, title in (("accuracy", "Accuracy %"), ("ece", "ECE %")):
+                shares = [by_name[method].numbers[metric].value for _, method in values]
+                charts.append(line_chart(title, labels, shares, name=f"{isolated(base)} on {isolated(content.name)}"))
+            found.append(Sweep(content.name, base, tuple(charts)))
+    return found
+
+
+def _judged(results: Results, line: Line, seed: int) -> bool:
+    """Whether there are pictures of the line under this very seed."""
+    score = results.score(Cell(str(line.dataset), seed, line.prompt, line.method))
+    return score is not None and score.metrics is not None
+
+
+def _draw(results: Results, line: Line, seed: int) -> Drawn:
+    cell = Cell(str(line.dataset), seed, line.prompt, line.method)
+    rows, score = results.rows(cell), results.score(cell)
+    assert score is not None
+    assert score.metrics is not None
+    bins = reliability_bins_from_confidence(rows.confidences, rows.correct, bins=results.bins, side=results.side)
+    name = f"{isolated(line.method)} on {isolated(str(line.dataset))}"
+    diagram = reliability_diagram(bins, name=name, ece=score.metrics.ece, accuracy=score.metrics.accuracy)
+    ece, accuracy = Number("ece", score.metrics.ece), Number("accuracy", score.metrics.accuracy)
+    return Drawn(line.method, line.prompt, diagram, ece, accuracy)

@@ -1,0 +1,96 @@
+"""Small drawings as SVG paths: a reliability diagram is four of them, so that a hundred fit on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from otpt.metrics import ReliabilityBins, percent
+
+SIDE = 100.0
+COUNTS = 18.0
+"""Side of a reliability diagram, and height of the counts below it, in units of the drawing."""
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A reliability diagram.
+
+    Attributes:
+        accuracy, surer, righter, counts: paths of the bars: acc_m; gaps up to a greater conf_m; gaps down to a
+            smaller one; shares of the pictures.
+        words: what it shows, for those who do not see it.
+    """
+
+    accuracy: str
+    surer: str
+    righter: str
+    counts: str
+    words: str
+
+
+def reliability_diagram(bins: ReliabilityBins, *, name: str, ece: float, accuracy: float) -> Diagram:
+    """The diagram of ``bins``, which are those that ``ece`` was computed with."""
+    filled = np.flatnonzero(bins.counts)
+    left, width = SIDE * bins.edges[:-1], SIDE * np.diff(bins.edges)
+    top = float(bins.counts.max(initial=1))
+    surer = [m for m in filled if bins.gaps[m] > 0]
+    righter = [m for m in filled if bins.gaps[m] < 0]
+    gap = float(np.sum(bins.counts[filled] * bins.gaps[filled]) / bins.total)
+    lean = "on the whole surer than right" if gap > 0 else "on the whole not surer than right"
+    return Diagram(
+        accuracy=_bars((left[m], width[m], 0.0, SIDE * bins.accuracy[m]) for m in filled),
+        surer=_bars((left[m], width[m], SIDE * bins.accuracy[m], SIDE * bins.confidence[m]) for m in surer),
+        righter=_bars((left[m], width[m], SIDE * bins.confidence[m], SIDE * bins.accuracy[m]) for m in righter),
+        counts=_bars(((left[m], width[m], 0.0, COUNTS * bins.counts[m] / top) for m in filled), base=COUNTS),
+        words=f"Reliability diagram of {name}: ECE {percent(ece)} %, accuracy {percent(accuracy)} %, "
+        f"{bins.total} pictures in {len(bins.counts)} bins, {lean}.",
+    )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A line over the values of a setting.
+
+    Attributes:
+        path: the line.
+        points: (x, y, label of the value, text of the number).
+        low, high: ends of the vertical axis, as shown.
+    """
+
+    title: str
+    path: str
+    points: tuple[tuple[float, float, str, str], ...]
+    low: str
+    high: str
+    words: str
+
+
+WIDE, HIGH = 280.0, 110.0
+"""Size of a chart in units of the drawing."""
+
+
+def line_chart(title: str, labels: Sequence[str], shares: Sequence[float], *, name: str) -> Chart:
+    """Shares (as percent) at equal steps, since values such as 0, 1, 2, 6, 18, 54 fit no scale."""
+    low, high = min(shares), max(shares)
+    span = (high - low) or 1.0
+    x = [WIDE / 2] if len(shares) == 1 else [WIDE * i / (len(shares) - 1) for i in range(len(shares))]
+    y = [HIGH / 2 if high == low else HIGH * (high - value) / span for value in shares]
+    points = tuple(zip(x, y, labels, map(percent, shares), strict=True))
+    said = ", ".join(f"{percent(value)} at {label}" for label, value in zip(labels, shares, strict=True))
+    path = "M" + "L".join(f"{_short(a)} {_short(b)}" for a, b in zip(x, y, strict=True))
+    return Chart(title, path, points, percent(low), percent(high), f"{title} of {name}: {said}.")
+
+
+def _bars(bars: Iterable[tuple[float, float, float, float]], *, base: float = SIDE) -> str:
+    """One path of upright bars (left, width, from, to), heights counted upwards from ``base``."""
+    return "".join(
+        f"M{_short(left)} {_short(base - low)}h{_short(width)}V{_short(base - high)}h{_short(-width)}z"
+        for left, width, low, high in bars
+    )
+
+
+def _short(value: float) -> str:
+    return f"{float(value):.1f}".removesuffix(".0")

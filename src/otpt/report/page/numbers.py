@@ -1,0 +1,169 @@
+"""The lines of the page's tables: a method on a data set, averaged over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean, stdev
+
+from otpt.evaluation import Score
+from otpt.metrics import percent
+from otpt.report.runs import Cell, Results
+
+SHOWN = {
+    "accuracy": "Accuracy %",
+    "ece": "ECE %",
+    "sce": "SCE %",
+    "brier": "Brier",
+    "nll": "NLL",
+    "overconfidence": "Over-confidence %",
+}
+"""Metrics of the tables."""
+
+OWN_PROMPT = "each data set’s own"
+_OWN_UNIT = {"brier", "nll"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A metric, averaged over seeds.
+
+    Attributes:
+        value: the mean.
+        deviation: sample standard deviation; None with one seed.
+        best: whether no other line of its group is better.
+    """
+
+    metric: str
+    value: float
+    deviation: float | None = None
+    best: bool = False
+
+    @property
+    def text(self) -> str:
+        """As it is shown, with its deviation."""
+        values = [self.value] + ([] if self.deviation is None else [self.deviation])
+        return " ± ".join(f"{each:.4f}" if self.metric in _OWN_UNIT else percent(each) for each in values)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method with a prompt on a data set, or on all of them.
+
+    Attributes:
+        dataset: None for the average.
+        numbers: by metric; empty if nothing has been judged yet.
+    """
+
+    dataset: str | None
+    method: str
+    prompt: str
+    pictures: int
+    unreadable: int
+    partial: bool
+    numbers: dict[str, Number] = field(default_factory=dict)
+
+
+def dataset_lines(results: Results, dataset: str) -> list[Line]:
+    """All lines of a data set, the best value of each metric marked."""
+    columns = dict.fromkeys((cell.prompt, cell.method) for cell in results.cells if cell.dataset == dataset)
+    lines = [_line(results, dataset, prompt, method) for prompt, method in columns]
+    return _with_best(lines)
+
+
+def average_lines(lines: Sequence[Line]) -> list[Line]:
+    """Of each method (and prompt) that has numbers on every data set: their mean. None for a single data set."""
+    datasets = list(dict.fromkeys(line.dataset for line in lines))
+    if len(datasets) < 2:
+        return []
+    found = []
+    for (method, prompt), rows in by_method(lines).items():
+        own = [line for line in rows if line.numbers]
+        if len(own) == len(datasets):
+            numbers = {name: Number(name, mean(line.numbers[name].value for line in own)) for name in SHOWN}
+            pictures, unreadable = sum(line.pictures for line in own), sum(line.unreadable for line in own)
+            partial = any(line.partial for line in own)
+            found.append(Line(None, method, prompt, pictures, unreadable, partial, numbers))
+    return _with_best(found)
+
+
+def by_method(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
+    """Lines of one method over the data sets, by (method, prompt).
+
+    Where a method has one prompt a data set, as when every data set has its own, these belong together; the prompt is
+    then called :data:`OWN_PROMPT` unless it is the same.
+    """
+    found: dict[tuple[str, str], list[Line]] = {}
+    for method in dict.fromkeys(line.method for line in lines):
+        own = [line for line in lines if line.method == method]
+        prompts = list(dict.fromkeys(line.prompt for line in own))
+        if len({line.dataset for line in own}) == len(own):
+            found[method, prompts[0] if len(prompts) == 1 else OWN_PROMPT] = own
+        else:
+            found |= {(method, prompt): [line for line in own if line.prompt == prompt] for prompt in prompts}
+    return found
+
+
+def better(metric: str, first: float, second: float) -> bool:
+    """Whether the first value is the better one."""
+    if metric == "accuracy":
+        return first > second
+    if metric == "overconfidence":
+        return abs(first) < abs(second)
+    return first < second
+
+
+def _line(results: Results, dataset: str, prompt: str, method: str) -> Line:
+    cells = [Cell(dataset, seed, prompt, method) for seed in results.seeds]
+    cells = [cell for cell in cells if cell in results.cells]
+    scores = [score for cell in cells if (score := results.score(cell)) is not None]
+    partial = any(results.is_partial(cell) for cell in cells)
+    known = [score for score in scores if score.metrics is not None]
+    numbers = {name: _number(name, known) for name in SHOWN} if known else {}
+    pictures = max((score.metrics.pictures for score in known if score.metrics is not None), default=0)
+    unreadable = max((score.unreadable for score in scores), default=0)
+    return Line(dataset, method, prompt, pictures, unreadable, partial, numbers)
+
+
+def _number(metric: str, scores: Sequence[Score]) -> Number:
+    values = [float(getattr(score.metrics, metric)) for score in scores]
+    return Number(metric, mean(values), stdev(values) if len(values) > 1 else None)
+
+
+def _with_best(lines: list[Line]) -> list[Line]:
+    """Mark the best of each metric where there is something to compare; several where they are equal as shown."""
+    marked = []
+    for line in lines:
+        numbers = {}
+        for name, number in line.numbers.items():
+            others = [other.numbers[name] for other in lines if other is not line and other.numbers]
+            beaten = any(better(name, other.value, number.value) and other.text != number.text for other in others)
+            numbers[name] = Number(name, number.value, number.deviation, bool(others) and not beaten)
+        marked.append(
+            Line(line.dataset, line.method, line.prompt, line.pictures, line.unreadable, line.partial, numbers)
+        )
+    return marked
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """A method over the data sets.
+
+    Attributes:
+        numbers: by metric, for each data set and then for their average; empty where there are none.
+    """
+
+    method: str
+    prompt: str
+    numbers: list[dict[str, Number]]
+
+
+def matrix(lines: Sequence[Line], averages: Sequence[Line]) -> list[MatrixRow]:
+    """Methods down, data sets across, their average last."""
+    datasets = dict.fromkeys(line.dataset for line in lines)
+    average = {(line.method, line.prompt): line.numbers for line in averages}
+    rows = []
+    for key, own in by_method(lines).items():
+        numbers = {line.dataset: line.numbers for line in own}
+        rows.append(MatrixRow(*key, [*(numbers.get(dataset, {}) for dataset in datasets), average.get(key, {})]))
+    return rows

@@ -1,0 +1,142 @@
+"""Two methods compared picture by picture: against scipy's binomial test and the bootstrap of whole probabilities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simulated_runs
+from oracles.command import run
+from scipy import stats
+from simulated_runs import simulate_run, simulated_dataset
+
+from otpt import OtptError
+from otpt.evaluation import Settings
+from otpt.metrics import bootstrap_difference
+from otpt.report import open_results
+from otpt.report.compare import ALL, compare_methods, conclusion
+from otpt.report.statistics import bootstrap_p, mcnemar_p
+
+SETS = [simulated_dataset("dtd", 5, 120), simulated_dataset("own", 4, 60)]
+METHODS = ("zero-shot", "tpt", "o-tpt")
+RESAMPLES = 200
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulate_run(tmp_path_factory.mktemp("compare") / "run", SETS, Settings(methods=METHODS, seeds=(0, 5)))
+
+
+def probabilities(position: int, method: str, seed: int) -> np.ndarray:
+    """What the run was made of, all of it."""
+    data, columns = SETS[position], [("a photo of a", name) for name in METHODS]
+    at = METHODS.index(method)
+    return np.array([simulated_runs._predictions(data, i, columns, seed)[at].probabilities for i in range(len(data))])
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (0, 1), (3, 9), (40, 41), (700, 812), (5, 2000), (26000, 25000)])
+def test_mcnemar_is_the_binomial_test(counts: tuple[int, int]) -> None:
+    expected = stats.binomtest(counts[0], sum(counts)).pvalue if sum(counts) else 1.0
+    assert mcnemar_p(*counts) == pytest.approx(expected, rel=1e-8, abs=1e-300)
+    assert mcnemar_p(*counts) == mcnemar_p(*counts[::-1])
+
+
+def test_p_of_the_bootstrap() -> None:
+    values = np.concatenate([np.full(97, 0.1), np.full(2, -0.1)])
+    assert bootstrap_p(values) == pytest.approx(2 * 3 / 100)
+    assert bootstrap_p(-values) == bootstrap_p(values)
+    assert bootstrap_p(np.full(99, 0.1)) == pytest.approx(2 / 100)
+    assert bootstrap_p(np.zeros(99)) == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_differences_are_those_of_whole_probabilities(folder: Path, seed: int) -> None:
+    found = compare_methods(open_results([folder]), "o-tpt", "tpt", seed=seed, resamples=RESAMPLES)
+    assert [(each.dataset, each.pictures) for each in found] == [("dtd", 120), ("own", 60), (ALL, 180)]
+    right = []
+    for position, comparison in enumerate(found[:2]):
+        labels = np.array(SETS[position].labels)
+        pair = [probabilities(position, method, seed) for method in ("o-tpt", "tpt")]
+        for each in comparison.differences:
+            expected = bootstrap_difference(each.metric, *pair, labels, resamples=RESAMPLES)
+            close = {"rel": 2e-2, "abs": 2e-4} if each.metric == "sce" else {"rel": 1e-7, "abs": 1e-9}
+            assert each.difference == pytest.approx(expected.estimate, rel=1e-7, abs=1e-8)
+            assert (each.low, each.high) == pytest.approx((expected.low, expected.high), **close)
+        first, second = ((p.argmax(axis=1) == labels) for p in pair)
+        assert (comparison.only_a, comparison.only_b) == ((first & ~second).sum(), (second & ~first).sum())
+        expected_p = stats.binomtest(comparison.only_a, comparison.only_a + comparison.only_b).pvalue
+        assert comparison.of("accuracy").p == pytest.approx(expected_p)
+        right.append((comparison.only_a, comparison.only_b))
+    assert (found[2].only_a, found[2].only_b) == tuple(np.sum(right, axis=0))
+    for each in found[2].differences:
+        assert each.a == pytest.approx(np.mean([c.of(each.metric).a for c in found[:2]]))
+
+
+def test_a_clear_difference_is_told_in_words(tmp_path: Path) -> None:
+    path = simulate_run(tmp_path / "run", [simulated_dataset("large", 20, 400)], Settings(methods=METHODS))
+    (only,) = compare_methods(open_results([path]), "tpt", "o-tpt", resamples=RESAMPLES)
+    ece = only.of("ece")
+    assert ece.a > ece.b, "TPT is simulated over-confident"
+    assert (ece.better, ece.low > 0) == ("o-tpt", True)
+    words = conclusion(only, "tpt", "o-tpt")
+    assert words.startswith("On large, 400 pictures: accuracy differs no more than by chance (p = ")
+    assert f"o-tpt is better calibrated than tpt by {100 * ece.difference:.2f} points (p = {ece.p:.3g})" in words
+
+
+def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("compare", folder, "--a", "o-tpt", "--b", "tpt", "--resamples", "50")
+    code, out, err = run(capsys, *common)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == [
+        "data",
+        "set",
+        "metric",
+        "o-tpt",
+        "tpt",
+        "difference",
+        "95",
+        "%",
+        "p",
+        "better",
+    ]
+    assert "On dtd, 120 pictures: " in out
+    assert "Over all data sets, 180 pictures: " in out
+    assert "15 tests: about 0.8 of them" in out
+    code, out, _ = run(capsys, *common, "--json", "--seed", "5", "--level", "0.5", "--datasets", "own")
+    shown = json.loads(out)
+    assert (code, shown["a"], shown["b"], shown["seed"], shown["level"]) == (0, "o-tpt", "tpt", 5, 0.5)
+    (only,) = compare_methods(open_results([folder]), "o-tpt", "tpt", seed=5, datasets=["own"], resamples=50, level=0.5)
+    assert shown["comparisons"][0].pop("conclusion") == conclusion(only, "o-tpt", "tpt")
+    assert shown["comparisons"] == [json.loads(json.dumps(only.as_dict()))]
+
+
+def test_two_runs_in_one_comparison(folder: Path, tmp_path: Path) -> None:
+    settings = [Settings(methods=[name], seeds=(0, 5)) for name in ("tpt", "o-tpt")]
+    paths = [simulate_run(tmp_path / str(i), SETS[:1], each) for i, each in enumerate(settings)]
+    apart = compare_methods(open_results(paths), "o-tpt", "tpt", resamples=50)
+    together = compare_methods(open_results([folder]), "o-tpt", "tpt", datasets=["dtd"], resamples=50)
+    assert apart == together
+    half = simulate_run(tmp_path / "half", SETS[:1], settings[0], parts=1)
+    with pytest.raises(OtptError, match=r"not judged the same pictures of 'dtd' \(120 and 64\)"):
+        compare_methods(open_results([paths[1], half]), "o-tpt", "tpt")
+
+
+BAD = {
+    ("--a", "o-tp", "--b", "tpt"): "Unknown method 'o-tp'. Did you mean: o-tpt",
+    ("--a", "tpt", "--b", "tpt"): "Method 'tpt' was given twice",
+    ("--a", "o-tpt", "--b", "tpt", "--datasets", "dtt"): "Unknown data set 'dtt'",
+    ("--a", "o-tpt", "--b", "tpt", "--seed", "3"): "No run has the seed 3; there are 0, 5",
+    ("--a", "o-tpt", "--b", "tpt", "--prompt", "x"): "No data set of the runs has both 'o-tpt' and 'tpt'",
+    ("--a", "o-tpt", "--b", "tpt", "--resamples", "0"): "The number of resamples is 0; expected 1 or more",
+    ("--a", "o-tpt", "--b", "tpt", "--level", "95"): "The level of the intervals is 95.0",
+    ("--a", "o-tpt"): "the following arguments are required: --b",
+}
+
+
+@pytest.mark.parametrize("options", BAD, ids=" ".join)
+def test_bad_input(options: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "compare", folder, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert BAD[options] in err
