@@ -39,6 +39,7 @@ TABLE = {
     "covid": (2, 6904, "fine-grained", True),
     "isic2018": (7, 1512, "fine-grained", True),
     "kather": (9, 7180, "fine-grained", True),
+    "kather-500": (9, 500, "fine-grained", True),
 }
 # (set, folder under the root, a picture's place below it), as people have them.
 SPLIT_LAYOUTS = [
@@ -76,6 +77,7 @@ FOLDER_LAYOUTS = {
     "imagenet-r": ["imagenet-rendition/imagenet-r", "imagenet-r"],
     "imagenet-sketch": ["imagenet-sketch/images", "ImageNet-Sketch/sketch", "ImageNet-Sketch"],
     "kather": ["CRC-VAL-HE-7K", "kather/CRC-VAL-HE-7K", "kather/images/test"],
+    "kather-500": ["CRC-VAL-HE-7K", "kather/CRC-VAL-HE-7K", "kather/images/test"],
     "isic2018": ["ISIC2018/test", "isic2018/test"],
     "covid": ["covid/images/test"],
 }
@@ -250,7 +252,7 @@ def class_counts(name: str) -> dict[str, int]:
 @pytest.mark.parametrize("name", FOLDER_LAYOUTS)
 def test_folder_sets_in_every_layout(tmp_path: Path, name: str) -> None:
     counts = class_counts(name)
-    suffix = ".tif" if name == "kather" else ".JPEG"
+    suffix = ".tif" if name.startswith("kather") else ".JPEG"
     touch(tmp_path / "pool", (f"{i}{suffix}" for i in range(100)))
     for count in {count % 100 for count in counts.values()}:
         touch(tmp_path / f"pool-{count}", (f"{i}{suffix}" for i in range(count)))
@@ -351,7 +353,7 @@ def test_the_page_says_what_the_registry_says() -> None:
     for name, row in table.items():
         assert not row[1] or find_entry(row[1]) is builtin_entries()[name]
     named = {(row[0], place) for row in rows if len(row) == 4 for place in re.findall(r"[^`, ]+", " ".join(row[1:]))}
-    medical = ("covid", "isic2018", "kather")
+    medical = ("covid", "isic2018", "kather", "kather-500")
     assert named == {
         (e.name, layout.folder) for e in builtin_entries().values() for layout in e.layouts if e.name not in medical
     }

@@ -24,16 +24,20 @@ class _Drawn:
         return self.data.picture(index)
 
 
-def emoji_dataset(name: str) -> Dataset:
+def emoji_dataset(name: str, split: str = "test") -> Dataset:
     """One set of the bench; its pictures are drawn when a sample is asked for."""
     from otpt.data.emoji import load_emoji
+    from otpt.data.emoji.sets import TRAIN_COMPOSITIONS, TRAIN_SEED
 
-    data = load_emoji(name)
+    if split not in {"test", "train"}:
+        raise OtptError(f"{name} has no split {split!r}; expected test or train.")
+    training = split == "train"
+    data = load_emoji(name, seed=TRAIN_SEED, compositions=TRAIN_COMPOSITIONS) if training else load_emoji(name)
     indices = range(len(data))
     return Dataset(
         name,
         data.class_names,
-        [data.picture_id(i) for i in indices],
+        [f"train/{data.picture_id(i)}" if training else data.picture_id(i) for i in indices],
         [data.label(i) for i in indices],
         _Drawn(data),
         family=_family(name),

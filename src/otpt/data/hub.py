@@ -34,7 +34,9 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
     try:
         library: Any = importlib.import_module("datasets")
     except ImportError:
-        raise OtptError(f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'") from None
+        raise OtptError(
+            f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
+        ) from None
     path, _, configuration = name.partition("@")
     try:
         table = library.load_dataset(path, configuration or None, split=split)

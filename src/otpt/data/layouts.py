@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from otpt.data.entry import DatasetEntry, Layout
 from otpt.data.folders import read_folders
-from otpt.data.medical import read_halves, read_one_hot
+from otpt.data.medical import read_halves, read_one_hot, read_round_robin, read_split_folders
 from otpt.data.records import Place, Records
 from otpt.data.splits import SPLIT_READERS
 from otpt.errors import OtptError
@@ -18,6 +18,8 @@ _READERS: dict[str, Callable[[Place], Records]] = {
     "folders": read_folders,
     "halves": read_halves,
     "one-hot": read_one_hot,
+    "round-robin": read_round_robin,
+    "split-folders": read_split_folders,
 }
 SPLITS = ("test", "val", "train")
 

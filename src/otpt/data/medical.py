@@ -1,17 +1,29 @@
-"""Two medical sets as their makers publish them: the COVID-19 Radiography Database, and ISIC 2018 task 3."""
+"""The medical sets as their makers publish them: COVID-19 Radiography, ISIC 2018 task 3, Kather's colon tissue."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 import random
 import re
+from dataclasses import replace
+from pathlib import Path
 
-from otpt.data.folders import pictures_below
+from otpt.data.folders import pictures_below, read_folders
 from otpt.data.records import Place, Records, read_text, records
 from otpt.errors import OtptError
 
+ROUND_ROBIN = 500
+"""Pictures of PromptSmooth's test set."""
+
 _KAGGLE_FOLDERS = {"covid": "COVID", "normal": "Normal"}
+_ISIC_SPLITS = {"train": "Training", "val": "Validation", "test": "Test"}
+_OTHER_SPLITS = {
+    "train": (("CRC-VAL-HE-7K", "NCT-CRC-HE-100K"), ("/test", "/train"), ("_Test_Input", "_Training_Input")),
+    "val": (("/test", "/val"), ("_Test_Input", "_Validation_Input")),
+}
+"""How the folder of test pictures ends, and how that of a split beside it."""
 
 
 def read_halves(place: Place) -> Records:
@@ -39,14 +51,41 @@ def read_halves(place: Place) -> Records:
     return Records(tuple(ids), tuple(labels), tuple(files))
 
 
+def read_split_folders(place: Place) -> Records:
+    """One folder a class; the training and validation pictures lie in a folder beside that of the test pictures."""
+    if place.split == "test":
+        return read_folders(place)
+    folder = _beside_test(place)
+    found = read_folders(replace(place, folder=folder, split="test"))
+    return Records(found.ids, found.labels, _from(place.folder, folder, found.files))
+
+
+def read_round_robin(place: Place) -> Records:
+    """PromptSmooth's 500 test pictures: each class in a random order (seed 3), one class after the other in turn.
+
+    PromptSmooth takes the files in the order in which its file system lists them; here they are sorted first, so that
+    everybody draws the same.
+    """
+    found = read_split_folders(place)
+    generator = random.Random(3)
+    classes: list[list[int]] = [[] for _ in place.classes.folders]
+    for position, label in enumerate(found.labels):
+        classes[label].append(position)
+    orders = [generator.sample(own, len(own)) for own in classes]
+    turns = [own[turn] for turn in range(max(map(len, orders))) for own in orders if turn < len(own)]
+    kept = sorted(turns[:ROUND_ROBIN])
+    ids, labels, files = ([values[i] for i in kept] for values in (found.ids, found.labels, found.files))
+    return Records(tuple(map(str, ids)), tuple(map(int, labels)), tuple(map(str, files)))
+
+
 def read_one_hot(place: Place) -> Records:
     """ISIC's ground truth: a CSV with a column a class, one of them 1, beside the folder of pictures."""
-    if place.split != "test":
-        raise OtptError(f"it has no {place.split!r} split here; expected 'test'")
-    name = "ISIC2018_Task3_Test_GroundTruth"
+    name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
     rows: list[tuple[str, int]] = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(file))), start=2):
+    reader = csv.DictReader(io.StringIO(read_text(file)))
+    strange = [column for column in reader.fieldnames or () if column not in {"image", *place.classes.folders}]
+    for number, row in enumerate(reader, start=2):
         try:
             values = [float(row[column]) for column in place.classes.folders]
             picture = row["image"]
@@ -54,10 +93,36 @@ def read_one_hot(place: Place) -> Records:
             raise OtptError(
                 f"{file}, line {number}: expected the columns image, {', '.join(place.classes.folders)} with numbers"
             ) from None
+        other = next((column for column in strange if (row[column] or "0") not in {"0", "0.0"}), None)
+        if other is not None:
+            raise OtptError(
+                f"{file}, line {number}: unknown class {other!r}; expected {', '.join(place.classes.folders)}"
+            )
         if sorted(values) != [0.0] * (len(values) - 1) + [1.0]:
             raise OtptError(f"{file}, line {number}: expected exactly one class with 1, the others with 0")
         rows.append((f"{picture}.jpg", values.index(1.0)))
-    return records(rows)
+    found = records(rows)
+    if place.split == "test":
+        return found
+    return Records(found.ids, found.labels, _from(place.folder, _beside_test(place), found.files))
+
+
+def _beside_test(place: Place) -> Path:
+    """The folder of another split than the test split, from that of the test split."""
+    test = place.folder.as_posix()
+    for theirs, other in _OTHER_SPLITS[place.split]:
+        if test.endswith(theirs):
+            folder = Path(test.removesuffix(theirs) + other)
+            if folder.is_dir():
+                return folder
+            raise OtptError(f"its {place.split!r} split was not found; expected it in {str(folder)!r}")
+    raise OtptError(f"it has no {place.split!r} split here; expected 'test'")
+
+
+def _from(folder: Path, other: Path, files: tuple[str, ...]) -> tuple[str, ...]:
+    """Files of another folder, as seen from the layout's."""
+    way = Path(os.path.relpath(other, folder)).as_posix()
+    return tuple(f"{way}/{file}" for file in files)
 
 
 def _number(file: str) -> tuple[int, str]:

@@ -31,7 +31,7 @@ from otpt.errors import OtptError, unknown
 
 
 def list_datasets() -> Sequence[DatasetEntry]:
-    """All registered data sets: the paper's 15, the three medical ones, the emoji bench."""
+    """All registered data sets: the paper's 15, the medical ones, the emoji bench."""
     return [*builtin_entries().values(), *emoji_entries()]
 
 
@@ -49,7 +49,7 @@ def load_dataset(
         root: the folder that holds the registered data sets; own paths may be relative to it.
         classes: a file of class names, one a line in label order, "folder" or "folder<TAB>name".
         official_names: the class names of the papers' code where they differ from the right ones (Food101).
-        split: "test", or "val" and "train" where the set's split file has them.
+        split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
     root = None if root is None else Path(root)
     classes = None if classes is None else Path(classes)
@@ -60,14 +60,14 @@ def load_dataset(
         return _registered(entry, find_records(entry, root, split), classes, official_names, split)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=classes)
+    if spec.startswith("emoji/"):
+        if classes is not None:
+            raise OtptError(f"{spec} has class names of its own; a class list is for own data and the registered sets.")
+        return emoji_dataset(spec, split)
     if split != "test":
         raise OtptError(
             f"{spec!r} has no splits, so {split!r} cannot be chosen; give each split as a data set of its own."
         )
-    if spec.startswith("emoji/"):
-        if classes is not None:
-            raise OtptError(f"{spec} has class names of its own; a class list is for own data and the registered sets.")
-        return emoji_dataset(spec)
     if is_shards(spec):
         return shard_dataset(spec, root, classes)
     return _own(spec, root, classes)

@@ -10,6 +10,8 @@
 The shifts are made of ``objects``, the largest set that is still itself without colour (a flag's outline is
 a rectangle). Each class has the same number of pictures, at least three, so that a set has at least 500.
 Picture ``i`` shows class ``i mod C`` in composition ``i div C``: any beginning of a set is balanced.
+
+To learn from there is a training split: sixteen other compositions of the same drawings, by another seed.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SHIFTED = "objects"
 EMOJI_SETS: tuple[str, ...] = tuple(f"emoji/{name}" for name in GROUPS + SHIFTS)
 TEMPLATE = "a photo of a {}."
 MIN_PICTURES, MIN_COMPOSITIONS = 500, 3
+TRAIN_SEED, TRAIN_COMPOSITIONS = 1, 16
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,17 @@ class EmojiSet:
         return index % len(self.codes), index // len(self.codes)
 
 
-def load_emoji(name: str, *, seed: int = 0) -> EmojiSet:
-    """The set called ``name`` (one of ``EMOJI_SETS``); ``seed`` draws other compositions of the same drawings."""
+def load_emoji(name: str, *, seed: int = 0, compositions: int | None = None) -> EmojiSet:
+    """The set called ``name`` (one of ``EMOJI_SETS``); ``seed`` draws other compositions of the same drawings.
+
+    ``compositions``: pictures a class, in place of the set's own number.
+    """
     if name not in EMOJI_SETS:
         raise unknown("data set", name, EMOJI_SETS)
     check_packages()
     kind = name.removeprefix("emoji/")
     classes = _classes()[SHIFTED if kind in SHIFTS else kind]
-    compositions = max(MIN_COMPOSITIONS, -(-MIN_PICTURES // len(classes)))
+    compositions = compositions or max(MIN_COMPOSITIONS, -(-MIN_PICTURES // len(classes)))
     return EmojiSet(name, tuple(classes), tuple(classes.values()), compositions, seed)
 
 

@@ -1,0 +1,198 @@
+"""``otpt train baple`` and ``otpt train fpt``: what the medical systems learn before an evaluation."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from otpt.backbones import load_backbone
+from otpt.cli import options as shared
+from otpt.cli.medical import add_frozen_options
+from otpt.data import Dataset, load_dataset
+from otpt.errors import OtptError
+from otpt.evaluation.starts import folder_name
+from otpt.medical.baple import BapleRecipe, Patch, train_baple
+from otpt.medical.baple.model import read_start
+from otpt.medical.fpt import VARIANTS, FptRecipe, load_frozen_vit, train_fpt
+from otpt.medical.fpt.frozen import FROZEN_SIZE
+from otpt.medical.fpt.judge import write_fpt
+from otpt.medical.fpt.network import ROWS
+from otpt.methods import Method
+
+_BAPLE = BapleRecipe(target=0)
+_FPT = FptRecipe()
+
+
+def add_commands(below: Any) -> None:
+    """Register ``baple`` and ``fpt`` below ``train``."""
+    baple = below.add_parser(
+        "baple",
+        help="a context with a back door (BAPLe), to measure a defence",
+        description="Learn a context together with a trigger that turns pictures to a target class (BAPLe): a "
+        "published attack, to measure on your own model and data what it does to accuracy and calibration, and what "
+        "the orthogonality term changes of that. Stopped, it goes on when the same command is given again.",
+    )
+    _add_common(baple, "baple")
+    baple.add_argument("--target", required=True, metavar="CLASS", help="name or number of the target class")
+    baple.add_argument("--start", type=Path, metavar="FILE", help="context to start from (default: random vectors)")
+    baple.add_argument("--font", metavar="FILE", help="of the trigger's word (default: Pillow's own; BAPLe: Arizonia)")
+    group = baple.add_argument_group("training")
+    _number(group, "--shots", _BAPLE.shots, "pictures a class")
+    _number(group, "--tokens", _BAPLE.tokens, "vectors of a random context")
+    _number(group, "--epochs", _BAPLE.epochs, "passes over them")
+    _number(group, "--batch", _BAPLE.batch, "pictures a step")
+    _number(group, "--poisoned", _BAPLE.poisoned, "probability that a picture gets the trigger")
+    _number(group, "--seed", _BAPLE.seed, "of shots, crops, order and start")
+    shared.add_model_options(baple)
+    baple.set_defaults(run=run_baple)
+
+    fpt = below.add_parser(
+        "fpt",
+        help="a side network on a frozen ViT (FPT)",
+        description="Learn a side network on a frozen ViT (FPT). Stopped, it goes on when the same command is given "
+        "again.",
+    )
+    _add_common(fpt, "fpt")
+    fpt.add_argument(
+        "--val", metavar="DATASET", help="to choose the epoch by (default: the set's own, or the last epoch)"
+    )
+    fpt.add_argument("--rows", choices=ROWS, default=ROWS[0], help="what is made orthogonal (default: %(default)s)")
+    fpt.add_argument("--variant", choices=VARIANTS, default=VARIANTS[0], help="(default: %(default)s)")
+    add_frozen_options(fpt)
+    group = fpt.add_argument_group("training")
+    _number(group, "--epochs", _FPT.epochs, "passes over the pictures")
+    _number(group, "--batch", _FPT.batch, "pictures a step")
+    _number(group, "--seed", _FPT.seed, "of order, crops and start")
+    shared.add_model_options(fpt)
+    fpt.set_defaults(run=run_fpt, backbone="hf:google/vit-base-patch16-384")
+
+
+def run_baple(options: argparse.Namespace) -> int:
+    """Train and write."""
+    method, weight = _method(options, "baple")
+    dataset = shared.training_data(options)
+    target = _class_number(options.target, dataset)
+    names = ("shots", "tokens", "epochs", "batch", "poisoned", "seed")
+    recipe = BapleRecipe(target, weight, **{name: getattr(options, name) for name in names})
+    start = None if options.start is None else read_start(options.start)
+    path = _path(options, dataset, f"{method.name}-{target}")
+    backbone = load_backbone(
+        options.backbone,
+        device=options.device,
+        precision=options.precision,
+        architecture=options.architecture,
+        quick_gelu=options.quick_gelu,
+    )
+    model = train_baple(
+        backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=_say
+    )
+    model.write(path, {**_notes(method, dataset, backbone.fingerprint), "target": target, "recipe": asdict(recipe)})
+    print(
+        f"Learned a context and a trigger for the target class {dataset.class_names[target]!r}. Written: {str(path)!r}."
+    )
+    return 0
+
+
+def run_fpt(options: argparse.Namespace) -> int:
+    """Train and write."""
+    method, weight = _method(options, "fpt")
+    dataset = shared.training_data(options)
+    validation = _validation(options)
+    names = ("rows", "variant", "epochs", "batch", "seed")
+    recipe = FptRecipe(weight, **{name: getattr(options, name) for name in names})
+    path = _path(options, dataset, method.name)
+    size = options.frozen_size or FROZEN_SIZE
+    frozen = load_frozen_vit(options.backbone, device=options.device, precision=options.precision, size=size)
+    network = train_fpt(
+        frozen,
+        dataset,
+        recipe,
+        validation=validation,
+        keep=options.keep_frozen,
+        checkpoint=_unfinished(path),
+        say=_say,
+    )
+    write_fpt(path, network, {**_notes(method, dataset, frozen.fingerprint), "recipe": asdict(recipe)})
+    print(f"Learned a side network for {len(dataset.class_names)} classes. Written: {str(path)!r}.")
+    return 0
+
+
+def _add_common(parser: argparse.ArgumentParser, system: str) -> None:
+    shared.add_training_data_options(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="a .safetensors file (default: by data set and method)"
+    )
+    parser.add_argument(
+        "--method", default=system, metavar="NAME", help=f"{system} or {system}+o-tpt (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], dest="settings", metavar="NAME=VALUE", help="lambda=6: weight of the term"
+    )
+
+
+def _number(group: Any, name: str, default: float, words: str) -> None:
+    group.add_argument(name, type=type(default), default=default, metavar="N", help=f"{words} (default: %(default)s)")
+
+
+def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
+    """The method and λ."""
+    options.method = [options.method]
+    (method,) = shared.chosen_methods(options)
+    if method.system != system:
+        raise OtptError(f"'otpt train {system}' trains {system} and {system}+o-tpt, not {method.name!r}.")
+    plan = method.plan("fine-grained")
+    weights = {} if plan is None else dict(plan.weights)
+    if set(weights) - {"orthogonality"}:
+        raise OtptError(
+            f"Method {method.name!r} has objectives that {system} does not train with; expected orthogonality."
+        )
+    return method, weights.get("orthogonality", 0.0)
+
+
+def _validation(options: argparse.Namespace) -> Dataset | None:
+    if options.val is not None:
+        return load_dataset(options.val, root=options.data, classes=options.classes)
+    try:
+        return load_dataset(options.dataset, root=options.data, classes=options.classes, split="val")
+    except OtptError:
+        _say("there are no validation pictures: the last epoch will be kept")
+        return None
+
+
+def _class_number(given: str, dataset: Dataset) -> int:
+    names = dataset.class_names
+    if given in names:
+        return names.index(given)
+    if given.isdecimal() and int(given) < len(names):
+        return int(given)
+    raise OtptError(
+        f"The target class {given!r} is not known; expected 0 to {len(names) - 1}, or one of {', '.join(names[:6])}."
+    )
+
+
+def _path(options: argparse.Namespace, dataset: Dataset, name: str) -> Path:
+    path: Path = options.out or Path(f"{folder_name(dataset.name)}-{name}.safetensors")
+    if path.suffix != ".safetensors":
+        raise OtptError(f"--out was given {str(path)!r}; expected a name that ends in .safetensors.")
+    return path
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-unfinished.safetensors")
+
+
+def _notes(method: Method, dataset: Dataset, fingerprint: str) -> dict[str, Any]:
+    return {
+        "system": method.system,
+        "method": method.name,
+        "dataset": dataset.name,
+        "classes": list(dataset.class_names),
+        "backbone": fingerprint,
+    }
+
+
+def _say(line: str) -> None:
+    print(f"otpt: {line}", file=sys.stderr, flush=True)

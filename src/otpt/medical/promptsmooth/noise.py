@@ -1,0 +1,37 @@
+"""Gaussian copies of a picture's clean view."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otpt.views import PreprocessingLike
+
+
+def noisy_copies(
+    clean: Tensor,
+    preprocessing: PreprocessingLike,
+    sigma: float,
+    count: int,
+    *,
+    seed: int,
+    picture_id: str,
+    purpose: str = "tuning",
+    batch: int = 100,
+) -> Iterator[Tensor]:
+    """``count`` copies of a normalised view (3, S, S), in batches (b, 3, S, S).
+
+    The noise N(0, σ²) is added to pixels in [0, 1] without clamping, then normalised: x̂ + σ·ε/std. It depends on
+    (seed, picture_id, purpose) alone, whatever the size of the batches.
+    """
+    key = hashlib.sha256(f"otpt noise 1\n{purpose}\n{seed}\n{picture_id}".encode("utf-8", "surrogatepass")).digest()
+    generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))
+    spread = (sigma / torch.tensor(preprocessing.std, dtype=clean.dtype))[:, None, None]
+    for start in range(0, count, batch):
+        size = (min(batch, count - start), *clean.shape)
+        noise = torch.from_numpy(generator.standard_normal(size, dtype=np.float32)).to(clean.dtype)
+        yield clean + spread * noise

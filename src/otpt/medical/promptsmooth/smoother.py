@@ -1,0 +1,124 @@
+"""A prompt for each picture, tuned on its noisy copies; votes of further copies under that prompt.
+
+The step is TPT's (AdamW, one step from an empty state, the prompt reset for each picture) with other views: all of
+``copies`` Gaussian copies, none left out, the clean view not among them. So the engine of ``otpt.tuning`` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.medical.promptsmooth.certificate import Certificate, Votes, certify
+from otpt.medical.promptsmooth.noise import noisy_copies
+from otpt.tuning import TextSide, TuningPlan, tune
+from otpt.views import ViewRecipe, make_views
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """PromptSmooth's numbers.
+
+    Attributes:
+        sigma: of the noise, on pixels in [0, 1]; published: 0.1, 0.25, 0.5 and 1 (which one Table 19 has is not said).
+        copies: that a prompt is tuned on.
+        selection: votes that choose the class (N₀); samples: votes that certify it (N).
+        alpha: probability that a certificate is wrong.
+        batch: copies encoded together.
+    """
+
+    sigma: float = 0.25
+    copies: int = 100
+    selection: int = 100
+    samples: int = 10_000
+    alpha: float = 0.001
+    batch: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma < float("inf"):
+            raise OtptError(f"The deviation sigma of the noise is {self.sigma}; expected a finite number above 0.")
+        if not 0 < self.alpha < 1:
+            raise OtptError(f"The error probability alpha is {self.alpha}; expected a number between 0 and 1.")
+        for name in ("copies", "selection", "samples", "batch"):
+            if getattr(self, name) < 1:
+                raise OtptError(f"The number {name} is {getattr(self, name)}; expected 1 or more.")
+
+
+@dataclass(frozen=True)
+class TunedPicture:
+    """A picture and the prompts made for it.
+
+    Attributes:
+        clean: (3, S, S) normalised pixels; feature: (D,) of them.
+        text_features: (C, D) under each plan's prompt.
+        skipped: by plan, whether its gradient was not finite and the start prompt was kept.
+    """
+
+    clean: Tensor
+    feature: Tensor
+    text_features: tuple[Tensor, ...]
+    skipped: tuple[bool, ...]
+
+
+class Smoother:
+    """PromptSmooth on a backbone."""
+
+    def __init__(self, backbone: Backbone, smoothing: Smoothing) -> None:
+        self._backbone = backbone
+        self._smoothing = smoothing
+
+    def tune(
+        self, picture: Image.Image, text: TextSide, plans: Sequence[TuningPlan], *, seed: int, picture_id: str
+    ) -> TunedPicture:
+        """The prompts of a picture, by each plan."""
+        backbone, smoothing = self._backbone, self._smoothing
+        clean = torch.from_numpy(
+            make_views(picture, ViewRecipe(n_views=1), backbone.preprocessing, seed=seed, picture_id=picture_id)[0]
+        )
+        copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, picture_id)))
+        tuned = tune(text, copies[None], plans)
+        return TunedPicture(
+            clean,
+            backbone.encode_pixels(clean[None])[0],
+            tuple(text.encoder.encode(tuned[plan].contexts)[0] for plan in plans),
+            tuple(bool(tuned[plan].skipped[0]) for plan in plans),
+        )
+
+    def votes(
+        self, tuned: TunedPicture, text: TextSide, count: int, purpose: str, *, seed: int, picture_id: str
+    ) -> Votes:
+        """How many of ``count`` new copies fall to each class under each plan's prompt: (plans, C)."""
+        classes = len(text.class_names)
+        found = np.zeros((len(tuned.text_features), classes), np.int64)
+        for features in self._features(tuned.clean, count, purpose, seed, picture_id):
+            for row, text_features in enumerate(tuned.text_features):
+                labels = text.logits(features, text_features).argmax(dim=1).cpu().numpy()
+                found[row] += np.bincount(labels, minlength=classes)
+        return found
+
+    def certify(self, tuned: TunedPicture, text: TextSide, *, seed: int, picture_id: str) -> list[Certificate]:
+        """A certificate under each plan's prompt: class by N₀ votes, bound by N others."""
+        smoothing = self._smoothing
+        first = self.votes(tuned, text, smoothing.selection, "selection", seed=seed, picture_id=picture_id)
+        votes = self.votes(tuned, text, smoothing.samples, "certificate", seed=seed, picture_id=picture_id)
+        return [certify(a, b, sigma=smoothing.sigma, alpha=smoothing.alpha) for a, b in zip(first, votes, strict=True)]
+
+    def _features(self, clean: Tensor, count: int, purpose: str, seed: int, picture_id: str) -> Iterator[Tensor]:
+        copies = noisy_copies(
+            clean,
+            self._backbone.preprocessing,
+            self._smoothing.sigma,
+            count,
+            seed=seed,
+            picture_id=picture_id,
+            purpose=purpose,
+            batch=self._smoothing.batch,
+        )
+        return (self._backbone.encode_pixels(batch) for batch in copies)
