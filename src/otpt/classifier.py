@@ -23,7 +23,7 @@ from otpt.calibration import fit_temperature, fixed_temperature, probabilities, 
 from otpt.errors import OtptError, unknown
 from otpt.methods import FAMILIES, Method, get_method, get_methods
 from otpt.prompts import MEMORY_BUDGET, Prompt
-from otpt.tuning import TextSide, mean_cosine, tune
+from otpt.tuning import Judgement, TextSide, judge, tune
 from otpt.views import PictureSource, ViewLoader, ViewRecipe
 
 KEPT_START = "start-prompt-kept"
@@ -164,6 +164,10 @@ class Classifier:
         chosen = get_methods(methods)
         for method in chosen:
             self._check(method)
+            if not method.ready:
+                raise OtptError(
+                    f"Method {method.name!r} needs a learned prompt or a trained system; run it by 'otpt evaluate'."
+                )
         text = self.text
         for batch in self._feature_batches(pictures, self._recipe_for(chosen), picture_ids, workers):
             good = [each for each in batch if not isinstance(each, OtptError)]
@@ -185,27 +189,31 @@ class Classifier:
         """Predictions from image features (B, V, D), the clean view first: one dictionary a picture."""
         text = text or self.text
         chosen = get_methods(methods)
-        zero_shot = text.zero_shot(views)
-        start_cosine = mean_cosine(text.text_features).expand(len(views))
-        plans = {method.name: method.plan(self.family) for method in chosen}
-        tuned = tune(text, views, [plan for plan in plans.values() if plan is not None])
-        answers: list[dict[str, Prediction]] = [{} for _ in views]
-        for method in chosen:
-            plan = plans[method.name]
-            logits = zero_shot if plan is None else tuned[plan].logits
-            cosine = start_cosine if plan is None else tuned[plan].mean_cosine
-            kept = [False] * len(views) if plan is None else tuned[plan].skipped.tolist()
+        plans = [plan for method in chosen if (plan := method.plan(self.family)) is not None]
+        return self.predictions(judge(text, views, plans), chosen, text.class_names)
+
+    def predictions(
+        self, judged: Judgement, methods: Sequence[Method], class_names: tuple[str, ...]
+    ) -> list[dict[str, Prediction]]:
+        """What methods say of pictures that were judged under the start prompt and by every plan of these methods."""
+        zero_shot = judged.logits
+        answers: list[dict[str, Prediction]] = [{} for _ in zero_shot]
+        for method in methods:
+            plan = method.plan(self.family)
+            logits = zero_shot if plan is None else judged.tuned[plan].logits
+            cosine = judged.mean_cosine if plan is None else judged.tuned[plan].mean_cosine
+            kept = [False] * len(zero_shot) if plan is None else judged.tuned[plan].skipped.tolist()
             shares = self._probabilities(logits, zero_shot, method).double().cpu().numpy()
             # From the logits: calibration keeps their order, but rounding may make ties of near-ties. The official
             # scripts do take the label from their rounded soft-max.
             best = shares.argmax(axis=1).tolist() if self.official_precision else logits.argmax(dim=1).tolist()
             for i, answer in enumerate(answers):
                 answer[method.name] = Prediction(
-                    label=text.class_names[best[i]],
+                    label=class_names[best[i]],
                     confidence=float(shares[i].max()),
                     index=best[i],
                     probabilities=shares[i],
-                    class_names=text.class_names,
+                    class_names=class_names,
                     method=method.name,
                     flags=(KEPT_START,) if kept[i] else (),
                     mean_cosine=float(cosine[i]),
@@ -237,6 +245,11 @@ class Classifier:
 
     def _check(self, method: Method) -> None:
         """Errors that would otherwise come only after the first picture."""
+        if method.system:
+            raise OtptError(
+                f"Method {method.name!r} is a medical system of its own, which judges no single pictures here; run it "
+                "by 'otpt evaluate' (see docs/medical.md)."
+            )
         if method.calibration == "temperature" and method.temperature is None:
             fixed_temperature(self.backbone.family)
 

@@ -37,7 +37,9 @@ def _nav(entry: object) -> list[str]:
 
 
 COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
-            "evaluate", "metrics", "sweep", "cache")  # fmt: skip
+            "evaluate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
+            "plot reliability", "plot templates", "plot similarity", "report",
+            "train coop", "train maple", "train baple", "train fpt", "certify")  # fmt: skip
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -122,8 +124,9 @@ def test_method_file_keys() -> None:
     assert {key.replace("-", "_") for key in keys} == set(registry._FIELDS)
 
 
-ROOMS = ("otpt", "otpt.objectives", "otpt.tuning", "otpt.prompts", "otpt.views", "otpt.backbones", "otpt.calibration",
-         "otpt.metrics", "otpt.data")  # fmt: skip
+ROOMS = ("otpt", "otpt.objectives", "otpt.tuning", "otpt.prompts", "otpt.prompts.learned",
+         "otpt.learning", "otpt.views", "otpt.backbones", "otpt.calibration", "otpt.metrics", "otpt.data",
+         "otpt.report")  # fmt: skip
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -24,7 +24,7 @@ from otpt.evaluation.progress import Begun, Counter, News, Seen
 from otpt.evaluation.ray_engine import RayEngine
 from otpt.evaluation.ray_worker import RayWorker, configure, read_answer
 
-SECONDS = 200  # far more than needed: a test that hangs must end
+SECONDS = 600  # a watchdog, not a measure: a busy machine may need minutes to start its workers
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ CORE = [
 
 
 def test_the_core_methods_are_there_and_explained() -> None:
-    assert list(builtin_methods()) == CORE
+    assert [name for name, method in builtin_methods().items() if method.ready] == CORE
     assert all(method.summary and method.source for method in builtin_methods().values())
 
 
@@ -53,6 +54,35 @@ def test_published_weights(name: str, family: str, weights: dict[str, float]) ->
     assert dict(plan.weights) == weights
     numbers = (plan.steps, plan.learning_rate, plan.weight_decay, plan.selected_count(64))
     assert numbers == (1, 5e-3, 0.01, 6)
+
+
+@pytest.mark.parametrize("start", ["coop", "cocoop", "maple"])
+def test_learned_starts(start: str) -> None:
+    """Each has the weights of the same method with words; MaPLe has PromptAlign's learning rates."""
+    assert get_method(start).plan("shift") is None
+    assert get_method(start).start == start
+    for name in ("tpt", "c-tpt", "o-tpt"):
+        for family, rate in (("fine-grained", 5e-4), ("shift", 4e-2)):
+            method, words = get_method(f"{start}+{name}"), get_method(name)
+            plan = method.plan(family)
+            assert plan is not None
+            assert (method.start, plan.weights) == (start, words.plan(family).weights)  # type: ignore[union-attr]
+            assert plan.learning_rate == (rate if start == "maple" else 5e-3)
+        assert pickle.loads(pickle.dumps(method)) == method
+        assert method.override({"learning-rate": 0.1}).plan("shift").learning_rate == 0.1  # type: ignore[union-attr]
+    assert get_method(start).has_setting("condition") == (start == "cocoop")
+
+
+def test_conditions_of_cocoop() -> None:
+    assert get_method("cocoop").override({"condition": "raw"}).condition == "raw"
+    with pytest.raises(OtptError, match="Unknown condition 'big'"):
+        get_method("cocoop").override({"condition": "big"})
+    with pytest.raises(OtptError, match="Unknown setting of method 'coop'"):
+        get_method("coop").override({"condition": "raw"})
+    with pytest.raises(OtptError, match=r"Unknown start 'cop'\. Did you mean: coop"):
+        Method("mine", start="cop")
+    with pytest.raises(OtptError, match=r"learning_rate has numbers for \['shift'\]"):
+        Method("mine", objectives={"entropy": 1.0}, learning_rate={"shift": 1.0})
 
 
 def test_zero_shot_tunes_nothing() -> None:

@@ -16,7 +16,7 @@ from otpt.tuning import TextSide, TuningPlan, adamw_first_step, tune, tune_many_
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
 VIEWS, SIZE = 30, {"vit": 32, "resnet": 64}
-TUNED = [name for name, method in builtin_methods().items() if method.objectives]
+TUNED = [name for name, method in builtin_methods().items() if method.objectives and method.ready]
 
 
 def pixels(kind: str, pictures: int, dtype: torch.dtype) -> Tensor:

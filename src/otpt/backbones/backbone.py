@@ -26,7 +26,7 @@ class Backbone:
         dtype: dtype of the features handed out: float32, or float64 with precision float64.
         preprocessing: what the image tower expects.
         embed_dim: D.  logit_scale: exp of the stored parameter, about 100.  logit_bias: 0 except for SigLIP.
-        text: the text tower.
+        text: the text tower.  visual: the image tower's module, for work that needs its parts or its gradient.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Backbone:
         self.logit_bias = 0.0 if bias is None else float(bias.detach().double().mean())
         model = model.to(device=device, dtype=weights).eval().requires_grad_(False)
         self.text = TextTower(model, Tokenizer(tokenizer, text_context_length(model)))
+        self.visual: nn.Module = model.visual
         self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast)
         self.embed_dim = self.text.output_dim
 

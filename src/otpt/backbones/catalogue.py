@@ -34,6 +34,7 @@ _FORMS = (
         "FILE.pt, .pth, .bin, .safetensors", "OpenAI's archive or an open_clip state dict, read without running code"
     ),
     ModelEntry("hf:ORG/NAME", "a CLIPModel of Hugging Face transformers (PLIP and others), or the path of its folder"),
+    ModelEntry("medclip:FOLDER", "MedCLIP-ViT as its makers publish it: pytorch_model.bin, and vocab.txt if at hand"),
     ModelEntry(
         "random:ARCHITECTURE", "random weights, always the same ones: for benchmarks and tests, predicts nothing"
     ),

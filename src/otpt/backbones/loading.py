@@ -7,6 +7,7 @@ What can be written:
     local-dir:FOLDER           a folder with open_clip_config.json and weights (or just the folder's path)
     FILE.pt|.pth|.bin|.safetensors   OpenAI's archive, or a state dict of open_clip
     hf:ORG/NAME                a CLIPModel of transformers on the hub (or the path of such a folder)
+    medclip:FOLDER             MedCLIP-ViT as its makers publish it
     pocket                     the small model that comes with the package
     random:ARCHITECTURE        random weights, always the same: for benchmarks and tests, predicts nothing
 """
@@ -36,6 +37,7 @@ from otpt.backbones.huggingface import (
     huggingface_weights,
     is_huggingface_clip,
 )
+from otpt.backbones.medclip import load_medclip
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.weights import load_weights
 from otpt.errors import OtptError
@@ -88,13 +90,13 @@ def load_backbone(
 def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
     form, colon, rest = spec.partition(":")
     path = Path(rest if colon and form == "local-dir" else spec).expanduser()
-    is_file = path.suffix in SUFFIXES
+    is_file = path.suffix in SUFFIXES and form != "medclip"
     if architecture is not None and not is_file:
         raise OtptError(
             f"architecture={architecture!r} is for checkpoint files ({', '.join(SUFFIXES)}); "
             f"{spec!r} says its architecture itself."
         )
-    if colon and not rest and form in {"random", "hf-hub", "hf", "local-dir"}:
+    if colon and not rest and form in {"random", "hf-hub", "hf", "local-dir", "medclip"}:
         raise OtptError(f"A name is missing after {spec!r}.")
     if colon and form == "random":
         return _random(rest, quick_gelu)
@@ -102,6 +104,8 @@ def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Load
         return _from_hub(rest, quick_gelu)
     if colon and form == "hf":
         return _huggingface(download_huggingface_clip(rest), rest, quick_gelu)
+    if colon and form == "medclip":
+        return _Loaded(*load_medclip(rest))
     if colon and form == "local-dir":
         return _local_dir(path, quick_gelu)
     if is_file:

@@ -49,6 +49,13 @@ def read_torchscript(path: Path) -> dict[str, Tensor]:
     """All tensors of the archive's module tree by dotted name, parameters, buffers and tensor attributes
     alike.
     """
+    tensors: dict[str, Tensor] = {}
+    _collect(read_archive(path, TensorUnpickler), "", tensors, set())
+    return tensors
+
+
+def read_archive(path: Path, unpickler: type[TensorUnpickler]) -> Any:
+    """The object in a zip file of ``torch.save`` or ``torch.jit.save``, built by ``unpickler``."""
     with zipfile.ZipFile(path) as archive:
         tree = next(name for name in archive.namelist() if name.split("/", 1)[-1] == "data.pkl")
         prefix = tree[: -len("data.pkl")]
@@ -56,10 +63,7 @@ def read_torchscript(path: Path) -> dict[str, Tensor]:
         if orders and archive.read(orders[0]) != b"little":
             raise OtptError(f"The archive {path} was written on a big-endian machine; convert it to safetensors.")
         with archive.open(tree) as stream:
-            root = _Unpickler(stream, lambda key: archive.read(f"{prefix}data/{key}")).load()
-    tensors: dict[str, Tensor] = {}
-    _collect(root, "", tensors, set())
-    return tensors
+            return unpickler(stream, lambda key: archive.read(f"{prefix}data/{key}")).load()
 
 
 class _Module:
@@ -71,7 +75,7 @@ class _Module:
         self.attributes = state if isinstance(state, dict) else {}
 
 
-class _Unpickler(pickle.Unpickler):
+class TensorUnpickler(pickle.Unpickler):
     """Builds only what a module tree is made of; any other name in the pickle is refused before it is
     looked up.
     """

@@ -33,9 +33,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"otpt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     # Imported here, so that `otpt --version` does not wait for torch.
-    from otpt.cli import cache, datasets, demo, evaluate, methods, metrics, models, predict, sweep
+    from otpt.cli import (
+        cache,
+        certify,
+        compare,
+        datasets,
+        demo,
+        evaluate,
+        methods,
+        metrics,
+        models,
+        plot,
+        predict,
+        report,
+        reproduce,
+        sweep,
+        table,
+        train,
+    )
 
-    for module in (predict, evaluate, metrics, sweep, cache, datasets, methods, models, demo):
+    running = (predict, evaluate, metrics, sweep, train, certify, reproduce)
+    for module in (*running, table, compare, plot, report, cache, datasets, methods, models, demo):
         module.add_command(commands)
     options = parser.parse_args(arguments)
     try:

@@ -39,7 +39,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw, classify, print."""
-    methods = builtin_methods()
+    methods = {name: method for name, method in builtin_methods().items() if method.ready}
     print(
         f"A ViT-B/32 with random weights, {len(CLASSES)} classes, 64 views of a drawn picture, {len(methods)} methods."
     )

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from otpt.backbones import Backbone, available_devices, load_backbone
+from otpt.cli import medical
 from otpt.cli import options as shared
 from otpt.cli.tables import score_tables
 from otpt.data import load_dataset
@@ -36,6 +37,7 @@ from otpt.evaluation import (
 )
 from otpt.evaluation.ray_engine import RayEngine
 from otpt.evaluation.settings import FEATURE_TYPES
+from otpt.evaluation.starts import column_names
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.prompts import Prompt
 from otpt.views import ViewRecipe
@@ -56,6 +58,7 @@ _NOT_IN_NAME = {
     "threads",
     "json",
     "engine",
+    "keep_frozen",
 }.union(_RAY_OPTIONS)
 
 
@@ -85,6 +88,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--prompt", metavar="WORDS", help="context in place of the data set's own")
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="how many of its tokens to tune")
+    add_context_option(parser)
     add_run_options(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run)
@@ -142,6 +146,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         choices=FEATURE_TYPES,
         help="float16 rounds image features, for a cache of half the size (default: full, as the backbone gives them)",
     )
+    medical.add_options(parser)
     group = parser.add_argument_group("more than one machine")
     group.add_argument(
         "--engine",
@@ -153,6 +158,18 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray-actors", nargs=2, type=int, metavar=("MIN", "MAX"), help="(default: 1, what there is)")
     group.add_argument("--ray-gpus", type=float, metavar="N", help="of each actor, such as 1 or 0.5 (default: 0)")
     group.add_argument("--ray-cpus", type=int, metavar="N", help="of each actor (default: 1)")
+
+
+def add_context_option(parser: Any) -> None:
+    """Where learned prompts are."""
+    parser.add_argument(
+        "--context",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} stands for the data "
+        "set's name",
+    )
 
 
 def add_cache_option(parser: Any) -> None:
@@ -184,11 +201,18 @@ def run_evaluation(
         all_tokens=all_tokens,
         save_probabilities=options.save_probabilities,
         bins=options.bins,
+        contexts=options.context,
     )
-    makers = [_dataset_maker(options, spec) for spec in options.datasets]
-    names = [make().name for make in makers]  # what is wrong with the data is told before a large model is read
+    settings = medical.settings_for(options, settings)
+    makers = medical.case_makers([_dataset_maker(options, spec) for spec in options.datasets], settings)
+    # what is wrong with data and learned prompts is told before a large model is read
+    datasets = [make() for make in makers]
+    for dataset in datasets:
+        settings.contexts_for(dataset)
+    names = [dataset.name for dataset in datasets]
+    clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)
     job = Job(
-        backbone=partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu),
+        backbone=medical.model_maker(options, settings) or clip,
         datasets=makers,
         settings=settings,
         folder=options.out or _default_folder(options),
@@ -197,7 +221,7 @@ def run_evaluation(
         threads=options.threads,
     )
     try:
-        result = run_job(job, chosen_engine(options), _reporter(names, settings))
+        result = run_job(job, chosen_engine(options), chosen_reporter(names, settings))
     except KeyboardInterrupt:
         print(f"otpt: stopped; {_standing(job.folder)} Give the same command again to go on.", file=sys.stderr)
         return INTERRUPTED
@@ -275,10 +299,11 @@ def _dataset_maker(options: argparse.Namespace, spec: str) -> Any:
     )
 
 
-def _reporter(names: list[str], settings: Settings) -> Reporter:
-    prompts = [] if settings.prompts is None else [str(getattr(prompt, "words", prompt)) for prompt in settings.prompts]
-    methods = [method.name for method in settings.chosen]
-    columns = methods if len(prompts) < 2 else [f"{m} · {prompt}" for prompt in prompts for m in methods]
+def chosen_reporter(names: list[str], settings: Settings) -> Reporter:
+    """Progress on a terminal, or lines of a log."""
+    prompts = [str(getattr(prompt, "words", prompt)) for prompt in settings.prompts or [""]]
+    pairs = column_names(prompts, [(method.name, method.start) for method in settings.chosen])
+    columns = [method if len(prompts) < 2 else f"{method} · {prompt}" for prompt, method in pairs]
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
         return TerminalProgress(names, columns, console)

@@ -51,7 +51,7 @@ def _weights(method: Method) -> str:
 
 
 def _as_data(method: Method) -> dict[str, Any]:
-    weights = {k: dict(w) if isinstance(w, Mapping) else w for k, w in method.objectives.items()}
+    weights = {name: _plain(weight) for name, weight in method.objectives.items()}
     others = (
         "calibration",
         "temperature",
@@ -61,10 +61,17 @@ def _as_data(method: Method) -> dict[str, Any]:
         "selected",
         "reference",
         "two_step",
+        "start",
+        "condition",
+        "system",
     )
     return {
         "summary": method.summary,
         "source": method.source,
         "objectives": weights,
-        **{key: getattr(method, key) for key in others},
+        **{key: _plain(getattr(method, key)) for key in others},
     }
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 
 from otpt.classifier import Classifier, load
+from otpt.data import Dataset, find_entry, load_dataset
 from otpt.errors import OtptError
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.prompts import Prompt
+from otpt.prompts.learned import CoopContext, read_learned
 from otpt.views import ViewRecipe
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
@@ -78,6 +80,9 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help="how many of its tokens to tune, where words are not single tokens",
     )
     group.add_argument(
+        "--context", type=Path, metavar="FILE", help="a context that CoOp learned, in place of the words"
+    )
+    group.add_argument(
         "--views",
         type=int,
         default=64,
@@ -132,6 +137,14 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
 
 def chosen_prompt(options: argparse.Namespace) -> Prompt:
     """The prompt that the options describe."""
+    if options.context is not None:
+        learned = read_learned(options.context)
+        if not isinstance(learned, CoopContext):
+            raise OtptError(
+                f"{str(options.context)!r} holds prompts of the kind {learned.kind!r}; expected a context of CoOp. "
+                "The others run under 'otpt evaluate'."
+            )
+        return learned.prompt()
     return Prompt(options.prompt, tokens=options.prompt_tokens)
 
 
@@ -144,3 +157,19 @@ def read_lines(path: Path, what: str) -> list[str]:
     except UnicodeDecodeError:
         raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name a line.") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def add_training_data_options(parser: argparse.ArgumentParser) -> None:
+    """Which labelled pictures to learn from, and where they are."""
+    parser.add_argument("dataset", metavar="DATASET", help="of 'otpt datasets', or your own folder, table or shards")
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="the folder that holds the data sets")
+    parser.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
+    parser.add_argument("--split", help="to learn from (default: train; own data have one split only)")
+
+
+def training_data(options: argparse.Namespace) -> Dataset:
+    """The data set that the options describe."""
+    spec = options.dataset
+    has_splits = find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
+    split = options.split or ("train" if has_splits else "test")
+    return load_dataset(spec, root=options.data, classes=options.classes, split=split)

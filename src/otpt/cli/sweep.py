@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from otpt.cli import options as shared
-from otpt.cli.evaluate import add_dataset_options, add_run_options, run_evaluation
+from otpt.cli.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
 from otpt.errors import OtptError
 from otpt.evaluation import IMAGENET_80, parse_values, read_templates, sweep_method
 from otpt.methods import get_methods
@@ -37,6 +37,7 @@ def add_command(commands: Any) -> None:
         metavar="FILE",
         help=f"templates, one a line with {{}} for the class name; or {IMAGENET_80} for CLIP's 80",
     )
+    add_context_option(parser)
     add_run_options(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run)

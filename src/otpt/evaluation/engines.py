@@ -19,15 +19,14 @@ from typing import Any, Protocol
 
 import torch
 
-from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation.cache import FeatureCache
 from otpt.evaluation.claims import Claims
-from otpt.evaluation.evaluator import Evaluator, Judged, classifier_for
+from otpt.evaluation.evaluator import Judged, evaluator_for
 from otpt.evaluation.progress import Begun, News, seen
 from otpt.evaluation.run import CLAIMS, CONFIG, Run, WorkItem
-from otpt.evaluation.settings import Settings, run_config
+from otpt.evaluation.settings import Model, Settings, run_config
 
 Report = Callable[[News], None]
 
@@ -48,7 +47,7 @@ class Job:
         threads: that decode and augment, in each process.
     """
 
-    backbone: Callable[[str], Backbone]
+    backbone: Callable[[str], Model]
     datasets: Sequence[Callable[[], Dataset]]
     settings: Settings
     folder: Path
@@ -71,16 +70,14 @@ class LocalEngine:
         """See :class:`Engine`."""
         datasets = [make() for make in job.datasets]
         backbone = job.backbone(job.device)
-        for dataset in datasets:
-            classifier_for(backbone, dataset, job.settings)
-        run = Run.create(job.folder, run_config(backbone, datasets, job.settings))
 
         def on_picture(judged: Judged) -> None:
             report(seen(judged))
 
-        evaluator = Evaluator(
+        evaluator = evaluator_for(
             backbone, datasets, job.settings, cache=job.cache, threads=job.threads, on_picture=on_picture
         )
+        run = Run.create(job.folder, run_config(backbone, datasets, job.settings))
         pictures = {item.number: item.stop - item.start for item in run.items}
         left = sum(pictures[item.number] for item in run.missing())
         report(Begun(sum(pictures.values()) - left, sum(pictures.values())))

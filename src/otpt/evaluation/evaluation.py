@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.evaluation.cache import FeatureCache
 from otpt.evaluation.engines import Engine, Job, LocalEngine
 from otpt.evaluation.progress import Reporter, Silent
 from otpt.evaluation.run import CONFIG, Run
 from otpt.evaluation.scoring import Average, Score, averages, score_run, write_metrics
-from otpt.evaluation.settings import Settings
+from otpt.evaluation.settings import Model, Settings
 
 _T = TypeVar("_T")
 
@@ -51,7 +50,7 @@ class Result:
 
 def evaluate(
     datasets: Dataset | Sequence[Dataset],
-    backbone: Backbone,
+    backbone: Model,
     settings: Settings | None = None,
     *,
     out: str | Path,
@@ -89,7 +88,7 @@ def run_job(job: Job, engine: Engine | None = None, reporter: Reporter | None = 
     return Result(run, scores, time.monotonic() - started, set_aside)
 
 
-def _as_it_is(backbone: Backbone, device: str) -> Backbone:
+def _as_it_is(backbone: Model, device: str) -> Model:
     return backbone
 
 

@@ -13,15 +13,14 @@ from typing import Any
 
 import torch
 
-from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation.claims import Claims
 from otpt.evaluation.engines import Job
-from otpt.evaluation.evaluator import Evaluator, classifier_for
+from otpt.evaluation.evaluator import Parts, evaluator_for
 from otpt.evaluation.parts import Part
 from otpt.evaluation.run import CLAIMS, CONFIG, Run, WorkItem
-from otpt.evaluation.settings import run_config
+from otpt.evaluation.settings import Model, run_config
 
 
 def configure(job: Job, folder: str, threads: int) -> str:
@@ -29,8 +28,7 @@ def configure(job: Job, folder: str, threads: int) -> str:
 
     def find() -> dict[str, Any]:
         backbone, datasets = _load(job, folder, threads)
-        for dataset in datasets:
-            classifier_for(backbone, dataset, job.settings)
+        evaluator_for(backbone, datasets, job.settings, threads=0)
         return run_config(backbone, datasets, job.settings)
 
     return _answer(find)
@@ -47,7 +45,7 @@ class RayWorker:
 
     def __init__(self, job: Job, folder: str, threads: int, claim: bool) -> None:
         self._job, self._folder, self._threads, self._claim = job, folder, threads, claim
-        self._begun: tuple[Run, Evaluator, Claims] | None = None
+        self._begun: tuple[Run, Parts, Claims] | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """For each item's number an answer: [(confidence, correct) of each prompt and method] of each picture."""
@@ -70,7 +68,7 @@ class RayWorker:
         assert part is not None
         return _results(run, item, part)
 
-    def _begin(self) -> tuple[Run, Evaluator, Claims]:
+    def _begin(self) -> tuple[Run, Parts, Claims]:
         job = self._job
         if not (job.folder / CONFIG).exists():
             raise OtptError(
@@ -80,7 +78,7 @@ class RayWorker:
         backbone, datasets = _load(job, self._folder, self._threads)
         # Refused if this machine would compute something else: other versions, another device, other data.
         run = Run.create(job.folder, run_config(backbone, datasets, job.settings))
-        evaluator = Evaluator(backbone, datasets, job.settings, cache=job.cache, threads=job.threads)
+        evaluator = evaluator_for(backbone, datasets, job.settings, cache=job.cache, threads=job.threads)
         return run, evaluator, Claims(job.folder / CLAIMS)
 
 
@@ -109,7 +107,7 @@ def _overhear(heard: list[str]) -> Iterator[None]:
         yield
 
 
-def _load(job: Job, folder: str, threads: int) -> tuple[Backbone, list[Dataset]]:
+def _load(job: Job, folder: str, threads: int) -> tuple[Model, list[Dataset]]:
     torch.set_num_threads(threads)
     if os.path.isdir(folder):
         os.chdir(folder)

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
+from otpt.evaluation.differences import differences
 from otpt.evaluation.files import as_json, read_json, remove_leftovers, write_atomically
 from otpt.evaluation.parts import CorruptPartError, Part, decode_part, encode_part
-from otpt.evaluation.settings import FORMAT, differences
+from otpt.evaluation.settings import FORMAT
+from otpt.evaluation.starts import column_names
 
 CLAIMS = "claims.lock"
 CONFIG = "config.json"
@@ -93,8 +95,9 @@ class Run:
 
     def columns(self, dataset: int) -> tuple[tuple[str, str], ...]:
         """(prompt, method) of the rows of a picture, in their order."""
-        prompts = self.datasets[dataset]["prompts"]
-        return tuple((prompt["name"], method["name"]) for prompt in prompts for method in self.config["methods"])
+        prompts = [str(prompt["name"]) for prompt in self.datasets[dataset]["prompts"]]
+        methods = [(str(method["name"]), str(method.get("start", "words"))) for method in self.config["methods"]]
+        return column_names(prompts, methods)
 
     def folder_of(self, dataset: int, seed: int) -> Path:
         """Where the parts of a data set and seed lie."""

@@ -79,7 +79,7 @@ class Average:
 
 def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> list[Score]:
     """All metrics of the parts that are there; ``bins`` and ``side`` in place of the run's own."""
-    bins, side = bins or run.config["bins"], side or run.config["side"]
+    bins, side = run.config["bins"] if bins is None else bins, side or run.config["side"]
     check_bins(bins, side)
     scores = []
     for position in range(len(run.datasets)):

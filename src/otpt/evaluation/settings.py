@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from otpt._version import __version__
-from otpt.backbones import Backbone
+from otpt.backbones import Preprocessing
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
+from otpt.evaluation.starts import ContextSource, column_names, find_contexts, folder_name, learned_numbers
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.prompts import MEMORY_BUDGET, Prompt
+from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
 
 FORMAT = 1
@@ -25,6 +26,18 @@ FEATURE_TYPES = ("full", "float16")
 MAX_BINS = 100
 SIDES = ("right", "left")
 _VERSIONS = ("numpy", "open-clip-torch", "pillow", "pyarrow", "torch")
+
+
+class Model(Protocol):
+    """What a run says of its model: a :class:`otpt.backbones.Backbone`, or that of a medical system."""
+
+    name: str
+    architecture: str
+    fingerprint: str
+    family: str
+    device: torch.device
+    precision: str
+    preprocessing: Preprocessing
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,8 @@ class Settings:
         all_tokens: tune all tokens of a context whose words are not single tokens, in place of an error.
         save_probabilities: keep all probabilities of every row.
         bins, side: of ECE, adaptive ECE, MCE and SCE.
+        contexts: files of learned prompts for the methods that start from one, at most one a kind; ``{dataset}`` in a
+            path stands for the data set's name.
     """
 
     methods: Sequence[str | Method] = ("zero-shot", "tpt", "c-tpt", "o-tpt")
@@ -61,10 +76,12 @@ class Settings:
     bins: int = 20
     side: str = "right"
     memory_budget: int = MEMORY_BUDGET
+    contexts: Sequence[ContextSource] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "methods", get_methods(self.methods))
         object.__setattr__(self, "seeds", tuple(self.seeds))
+        object.__setattr__(self, "contexts", tuple(self.contexts))
         if self.prompts is not None:
             prompts = tuple(Prompt(each) if isinstance(each, str) else each for each in self.prompts)
             object.__setattr__(self, "prompts", prompts)
@@ -88,8 +105,32 @@ class Settings:
     def recipe_for(self, dataset: Dataset) -> ViewRecipe:
         """The views of a data set's pictures."""
         augmix = dataset.augmix if self.augmix is None else self.augmix
-        tunes = any(method.objectives for method in self.chosen)
+        tunes = any(method.objectives and method.start != "maple" for method in self.chosen)
         return replace(self.recipe, augmix=augmix, n_views=self.recipe.n_views if tunes else 1)
+
+    @property
+    def two_tower_recipe(self) -> ViewRecipe:
+        """The views of MaPLe's methods: without AugMix, as PromptAlign has them, unless it is asked for."""
+        tunes = any(method.objectives and method.start == "maple" for method in self.chosen)
+        return replace(self.recipe, augmix=bool(self.augmix), n_views=self.recipe.n_views if tunes else 1)
+
+    @property
+    def system(self) -> str:
+        """The medical system whose methods are run; "" for test-time tuning on views."""
+        return ""
+
+    def system_numbers(self, dataset: Dataset) -> dict[str, Any]:
+        """What a system adds to the configuration of a data set."""
+        return {}
+
+    def contexts_for(self, dataset: Dataset) -> Mapping[str, LearnedPrompt]:
+        """The learned prompts that a data set's pictures are judged with, by the start that they are for."""
+        return find_contexts(self.contexts, dataset.name, self.chosen)
+
+    def columns_for(self, dataset: Dataset) -> tuple[tuple[str, str], ...]:
+        """(prompt, method) of the rows of a picture, in their order."""
+        prompts = [prompt_name(prompt) for prompt in self.prompts_for(dataset)]
+        return column_names(prompts, [(method.name, method.start) for method in self.chosen])
 
     def prompts_for(self, dataset: Dataset) -> tuple[Prompt, ...]:
         """The contexts that a data set's pictures are judged with."""
@@ -109,10 +150,10 @@ def check_bins(bins: int, side: str) -> None:
         raise unknown("side of the bins", side, SIDES)
 
 
-def run_config(backbone: Backbone, datasets: Sequence[Dataset], settings: Settings) -> dict[str, Any]:
+def run_config(backbone: Model, datasets: Sequence[Dataset], settings: Settings) -> dict[str, Any]:
     """The full configuration of a run, as it is stored in its folder."""
     _each_once("data set", [dataset.name for dataset in datasets])
-    folders = [_folder_name(dataset.name) for dataset in datasets]
+    folders = [folder_name(dataset.name) for dataset in datasets]
     return {
         "format": FORMAT,
         "versions": {
@@ -150,13 +191,15 @@ def run_config(backbone: Backbone, datasets: Sequence[Dataset], settings: Settin
                 "views": settings.recipe_for(dataset).key,
                 "prompts": [_prompt_numbers(prompt) for prompt in settings.prompts_for(dataset)],
                 "classes": list(dataset.class_names),
+                **learned_numbers(settings.contexts_for(dataset), settings.two_tower_recipe.key),
+                **settings.system_numbers(dataset),
             }
             for position, (dataset, folder) in enumerate(zip(datasets, folders, strict=True))
         ],
     }
 
 
-def encoding_threads(backbone: Backbone) -> int | None:
+def encoding_threads(backbone: Model) -> int | None:
     """Threads of the image tower where they change the last bits of its features; None where they do not.
 
     Measured: on a CPU they do under autocast to bf16, and do not in float32.
@@ -167,7 +210,8 @@ def encoding_threads(backbone: Backbone) -> int | None:
 
 def method_numbers(method: Method) -> dict[str, Any]:
     """What a method computes, as plain data."""
-    words = {"summary", "source"}
+    words = {"summary", "source"}.union({"start", "condition"} if method.start == "words" else set())
+    words = words if method.system else words | {"system"}
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
     return _plain({**values, "objectives": {name: _plain(weight) for name, weight in method.objectives.items()}})
 
@@ -178,20 +222,6 @@ def prompt_name(prompt: Prompt) -> str:
     return name if prompt.tokens is None else f"{name} ({prompt.tokens} tokens tuned)"
 
 
-def differences(stored: Any, given: Any, where: str = "") -> list[str]:
-    """Where two configurations differ, in words; the name that a user gave to the same weights does not count."""
-    if where == "backbone.name" or stored == given:
-        return []
-    if isinstance(stored, dict) and isinstance(given, dict):
-        keys = [*stored, *(key for key in given if key not in stored)]
-        found = (differences(stored.get(k), given.get(k), f"{where}.{k}" if where else str(k)) for k in keys)
-        return [each for part in found for each in part]
-    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
-        found = (differences(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(stored, given, strict=True)))
-        return [each for part in found for each in part]
-    return [f"{where} is {_short(stored)} there and {_short(given)} now"]
-
-
 def _prompt_numbers(prompt: Prompt) -> dict[str, Any]:
     vectors = None if prompt.vectors is None else _vectors_digest(prompt)
     return {"name": prompt_name(prompt), "words": prompt.words, "tokens": prompt.tokens, "vectors": vectors}
@@ -200,10 +230,6 @@ def _prompt_numbers(prompt: Prompt) -> dict[str, Any]:
 def _vectors_digest(prompt: Prompt) -> str:
     assert prompt.vectors is not None
     return hashlib.sha256(prompt.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
-
-
-def _folder_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "data"
 
 
 def _each_once(kind: str, names: Sequence[object]) -> None:
@@ -221,12 +247,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "items"):
         return {key: _plain(each) for key, each in value.items()}
     return value
-
-
-def _short(value: object) -> str:
-    if isinstance(value, dict) and "name" in value:
-        value = value["name"]
-    if isinstance(value, list):
-        value = [each["name"] if isinstance(each, dict) and "name" in each else each for each in value]
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 90 else text[:87] + "…"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from otpt.methods.method import CALIBRATIONS, FAMILIES, Method
+from otpt.methods.method import CALIBRATIONS, FAMILIES, STARTS, Method
 from otpt.methods.registry import builtin_methods, get_method, get_methods, load_methods
 
 __all__ = [
     "CALIBRATIONS",
     "FAMILIES",
+    "STARTS",
     "Method",
     "builtin_methods",
     "get_method",

@@ -14,6 +14,9 @@ from otpt.tuning import OBJECTIVES, TEXT_OBJECTIVES, TuningPlan
 
 FAMILIES = ("fine-grained", "shift")
 CALIBRATIONS = ("none", "temperature", "sals")
+STARTS = ("words", "coop", "cocoop", "maple")
+CONDITIONS = ("unit", "raw")
+SYSTEMS = ("", "baple", "fpt", "promptsmooth")
 
 Weight = float | Mapping[str, float]
 """One number, or one for each family of data sets."""
@@ -36,7 +39,14 @@ class Method:
         calibration: "none", "temperature" or "sals".
         temperature: for "temperature"; None takes the published constant of the backbone's family.
         summary, source: for people.
-        steps, learning_rate, weight_decay, selected, reference, two_step: see :class:`TuningPlan`.
+        start: what the prompt starts as: "words", or one that was learned before ("coop", "cocoop", "maple") and is
+            read from a file.
+        condition: the image feature that CoCoOp's net sees: of norm one ("unit", as it was trained) or not ("raw", as
+            TPT's code feeds it).
+        system: "" for test-time tuning on views; else the medical system that it belongs to ("baple", "fpt",
+            "promptsmooth"), which judges pictures in its own way.
+        learning_rate: one number, or one for each family of data sets.
+        steps, weight_decay, selected, reference, two_step: see :class:`TuningPlan`.
     """
 
     name: str
@@ -46,22 +56,30 @@ class Method:
     summary: str = ""
     source: str = ""
     steps: int = 1
-    learning_rate: float = 5e-3
+    learning_rate: Weight = 5e-3
     weight_decay: float = 0.01
     selected: float = 0.1
     reference: str = "confident"
     two_step: bool = False
+    start: str = "words"
+    condition: str = "unit"
+    system: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", MappingProxyType(dict(self.objectives)))
         for name, weight in self.objectives.items():
             if name not in OBJECTIVES:
                 raise unknown("objective", name, OBJECTIVES)
-            if isinstance(weight, Mapping) and set(weight) != set(FAMILIES):
-                raise OtptError(
-                    f"Method {self.name!r}: {name} has weights for {sorted(weight)}; "
-                    f"expected one for each of {list(FAMILIES)}, or one number."
-                )
+            self._check_families(name, weight)
+        self._check_families("learning_rate", self.learning_rate)
+        if isinstance(self.learning_rate, Mapping):
+            object.__setattr__(self, "learning_rate", MappingProxyType(dict(self.learning_rate)))
+        if self.start not in STARTS:
+            raise unknown("start", self.start, STARTS)
+        if self.condition not in CONDITIONS:
+            raise unknown("condition", self.condition, CONDITIONS)
+        if self.system not in SYSTEMS:
+            raise unknown("system", self.system, SYSTEMS[1:])
         if self.calibration not in CALIBRATIONS:
             raise unknown("calibration", self.calibration, CALIBRATIONS)
         if self.temperature is not None and not 0 < self.temperature < math.inf:
@@ -76,12 +94,29 @@ class Method:
             self.plan(family)
 
     def __hash__(self) -> int:
-        return hash((self.name, self.plan("fine-grained"), self.plan("shift"), self.calibration, self.temperature))
+        plans = self.plan("fine-grained"), self.plan("shift")
+        return hash((self.name, self.start, self.condition, self.system, *plans, self.calibration, self.temperature))
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         """For pickle, which cannot take a read-only mapping: worker processes are sent methods."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return partial(Method, **{**values, "objectives": dict(self.objectives)}), ()
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain: dict[str, Any] = {
+            name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
+        }
+        return partial(Method, **plain), ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a backbone and class names are all that it needs."""
+        return self.start == "words" and not self.system
+
+    def _check_families(self, what: str, value: Weight) -> None:
+        if isinstance(value, Mapping) and set(value) != set(FAMILIES):
+            kind = "weights" if what in self.objectives else "numbers"
+            raise OtptError(
+                f"Method {self.name!r}: {what} has {kind} for {sorted(value)}; "
+                f"expected one for each of {list(FAMILIES)}, or one number."
+            )
 
     def plan(self, family: str) -> TuningPlan | None:
         """The tuning for a family of data sets; None where nothing is tuned."""
@@ -94,7 +129,7 @@ class Method:
             return TuningPlan(
                 weights,
                 steps=self.steps,
-                learning_rate=self.learning_rate,
+                learning_rate=_weight(self.learning_rate, family),
                 weight_decay=self.weight_decay,
                 selected=self.selected,
                 reference=self.reference,
@@ -107,7 +142,7 @@ class Method:
         """The method with some settings replaced, as ``--set name=value`` does.
 
         Names: an objective of the method; ``lambda`` for its one regulariser; steps, learning-rate, weight-decay,
-        selected, temperature, reference, two-step, calibration.
+        selected, temperature, reference, two-step, calibration; and condition for CoCoOp.
         """
         method = self
         # calibration first, so that a temperature given together with it finds it in place
@@ -122,6 +157,8 @@ class Method:
             return any(objective in TEXT_OBJECTIVES for objective in self.objectives)
         if name == "temperature":
             return self.calibration == "temperature"
+        if name == "condition":
+            return self.start == "cocoop"
         return (
             name in self.objectives or name == "calibration" or (name in (*_NUMBERS, *_WORDS) and bool(self.objectives))
         )
@@ -132,6 +169,8 @@ class Method:
         if name in self.objectives:
             weight = _number(name, value)
             return replace(self, objectives={**self.objectives, name: weight})
+        if name == "condition" and self.start == "cocoop":
+            return replace(self, condition=str(value))
         if name not in (*_NUMBERS, *_WORDS):
             raise unknown(f"setting of method {self.name!r}:", name, ("lambda", *self.objectives, *_NUMBERS, *_WORDS))
         if not self.objectives and name not in {"temperature", "calibration"}:

@@ -24,11 +24,14 @@ _FIELDS = {
     "calibration": str,
     "temperature": (int, float),
     "steps": int,
-    "learning_rate": (int, float),
+    "learning_rate": (int, float, dict),
     "weight_decay": (int, float),
     "selected": (int, float),
     "reference": str,
     "two_step": bool,
+    "start": str,
+    "condition": str,
+    "system": str,
 }
 
 
@@ -109,10 +112,11 @@ def _method(name: str, table: dict[str, Any], origin: str) -> Method:
         kind = _FIELDS[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
             raise OtptError(f"{where}: {key} is {value!r}; expected {_kind_name(kind)}.")
-    for objective, weight in given.get("objectives", {}).items():
+    weights = {f"weight of {objective}": weight for objective, weight in given.get("objectives", {}).items()}
+    for what, weight in {**weights, "learning_rate": given.get("learning_rate", 0)}.items():
         for number in weight.values() if isinstance(weight, dict) else [weight]:
             if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise OtptError(f"{where}: the weight of {objective} is {number!r}; expected a number.")
+                raise OtptError(f"{where}: the {what} is {number!r}; expected a number.")
     try:
         return Method(name, **given)
     except OtptError as error:

@@ -31,15 +31,14 @@ class PlainEncoder(PromptEncoder):
         embeddings[rows, tokens.slots] = 0
         self._ids, self._embeddings = tokens.ids.to(embeddings.device), embeddings
         self._slots = tokens.slots.to(embeddings.device)
+        self._rows = tokens.rows.to(embeddings.device)
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
         classes = self._chunks[chunk].to(self._ids.device)
-        ids, slots = self._ids[classes], self._slots[classes]
+        ids, slots, rows = self._ids[classes], self._slots[classes], self._rows[classes]
         index = slots[..., None].expand(-1, -1, contexts.shape[-1])
         features = [
-            self._tower.encode_embeddings(
-                ids, self._embeddings[classes].scatter_add(1, index, context.expand_as(index))
-            )
+            self._tower.encode_embeddings(ids, self._embeddings[classes].scatter_add(1, index, context[rows]))
             for context in contexts
         ]
         return torch.stack(features)

@@ -36,12 +36,12 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class _Chunk:
+class Chunk:
     """Everything about a chunk of classes that does not depend on the context.
 
     Attributes:
         fixed: (R, W) token embeddings + positions of prefix and tails; the context's rows hold positions only.
-        context_rows: rows that the context is added to, and which of its tokens, (K,) each.
+        context_rows, context_tokens: rows that the context is added to, and which rows of the context those are.
         end_rows: (C_chunk,) row of each class's end token.
     """
 
@@ -72,7 +72,7 @@ class PrefixEncoder(PromptEncoder):
         super().__init__(chunks, graph_bytes=rows * row_bytes, memory_budget=memory_budget)
         self._plans = [self._plan(tower, tokens, tails, chunk) for chunk in chunks]
 
-    def _plan(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> _Chunk:
+    def _plan(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> Chunk:
         prefix, first = self._prefix, int(chunk[0])
         rows = [(first, position) for position in range(prefix)]
         end_rows = []
@@ -86,12 +86,13 @@ class PrefixEncoder(PromptEncoder):
             groups.append(_Group(count, length, visible))
         classes, positions = torch.tensor(rows).T
         embeddings = tower.embed(tokens.ids[classes, positions])
-        # (R, n): which row is which token of the context
+        # (R, n): which row is which slot of its class
         is_slot = tokens.slots[classes] == positions[:, None]
-        context_rows, context_tokens = is_slot.nonzero(as_tuple=True)
+        context_rows, slot = is_slot.nonzero(as_tuple=True)
+        context_tokens = tokens.rows[classes[context_rows], slot]
         embeddings[context_rows.to(embeddings.device)] = 0
         fixed = embeddings + self._tower.positional[positions.to(self._device)]
-        return _Chunk(
+        return Chunk(
             fixed,
             context_rows.to(self._device),
             context_tokens.to(self._device),
@@ -104,11 +105,13 @@ class PrefixEncoder(PromptEncoder):
         batch = contexts.shape[0]
         spread = contexts.index_select(1, plan.context_tokens)
         x = plan.fixed.expand(batch, -1, -1).index_add(1, plan.context_rows, spread)
-        for layer in tower.layers[:-1]:
+        for depth, layer in enumerate(tower.layers[:-1]):
+            x = self._enter(depth, x, contexts, plan)
             mixed = self._attend(self._qkv(x, layer), plan)
             x = self._feed_forward(x + F.linear(mixed, layer.out_weight, layer.out_bias), layer)
         # The last layer: keys and values of all rows, the rest at the end tokens only.
         layer = tower.layers[-1]
+        x = self._enter(len(tower.layers) - 1, x, contexts, plan)
         mixed = self._attend(self._qkv(x, layer), plan).index_select(1, plan.end_rows)
         x = x.index_select(1, plan.end_rows)
         x = self._feed_forward(x + F.linear(mixed, layer.out_weight, layer.out_bias), layer)
@@ -116,6 +119,10 @@ class PrefixEncoder(PromptEncoder):
         if tower.projection is not None:
             x = x @ tower.projection
         return x if tower.projection_bias is None else x + tower.projection_bias
+
+    def _enter(self, depth: int, x: Tensor, contexts: Tensor, plan: Chunk) -> Tensor:
+        """The rows (B, R, W) as they enter layer ``depth``; prompts of deeper layers come in here."""
+        return x
 
     def _qkv(self, x: Tensor, layer: CausalLayer) -> Tensor:
         """Queries, keys and values of all rows: (B, R, W) → (B, R, 3W)."""
@@ -125,7 +132,7 @@ class PrefixEncoder(PromptEncoder):
         hidden = F.linear(layer.norm2(x), layer.fc_weight, layer.fc_bias)
         return x + F.linear(self._activation(hidden), layer.proj_weight, layer.proj_bias)
 
-    def _attend(self, qkv: Tensor, plan: _Chunk) -> Tensor:
+    def _attend(self, qkv: Tensor, plan: Chunk) -> Tensor:
         """Causal attention of the prefix among itself and of each tail to prefix and itself: → (B, R, W)."""
         batch, _, width = qkv.shape
         heads, prefix = self._tower.heads, self._prefix
@@ -152,8 +159,8 @@ def _shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
     ids, slots = tokens.ids, tokens.slots
     same = (ids == ids[:1]).all(dim=0)
     positions = torch.arange(ids.shape[1])
-    # (C, L): which context token stands there, or −1
-    token_at = torch.full(ids.shape, -1).scatter(1, slots, torch.arange(slots.shape[1]).expand_as(slots))
+    # (C, L): which row of the context stands there, or −1
+    token_at = torch.full(ids.shape, -1).scatter(1, slots, tokens.rows)
     same &= (token_at == token_at[:1]).all(dim=0)
     shared = int(same.long().cumprod(0).sum())
     # Every class keeps at least its end token as a tail.

@@ -25,12 +25,15 @@ class Prompt:
         words: "a photo of a", "an example of", "a photo of [CLS] in the wild".
         tokens: number of tunable tokens. By default one a word, which every word being a single token allows; with
             a number, the first so many tokens of the context are tuned and the others stay fixed.
-        vectors: (n, W) start values in place of the words' embeddings (random or learned contexts).
+        vectors: (n, W) start values in place of the words' embeddings (random or learned contexts); (C, n, W) for a
+            context of its own for each class.
+        class_names: the class list that class-specific vectors belong to, where it is known.
     """
 
     words: str = "a photo of a"
     tokens: int | None = None
     vectors: Tensor | None = field(default=None, compare=False)
+    class_names: tuple[str, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace("{}", f" {PLACE} ")).strip()
@@ -55,11 +58,14 @@ class Prompt:
         return cls.learned(std * torch.randn(tokens, width, generator=generator))
 
     @classmethod
-    def learned(cls, vectors: Tensor) -> Prompt:
-        """A context of given vectors (n, W), such as one trained by CoOp."""
-        if vectors.ndim != 2 or not vectors.isfinite().all():
-            raise OtptError(f"Context vectors have shape {tuple(vectors.shape)}; expected (tokens, width), all finite.")
-        return cls(words=" ".join(["x"] * vectors.shape[0]), vectors=vectors)
+    def learned(cls, vectors: Tensor, *, class_names: tuple[str, ...] | None = None) -> Prompt:
+        """A context of given vectors (n, W), such as one trained by CoOp; or (C, n, W), one for each class."""
+        if vectors.ndim not in {2, 3} or not vectors.isfinite().all():
+            raise OtptError(
+                f"Context vectors have shape {tuple(vectors.shape)}; "
+                "expected (tokens, width) or (classes, tokens, width), all finite."
+            )
+        return cls(words=" ".join(["x"] * vectors.shape[-2]), vectors=vectors, class_names=class_names)
 
     @property
     def context(self) -> str:

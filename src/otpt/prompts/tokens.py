@@ -21,12 +21,15 @@ class PromptTokens:
     Attributes:
         ids: (C, L) token ids, padded.
         slots: (C, n) position of each tunable token in each sentence.
-        start: (n, W) start value of the context.
+        start: (K, W) start value of the context: K = n tokens that all classes share, or K = C·n where each class has
+            its own.
+        rows: (C, n) which row of the context stands in each slot.
     """
 
     ids: Tensor
     slots: Tensor
     start: Tensor
+    rows: Tensor
 
 
 def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -> tuple[str, ...]:
@@ -82,15 +85,35 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
             f"In the text {prompt.sentence(names[row])!r} the context's tokens merge with the class name; "
             f"write the prompt with spaces around {PLACE}."
         )
+    rows = torch.arange(tunable).expand_as(slots)
     if prompt.vectors is None:
-        start = tower.embed(expected)
-    elif prompt.vectors.shape[1] != tower.width:
+        return PromptTokens(ids, slots, tower.embed(expected), rows)
+    _check_vectors(tower, names, prompt, prompt.vectors)
+    if prompt.vectors.ndim == 3:
+        rows = torch.arange(slots.numel()).view_as(slots)
+    return PromptTokens(ids, slots, prompt.vectors.flatten(0, -2), rows)
+
+
+def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor) -> None:
+    if vectors.shape[-1] != tower.width:
         raise OtptError(
-            f"The context's vectors are {prompt.vectors.shape[1]} wide; this text tower is {tower.width} wide."
+            f"The context's vectors are {vectors.shape[-1]} wide; this text tower is {tower.width} wide. "
+            "Take a context that was learned with this backbone."
         )
-    else:
-        start = prompt.vectors
-    return PromptTokens(ids, slots, start)
+    if vectors.ndim == 2:
+        return
+    if len(vectors) != len(names):
+        raise OtptError(
+            f"The context was learned for {len(vectors)} classes, one each; {len(names)} class names were given. A "
+            "class-specific context serves its own class list only."
+        )
+    if prompt.class_names is not None and prompt.class_names != tuple(names):
+        pairs = zip(prompt.class_names, names, strict=True)
+        position, (learned, given) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        raise OtptError(
+            f"The context was learned for another class list: its class {position + 1} is {learned!r}, here it is "
+            f"{given!r}. A class-specific context serves its own class list only."
+        )
 
 
 def _tunable_count(tower: TextTower, prompt: Prompt, context: list[int]) -> int:

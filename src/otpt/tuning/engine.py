@@ -4,27 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from otpt.tuning.many_steps import tune_many_steps
 from otpt.tuning.one_step import tune_one_step
-from otpt.tuning.passes import Tuned
+from otpt.tuning.passes import Judgement, Tuned, in_passes, mean_cosine
 from otpt.tuning.plan import TuningPlan
 from otpt.tuning.text_side import TextSide
 
 
-def tune(text: TextSide, views: Tensor, plans: Sequence[TuningPlan]) -> dict[TuningPlan, Tuned]:
+def tune(
+    text: TextSide, views: Tensor, plans: Sequence[TuningPlan], *, starts: Tensor | None = None
+) -> dict[TuningPlan, Tuned]:
     """Tune the context for each picture by each distinct plan.
 
     Args:
         text: the prepared class texts.
         views: (B, V, D) unit image features of B pictures, the clean view first.
         plans: what to lower and how; repeated plans are run once.
+        starts: (B, n, W) a start context of its own for each picture (CoCoOp); all start from ``text.start`` without.
     """
     distinct = list(dict.fromkeys(plans))
+    if starts is not None:
+        return {plan: tune_many_steps(text, views, plan, starts=starts) for plan in distinct}
     one_step = [plan for plan in distinct if plan.closed_form]
     results = dict(zip(one_step, tune_one_step(text, views, one_step), strict=True)) if one_step else {}
     for plan in distinct:
         if plan not in results:
             results[plan] = tune_many_steps(text, views, plan)
     return results
+
+
+def judge(text: TextSide, views: Tensor, plans: Sequence[TuningPlan], *, starts: Tensor | None = None) -> Judgement:
+    """Pictures (B, V, D) under the start context and as each plan tunes it; ``starts`` as for :func:`tune`."""
+    tuned = tune(text, views, plans, starts=starts)
+    if starts is None:
+        return Judgement(text.zero_shot(views), mean_cosine(text.text_features).expand(len(views)), tuned)
+
+    def at_start(clean: Tensor, contexts: Tensor) -> Tensor:
+        features = text.encoder.encode(contexts)
+        logits = torch.stack([text.logits(c, e)[0] for c, e in zip(clean, features, strict=True)])
+        return torch.cat([logits, mean_cosine(features)[:, None]], dim=1)
+
+    found = in_passes(at_start, views[:, :1], starts, size=text.contexts_per_pass)
+    return Judgement(found[:, :-1], found[:, -1], tuned)

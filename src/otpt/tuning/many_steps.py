@@ -18,26 +18,36 @@ from otpt.tuning.plan import TEXT_OBJECTIVES, VIEW_OBJECTIVES, TuningPlan
 from otpt.tuning.text_side import TextSide
 
 
-def tune_many_steps(text: TextSide, views: Tensor, plan: TuningPlan) -> Tuned:
-    """Tune each picture's context by ``plan``: views (B, V, D), the clean one first."""
+def tune_many_steps(text: TextSide, views: Tensor, plan: TuningPlan, *, starts: Tensor | None = None) -> Tuned:
+    """Tune each picture's context by ``plan``: views (B, V, D), the clean one first.
+
+    ``starts`` (B, n, W) are start contexts of the pictures' own; all start from ``text.start`` without.
+    """
     context_size = text.start.numel()
 
-    def one_pass(pictures: Tensor) -> Tensor:
-        contexts, bad = _tune_pass(text, pictures, plan)
+    def one_pass(pictures: Tensor, *own: Tensor) -> Tensor:
+        line = text.encoder.linearise(own[0]) if own else text.linearisation
+        contexts, bad = _tune_pass(text, pictures, plan, line, own[0] if own else text.start)
         features = text.encoder.encode(contexts)
         logits = torch.stack([text.logits(p[:1], e)[0] for p, e in zip(pictures, features, strict=True)])
         extras = [bad[:, None].to(logits.dtype), mean_cosine(features)[:, None], contexts.flatten(1)]
         return torch.cat([logits, *extras], dim=1)
 
-    answer = in_passes(one_pass, views, size=text.contexts_per_pass)
+    inputs = [views] if starts is None else [views, starts]
+    answer = in_passes(one_pass, *inputs, size=text.contexts_per_pass)
     logits, bad, cosine, contexts = answer.split([answer.shape[1] - context_size - 2, 1, 1, context_size], dim=1)
     return Tuned(logits, contexts.view(-1, *text.start.shape), bad[:, 0].bool(), cosine[:, 0])
 
 
-def _tune_pass(text: TextSide, pictures: Tensor, plan: TuningPlan) -> tuple[Tensor, Tensor]:
-    """Tuned contexts (b, n, W) of one pass of pictures, and whose gradient was not finite at some step."""
-    start = text.start.expand(len(pictures), -1, -1)
-    at_start = torch.stack([text.logits(picture, text.text_features) for picture in pictures])
+def _tune_pass(
+    text: TextSide, pictures: Tensor, plan: TuningPlan, at: Linearisation, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Tuned contexts (b, n, W) of one pass of pictures, and whose gradient was not finite at some step.
+
+    ``at`` is the linearisation at ``start``, (n, W) or (b, n, W).
+    """
+    start = start.expand(len(pictures), -1, -1)
+    at_start = torch.stack([text.logits(p, e) for p, e in zip(pictures, at.text_features, strict=True)])
     chosen = select_confident(at_start, plan.selected_count(pictures.shape[1]))
     selected = pictures.gather(1, chosen[..., None].expand(-1, -1, pictures.shape[-1]))
     clean = logit_range(at_start[:, 0]) if plan.reference == "clean" else None
@@ -47,7 +57,7 @@ def _tune_pass(text: TextSide, pictures: Tensor, plan: TuningPlan) -> tuple[Tens
     bad = torch.zeros(len(pictures), dtype=torch.bool, device=start.device)
     first: Range | None = None
     parts = [plan.view_weights, plan.text_weights] if plan.two_step else [plan.weights]
-    line: Linearisation | None = text.linearisation
+    line: Linearisation | None = at
     for part in plan.steps * [part for part in parts if part]:
         line = line or text.encoder.linearise(contexts.detach())
         gradient, now = _gradient(text, line, selected, part, penalty=clean, rescaling=clean or first)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from otpt.tuning.plan import TuningPlan
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,21 @@ class Tuned:
     contexts: Tensor
     skipped: Tensor
     mean_cosine: Tensor
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is found of B pictures.
+
+    Attributes:
+        logits: (B, C) of the clean view under the start prompt.
+        mean_cosine: (B,) of the texts there.
+        tuned: what each plan gives.
+    """
+
+    logits: Tensor
+    mean_cosine: Tensor
+    tuned: Mapping[TuningPlan, Tuned]
 
 
 def in_passes(function: Callable[..., Tensor], *inputs: Tensor, size: int) -> Tensor:

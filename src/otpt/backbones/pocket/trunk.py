@@ -48,7 +48,7 @@ class ConvolutionalTokens(nn.Module):
         return tokens
 
 
-@register_model
+@register_model  # type: ignore[untyped-decorator]
 def pocket_hybrid(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
     """timm's builder; ``timm.create_model("pocket_hybrid")`` once this module is imported."""
     if pretrained:

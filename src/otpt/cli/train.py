@@ -1,0 +1,164 @@
+"""``otpt train coop DATASET --shots 16``: learn a prompt from a few labelled pictures of each class."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from otpt.backbones import Backbone, load_backbone
+from otpt.cli import options as shared
+from otpt.cli import train_medical
+from otpt.cli.evaluate import add_cache_option
+from otpt.data import Dataset
+from otpt.evaluation import FeatureCache
+from otpt.evaluation.files import write_atomically
+from otpt.evaluation.starts import folder_name
+from otpt.learning import COOP, MAPLE, Epoch, Recipe, train_coop, train_maple
+from otpt.prompts.learned import CoopContext, LearnedPrompt, write_learned
+
+_NUMBERS = ("shots", "epochs", "batch", "learning_rate", "seed")
+_Trainer = Callable[[argparse.Namespace, Backbone, Dataset, Recipe, Callable[[Epoch], None]], LearnedPrompt]
+
+
+def add_command(commands: Any) -> None:
+    """Register ``train`` and its sub-commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "train",
+        help="learn a prompt from a few labelled pictures",
+        description="Learn a prompt from a few labelled pictures of each class, to start methods such as coop+o-tpt or "
+        "maple+o-tpt from.",
+    )
+    below = parser.add_subparsers(metavar="coop|maple|baple|fpt", required=True, parser_class=type(parser))
+    coop = below.add_parser(
+        "coop",
+        help="the context's vectors (CoOp)",
+        description="Learn the context's vectors (CoOp). Image features are computed once, so this is quick.",
+    )
+    _add_common(coop, COOP)
+    coop.add_argument(
+        "--tokens", type=int, metavar="N", help="a context of N random vectors (default: the set's words)"
+    )
+    coop.add_argument("--class-specific", action="store_true", help="a context of its own for each class")
+    coop.add_argument(
+        "--crops",
+        type=int,
+        default=COOP.crops,
+        metavar="N",
+        help="views of a picture to learn from, the clean one included (default: %(default)s)",
+    )
+    add_cache_option(coop)
+    coop.add_argument("--no-cache", action="store_true", help="neither read nor write the feature cache")
+    shared.add_model_options(coop)
+    coop.set_defaults(run=_runner("coop", _coop))
+    maple = below.add_parser(
+        "maple",
+        help="prompts in both towers (MaPLe)",
+        description="Learn prompts in both towers (MaPLe), through both towers: for vision transformers.",
+    )
+    _add_common(maple, MAPLE)
+    maple.add_argument("--tokens", type=int, default=2, metavar="N", help="prompts a layer (default: %(default)s)")
+    maple.add_argument("--depth", type=int, metavar="J", help="layers that get prompts (default: 9, or all there are)")
+    shared.add_model_options(maple)
+    maple.set_defaults(run=_runner("maple", _maple))
+    train_medical.add_commands(below)
+
+
+def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
+    shared.add_training_data_options(parser)
+    parser.add_argument(
+        "--out",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help=".safetensors, or any other name for a checkpoint as CoOp's and MaPLe's own trainers load it; several for "
+        "both (default: DATASET-METHOD.safetensors)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object an epoch, and one at the end")
+    group = parser.add_argument_group("training")
+    for name in _NUMBERS:
+        default = getattr(recipe, name)
+        words = {
+            "shots": "pictures a class",
+            "epochs": "passes over them",
+            "batch": "pictures a step",
+            "learning_rate": "after a first epoch at 1e-5",
+            "seed": "of shots, crops, order and start",
+        }
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default),
+            default=default,
+            metavar="X" if name == "learning_rate" else "N",
+            help=f"{words[name]} (default: %(default)s)",
+        )
+
+
+def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]:
+    def run(options: argparse.Namespace) -> int:
+        base = COOP if kind == "coop" else MAPLE
+        recipe = replace(base, **{name: getattr(options, name) for name in _NUMBERS})
+        dataset = shared.training_data(options)
+        files = options.out or [Path(f"{folder_name(dataset.name)}-{kind}.safetensors")]
+        backbone = load_backbone(
+            options.backbone,
+            device=options.device,
+            precision=options.precision,
+            architecture=options.architecture,
+            quick_gelu=options.quick_gelu,
+        )
+        epochs: list[Epoch] = []
+
+        def on_epoch(epoch: Epoch) -> None:
+            epochs.append(epoch)
+            _tell(epoch, recipe.epochs, as_json=options.json)
+
+        learned = trainer(options, backbone, dataset, recipe, on_epoch)
+        names = learned.class_names if isinstance(learned, CoopContext) else None
+        for path in files:
+            write_atomically(path, write_learned(path, learned, class_names=names))
+        if options.json:
+            print(json.dumps({"files": [str(path) for path in files], "accuracy": epochs[-1].accuracy}))
+        else:
+            print(
+                f"Learned from {recipe.shots} pictures a class; accuracy on them {100 * epochs[-1].accuracy:.1f} %. "
+                f"Written: {', '.join(repr(str(path)) for path in files)}."
+            )
+        return 0
+
+    return run
+
+
+def _coop(
+    options: argparse.Namespace, backbone: Backbone, dataset: Dataset, recipe: Recipe, on_epoch: Callable[[Epoch], None]
+) -> LearnedPrompt:
+    return train_coop(
+        backbone,
+        dataset,
+        replace(recipe, crops=options.crops),
+        tokens=options.tokens,
+        class_specific=options.class_specific,
+        cache=None if options.no_cache else FeatureCache(options.cache),
+        on_epoch=on_epoch,
+    )
+
+
+def _maple(
+    options: argparse.Namespace, backbone: Backbone, dataset: Dataset, recipe: Recipe, on_epoch: Callable[[Epoch], None]
+) -> LearnedPrompt:
+    return train_maple(backbone, dataset, recipe, depth=options.depth, tokens=options.tokens, on_epoch=on_epoch)
+
+
+def _tell(epoch: Epoch, epochs: int, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"epoch": epoch.number, "loss": epoch.loss, "accuracy": epoch.accuracy}), flush=True)
+        return
+    print(
+        f"otpt: epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %",
+        file=sys.stderr,
+        flush=True,
+    )

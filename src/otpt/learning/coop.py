@@ -1,0 +1,96 @@
+"""CoOp: the context's vectors learned by cross-entropy, both towers as they are.
+
+Image features do not depend on the context. So they are computed once, of a few views of each picture (and kept in the
+feature cache); what a step costs is the class texts, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt.backbones import Backbone
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.evaluation.cache import FeatureCache
+from otpt.evaluation.features import FeatureStream
+from otpt.evaluation.run import WorkItem
+from otpt.evaluation.settings import Settings
+from otpt.learning.recipe import COOP, Epoch, Recipe, Step, descend
+from otpt.learning.shots import few_shots
+from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
+from otpt.prompts.learned import CoopContext
+from otpt.views import ViewRecipe
+
+START_STD = 0.02
+"""Spread of a random start, as published."""
+
+
+def train_coop(
+    backbone: Backbone,
+    dataset: Dataset,
+    recipe: Recipe = COOP,
+    *,
+    tokens: int | None = None,
+    class_specific: bool = False,
+    cache: FeatureCache | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> CoopContext:
+    """A context learned from a few pictures of each class of ``dataset``.
+
+    Args:
+        tokens: length of a context that starts at random, N(0, 0.02²); without, it starts as the data set's own words.
+        class_specific: a context for each class.
+    """
+    names = check_class_names(dataset.class_names, allow_duplicates=dataset.allow_duplicates)
+    shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
+    features = shot_features(backbone, shots, recipe, cache)
+    labels = torch.tensor(shots.labels, device=backbone.device)
+    prompt = Prompt.learned(_start(backbone, dataset, recipe, tokens, class_specific))
+    parts = tokenize_prompts(backbone.text, names, prompt)
+    encoder = prompt_encoder(backbone.text, parts)
+    context = parts.start.to(backbone.device, backbone.dtype).clone()
+    draw = torch.Generator().manual_seed(recipe.seed + 1)
+
+    def step(indices: Tensor, epoch: int) -> Step:
+        crops = torch.randint(recipe.crops, (len(indices),), generator=draw)
+        images = features[indices.to(features.device), crops.to(features.device)]
+        line = encoder.linearise(context[None])
+        with torch.enable_grad():
+            texts = line.text_features[0].detach().requires_grad_()
+            logits = backbone.logit_scale * images @ texts.T + backbone.logit_bias
+            loss = F.cross_entropy(logits, labels[indices.to(labels.device)])
+        (cotangent,) = torch.autograd.grad(loss, texts)
+        return Step([line.vjp(cotangent[None])[0]], logits.detach())
+
+    descend([context], labels, step, recipe, on_epoch)
+    assert prompt.vectors is not None
+    learned = context.detach().cpu().float().view_as(prompt.vectors)
+    return CoopContext(learned, tuple(names) if class_specific else None)
+
+
+def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: FeatureCache | None = None) -> Tensor:
+    """Unit features (N, crops, D) of the pictures to learn from; an error if one cannot be read."""
+    settings = Settings(methods=["tpt"], recipe=ViewRecipe(n_views=recipe.crops), augmix=False)
+    stream = FeatureStream(backbone, [shots], settings, cache=cache)
+    found = []
+    for _, index, features in stream([WorkItem(0, 0, recipe.seed, 0, 0, len(shots))]):
+        if isinstance(features, OtptError):
+            raise OtptError(f"Cannot learn from the picture {shots.ids[index]!r}: {features}")
+        found.append(features)
+    return torch.stack(found)
+
+
+def _start(backbone: Backbone, dataset: Dataset, recipe: Recipe, tokens: int | None, class_specific: bool) -> Tensor:
+    """(n, W), or (C, n, W)."""
+    classes = len(dataset.class_names)
+    if tokens is None:
+        words = tokenize_prompts(backbone.text, dataset.class_names, Prompt(dataset.prompt)).start.cpu().float()
+        return words.repeat(classes, 1, 1) if class_specific else words
+    if tokens < 1:
+        raise OtptError(f"The number of context tokens is {tokens}; expected 1 or more.")
+    shape = (classes, tokens, backbone.text.width) if class_specific else (tokens, backbone.text.width)
+    return START_STD * torch.randn(shape, generator=torch.Generator().manual_seed(recipe.seed))

@@ -1,0 +1,100 @@
+"""MaPLe: prompts of both towers and their couplings, learned by cross-entropy through both towers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt.backbones import Backbone
+from otpt.backbones.prompted_tower import PromptedTower
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.learning.recipe import MAPLE, Epoch, Recipe, Step, descend
+from otpt.learning.shots import few_shots
+from otpt.prompts import Prompt, tokenize_prompts
+from otpt.prompts.learned import MaplePrompts
+from otpt.tuning import TwoTowerSide
+from otpt.tuning.two_tower import WORDS
+from otpt.views import ViewRecipe, make_views, open_with_digest
+
+DEPTH = 9
+"""Layers with prompts, as published for one data set; a shallower tower bounds it."""
+
+TOKENS = 2
+START_STD = 0.02
+
+
+def train_maple(
+    backbone: Backbone,
+    dataset: Dataset,
+    recipe: Recipe = MAPLE,
+    *,
+    depth: int | None = None,
+    tokens: int = TOKENS,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> MaplePrompts:
+    """Prompts of both towers learned from a few pictures of each class of ``dataset``.
+
+    Args:
+        depth: J, layers that get prompts; 9 by default, or as many as the shallower tower has.
+        tokens: n, prompts a layer.
+    """
+    shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
+    start = initial_prompts(backbone, depth=depth, tokens=tokens, seed=recipe.seed)
+    side = TwoTowerSide(backbone, dataset.class_names, start, allow_duplicates=dataset.allow_duplicates)
+    text, weights, biases = (tensor.clone() for tensor in side.start)
+    labels = torch.tensor(shots.labels, device=backbone.device)
+
+    def step(indices: Tensor, epoch: int) -> Step:
+        pixels = [_crop(backbone, shots, index, recipe.seed, epoch) for index in indices.tolist()]
+        own = labels[indices.to(labels.device)]
+        line = side.encoder.linearise(text.flatten(0, 1)[None])
+        tokens = side.tower.embed(torch.stack(pixels))
+        logits, gradients = side.differentiate(
+            lambda logits: F.cross_entropy(logits, own), tokens, (text, weights, biases), line
+        )
+        return Step(gradients, logits)
+
+    descend([text, weights, biases], labels, step, recipe, on_epoch)
+    return MaplePrompts(*(tensor.detach().cpu().float() for tensor in (text, weights, biases)))
+
+
+def initial_prompts(
+    backbone: Backbone, *, depth: int | None = None, tokens: int = TOKENS, seed: int = 0
+) -> MaplePrompts:
+    """The context as the first words of "a photo of a", deep prompts from N(0, 0.02²), couplings as PyTorch's linear
+    layers start; all deep couplings alike.
+    """
+    tower = PromptedTower(backbone)
+    layers = min(tower.depth, 0 if backbone.text.causal is None else len(backbone.text.causal.layers))
+    depth = min(DEPTH, layers) if depth is None else depth
+    if not 1 <= depth <= max(layers, 1):
+        raise OtptError(f"The depth of MaPLe is {depth}; this backbone has room for 1 to {layers}.")
+    context = tokenize_prompts(backbone.text, ["x"], Prompt(WORDS, tokens=tokens)).start.cpu().float()
+    draw = torch.Generator().manual_seed(seed)
+    deep = START_STD * torch.randn(depth - 1, *context.shape, generator=draw)
+    bound = backbone.text.width**-0.5
+    # the shallow coupling, and one that all deep ones start as
+    weights = torch.empty(2, tower.width, backbone.text.width).uniform_(-bound, bound, generator=draw)
+    biases = torch.empty(2, tower.width).uniform_(-bound, bound, generator=draw)
+    which = torch.tensor([0] + [1] * (depth - 1))
+    return MaplePrompts(torch.cat([context[None], deep]), weights[which], biases[which])
+
+
+def _crop(backbone: Backbone, shots: Dataset, index: int, seed: int, epoch: int) -> Tensor:
+    """A random crop (3, S, S) of a picture, another one in each epoch."""
+    picture, digest = open_with_digest(shots[index].source)
+    dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
+    views = make_views(
+        picture,
+        ViewRecipe(n_views=2, augmix=False),
+        backbone.preprocessing,
+        seed=seed,
+        picture_id=f"{digest}/{epoch}",
+        dtype=dtype,
+    )
+    return torch.from_numpy(views[1])

@@ -1,0 +1,109 @@
+"""How prompts are trained: stochastic gradient descent with momentum, a first epoch at a small rate, then a cosine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from otpt.errors import OtptError
+
+WARM_UP = 1e-5
+"""Learning rate of the first epoch, of CoOp and MaPLe alike."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Numbers of a training.
+
+    Attributes:
+        shots: pictures a class.
+        epochs, batch: passes over the pictures, and pictures a step.
+        learning_rate: after the first epoch, which has 1e-5.
+        momentum, weight_decay: of SGD.
+        crops: views of each picture that features are computed of, the clean one first; each epoch takes one of them at
+            random (CoOp only: MaPLe draws a new crop each time).
+        seed: of the shots, the crops, the order, and the start where that is random.
+    """
+
+    shots: int = 16
+    epochs: int = 50
+    batch: int = 32
+    learning_rate: float = 2e-3
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    crops: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("shots", "epochs", "batch", "crops"):
+            if getattr(self, name) < 1:
+                raise OtptError(f"The number of {name} is {getattr(self, name)}; expected 1 or more.")
+        if not 0 < self.learning_rate < math.inf:
+            raise OtptError(f"The learning rate is {self.learning_rate}; expected a finite number above 0.")
+
+    def rate(self, epoch: int) -> float:
+        """1e-5 in epoch 0, then lr·½(1 + cos(π(e − 1)/epochs))."""
+        if epoch == 0 and self.epochs > 1:
+            return WARM_UP
+        return self.learning_rate * (1 + math.cos(math.pi * max(epoch - 1, 0) / self.epochs)) / 2
+
+
+COOP = Recipe()
+"""CoOp's published numbers for 16 shots of ImageNet: 50 epochs, batches of 32, lr 0.002."""
+
+MAPLE = Recipe(epochs=5, batch=4, learning_rate=3.5e-3)
+"""MaPLe's for one data set (base to novel): 5 epochs, batches of 4, lr 0.0035."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch was like: mean loss and accuracy over the pictures as they were trained on."""
+
+    number: int
+    learning_rate: float
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """Gradient of the batch's loss with respect to each tensor, and the batch's logits (B, C)."""
+
+    gradients: Sequence[Tensor]
+    logits: Tensor
+
+
+def descend(
+    tensors: Sequence[Tensor],
+    labels: Tensor,
+    step: Callable[[Tensor, int], Step],
+    recipe: Recipe,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> None:
+    """Train ``tensors`` in place: ``step(indices, epoch)`` answers for a batch of pictures, labels (N,) are theirs."""
+    optimiser = torch.optim.SGD(
+        tensors, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+    )
+    generator = torch.Generator().manual_seed(recipe.seed)
+    for epoch in range(recipe.epochs):
+        optimiser.param_groups[0]["lr"] = rate = recipe.rate(epoch)
+        loss, hits = 0.0, 0
+        for indices in torch.randperm(len(labels), generator=generator).split(recipe.batch):
+            done = step(indices, epoch)
+            for tensor, gradient in zip(tensors, done.gradients, strict=True):
+                if not bool(gradient.isfinite().all()):
+                    raise OtptError(
+                        f"The training diverged in epoch {epoch + 1}: a gradient is not finite. Take a smaller "
+                        f"learning rate than {recipe.learning_rate}."
+                    )
+                tensor.grad = gradient
+            optimiser.step()
+            own = labels[indices.to(labels.device)]
+            loss += float(torch.nn.functional.cross_entropy(done.logits, own, reduction="sum"))
+            hits += int((done.logits.argmax(dim=-1) == own).sum())
+        if on_epoch is not None:
+            on_epoch(Epoch(epoch + 1, rate, loss / len(labels), hits / len(labels)))

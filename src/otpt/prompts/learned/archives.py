@@ -1,0 +1,87 @@
+"""Files of trainers, read without trusting them: tensors come out, everything else is left lying.
+
+A checkpoint of Dassl holds the state of optimiser and scheduler beside the weights, and with it pickled objects of
+PyTorch that ``torch.load(weights_only=True)`` refuses. Here such objects are replaced by stand-ins that do nothing: no
+class of the file is looked up, no code of it or for it is run.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from otpt.backbones.torchscript import TensorUnpickler, read_archive
+from otpt.errors import OtptError
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file by name, from its "state_dict" if it has one; and its notes (texts by name)."""
+    if not path.is_file():
+        raise OtptError(f"There is no file of a learned prompt at {str(path)!r}.")
+    try:
+        content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
+    except PermissionError:
+        raise OtptError(f"Cannot read {str(path)!r}: permission denied.") from None
+    except OtptError:
+        raise
+    except (SafetensorError, pickle.UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, OSError, KeyError,
+            ValueError, TypeError, AttributeError, IndexError, StopIteration):  # fmt: skip
+        raise OtptError(
+            f"The file {str(path)!r} cannot be read as a learned prompt: it is damaged or of another format; expected "
+            "a checkpoint of torch.save, or .safetensors."
+        ) from None
+    state = content.get("state_dict", content)
+    if not isinstance(state, dict):
+        state = {}
+    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    notes = {str(name): value for name, value in content.items() if isinstance(value, str)}
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}, notes
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        return {"state_dict": {name: file.get_tensor(name) for name in file.keys()}, **(file.metadata() or {})}  # noqa: SIM118
+
+
+def _torch(path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        content = read_archive(path, _InertUnpickler)
+    return content if isinstance(content, dict) else {}
+
+
+class _Inert:
+    """Stands for any object of a file that is not a tensor or plain data: takes everything, does nothing."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _Inert:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setstate__(self, _: Any) -> None:
+        pass
+
+    def __setitem__(self, *_: Any) -> None:
+        pass
+
+    def append(self, _: Any) -> None:
+        pass
+
+    def extend(self, _: Any) -> None:
+        pass
+
+
+class _InertUnpickler(TensorUnpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return super().find_class(module, name)
+        except pickle.UnpicklingError:
+            return _Inert

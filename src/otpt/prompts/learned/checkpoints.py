@@ -1,0 +1,141 @@
+"""Learned prompts from and to files: checkpoints of Dassl (CoOp, CoCoOp, MaPLe) and safetensors.
+
+| kind | tensors |
+|---|---|
+| CoOp | ``ctx`` (n, W), or (C, n, W) |
+| CoCoOp | ``ctx`` (n, W), ``meta_net.linear1.weight`` (H, D), ``.bias``, |
+| | ``meta_net.linear2.weight`` (W, H), ``.bias`` |
+| MaPLe | after ``prompt_learner.``: ``ctx`` (n, W), ``proj.weight`` (W_v, W), ``proj.bias``, |
+| | ``compound_prompts_text.i`` (n, W), ``compound_prompt_projections.i.weight`` (W_v, W), ``.bias`` |
+
+Other tensors are ignored: ``token_prefix`` and ``token_suffix`` are the class names of the training, and the towers in
+a file of MaPLe are those of CLIP.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from otpt.errors import OtptError
+from otpt.prompts.learned.archives import read_tensors
+from otpt.prompts.learned.contexts import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
+
+_SHOWN = 6
+
+
+def read_learned(path: str | Path) -> LearnedPrompt:
+    """The learned prompt of a file; which kind it is, its tensors tell."""
+    tensors, notes = read_tensors(Path(path))
+    own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
+    for name, tensor in own.items():
+        if not bool(tensor.isfinite().all()):
+            raise OtptError(f"{_file(path)} is damaged: {name} holds values that are not finite.")
+    if any(name.startswith(("compound_prompt", "proj.")) for name in own):
+        return _maple(own, path)
+    if any(name.startswith("meta_net.") for name in own):
+        return _cocoop(own, path)
+    if "ctx" not in own:
+        held = list(tensors) or ["no tensor"]
+        shown = ", ".join(held[:_SHOWN]) + (", …" if len(held) > _SHOWN else "")
+        raise OtptError(f"{_file(path)} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
+    if own["ctx"].ndim != 3:
+        _expect(path, own, {"ctx": (None, None)})
+    return CoopContext(own["ctx"], _class_names(notes, path))
+
+
+def write_learned(path: str | Path, learned: LearnedPrompt, *, class_names: tuple[str, ...] | None = None) -> bytes:
+    """The bytes of a file: safetensors if ``path`` ends so, else a checkpoint as Dassl's trainers load it."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in learned.state().items()}
+    notes = {} if class_names is None else {"class_names": json.dumps(class_names, ensure_ascii=False)}
+    if Path(path).suffix == ".safetensors":
+        return save(state, notes)
+    buffer = io.BytesIO()
+    torch.save({"state_dict": state, "epoch": 0, "val_result": None, **notes}, buffer)
+    return buffer.getvalue()
+
+
+def _is_own(name: str) -> bool:
+    inner = name.removeprefix("prompt_learner.")
+    return inner == "ctx" or inner.startswith(("proj.", "compound_prompt", "meta_net."))
+
+
+def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
+    counts = [_count(own, "compound_prompts_text."), _count(own, "compound_prompt_projections.")]
+    deep = range(max(counts))
+    texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
+    couplings = ["proj", *(f"compound_prompt_projections.{i}" for i in deep)]
+    context, weight = own.get("ctx"), own.get("proj.weight")
+    n, width = context.shape if context is not None and context.ndim == 2 else (None, None)
+    visual = len(weight) if weight is not None and weight.ndim == 2 else None
+    expected: dict[str, tuple[int | None, ...]] = dict.fromkeys(texts, (n, width))
+    expected |= {f"{name}.weight": (visual, width) for name in couplings}
+    expected |= {f"{name}.bias": (visual,) for name in couplings}
+    _expect(path, own, expected)
+    stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
+    text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
+    return MaplePrompts(text, weights, biases)
+
+
+def _count(own: Mapping[str, Tensor], start: str) -> int:
+    numbers = [name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)]
+    return max((int(number) + 1 for number in numbers if number.isdigit()), default=0)
+
+
+def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
+    context, inner = own.get("ctx"), own.get("meta_net.linear1.weight")
+    width = context.shape[-1] if context is not None and context.ndim == 2 else None
+    hidden = len(inner) if inner is not None and inner.ndim == 2 else None
+    names: dict[str, tuple[int | None, ...]] = {
+        "ctx": (None, width),
+        "meta_net.linear1.weight": (hidden, None),
+        "meta_net.linear1.bias": (hidden,),
+        "meta_net.linear2.weight": (width, hidden),
+        "meta_net.linear2.bias": (width,),
+    }
+    _expect(path, own, names)
+    return CocoopContext(*(own[name] for name in names))
+
+
+def _expect(path: str | Path, own: Mapping[str, Tensor], shapes: Mapping[str, tuple[int | None, ...]]) -> None:
+    """``OtptError`` naming all missing and misshapen tensors; None stands for any length."""
+    missing = [name for name in shapes if name not in own]
+    misshapen = [
+        f"{name} is {_shape(own[name].shape)}, expected {_shape(shape)}"
+        for name, shape in shapes.items()
+        if name in own and not _fits(tuple(own[name].shape), shape)
+    ]
+    if missing:
+        raise OtptError(f"{_file(path)} is not whole: missing {', '.join(missing)}.")
+    if misshapen:
+        raise OtptError(f"{_file(path)} holds tensors of another shape: {'; '.join(misshapen)}.")
+
+
+def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(found) == len(expected) and all(b in (None, a) for a, b in zip(found, expected, strict=True))
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "×".join("…" if side is None else str(side) for side in shape) or "a scalar"
+
+
+def _file(path: str | Path) -> str:
+    return f"The file {str(path)!r}"
+
+
+def _class_names(notes: Mapping[str, str], path: str | Path) -> tuple[str, ...] | None:
+    if "class_names" not in notes:
+        return None
+    try:
+        names = json.loads(notes["class_names"])
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise OtptError(f"{_file(path)} is damaged: its class names cannot be read.")
+    return tuple(names)

@@ -1,0 +1,151 @@
+"""Methods that start from learned prompts, under ``evaluate``: rows, configuration, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from evaluation_bench import NAMES, RECIPE, backbone, dataset, picture, settings
+from oracles.maple import maple_state
+
+from otpt.backbones.image_tower import first
+from otpt.errors import OtptError
+from otpt.evaluation import Settings, evaluate
+from otpt.methods import get_method
+from otpt.prompts import Prompt
+from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
+from otpt.tuning import TextSide, TwoTowerSide, judge
+from otpt.views import ViewRecipe, make_views, picture_digest
+
+COUNT = 4
+
+
+def normal(*shape: int, seed: int) -> torch.Tensor:
+    return 0.5 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def coop(seed: int = 0) -> CoopContext:
+    return CoopContext(normal(4, 64, seed=seed))
+
+
+def cocoop() -> CocoopContext:
+    shapes = ((4, 64), (2, 32), (2,), (64, 2), (64,))
+    return CocoopContext(*(normal(*shape, seed=i) for i, shape in enumerate(shapes)))
+
+
+def maple(folder: Path) -> MaplePrompts:
+    torch.save({"state_dict": maple_state("vit", 2)}, folder / "maple.pt")
+    found = read_learned(folder / "maple.pt")
+    assert isinstance(found, MaplePrompts)
+    return found
+
+
+def confidences(folder: Path, given: Settings) -> dict[tuple[str, str], list[float]]:
+    """By (prompt, method), of each picture."""
+    run = evaluate(dataset(COUNT), backbone(), given, out=folder).run
+    rows = [row for item in run.items for row in run.read(item).table.to_pylist()]
+    found: dict[tuple[str, str], list[float]] = {column: [] for column in run.columns(0)}
+    for row in rows:
+        found[row["prompt"], row["method"]].append(row["confidence"])
+    return found
+
+
+def test_all_starts_in_one_pass(tmp_path: Path) -> None:
+    methods = ["zero-shot", "coop", "coop+o-tpt", "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt", "o-tpt"]
+    contexts = [coop(), cocoop(), maple(tmp_path)]
+    found = confidences(tmp_path / "run", settings(methods=methods, contexts=contexts))
+    words = "a photo of a"
+    assert list(found) == [
+        (words, "zero-shot"), ("coop", "coop"), ("coop", "coop+o-tpt"), ("cocoop", "cocoop"),
+        ("cocoop", "cocoop+o-tpt"), ("maple", "maple"), ("maple", "maple+o-tpt"), (words, "o-tpt"),
+    ]  # fmt: skip
+    assert len({tuple(values) for values in found.values()}) == len(methods), "each says something of its own"
+
+    plain = confidences(tmp_path / "words", settings(methods=["zero-shot", "o-tpt"]))
+    assert plain == {column: found[column] for column in plain}, "learned prompts change nothing for the others"
+    given = settings(methods=["zero-shot", "o-tpt"], prompts=[coop().prompt()])
+    by_prompt = list(confidences(tmp_path / "prompt", given).values())
+    assert by_prompt == [found["coop", "coop"], found["coop", "coop+o-tpt"]]
+
+    side = TwoTowerSide(backbone(), NAMES, maple(tmp_path))
+    plan = get_method("maple+o-tpt").plan("fine-grained")
+    recipe = ViewRecipe(n_views=RECIPE.n_views, augmix=False)
+    for i in range(COUNT):
+        source = picture(i)
+        views = make_views(source, recipe, backbone().preprocessing, seed=0, picture_id=picture_digest(source))
+        judged = side.judge(torch.from_numpy(views)[None], [plan])
+        start, tuned = judged.logits[0].softmax(-1).max(), judged.tuned[plan].logits[0].softmax(-1).max()
+        np.testing.assert_allclose(found["maple", "maple"][i], float(start), atol=1e-5)
+        np.testing.assert_allclose(found["maple", "maple+o-tpt"][i], float(tuned), atol=1e-5)
+
+
+def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
+    """The net sees the clean view's feature of norm one, or as the image tower gives it."""
+    context, clean = cocoop(), ViewRecipe(n_views=1)
+    found = {}
+    for condition in ("unit", "raw"):
+        method = get_method("cocoop").override({"condition": condition})
+        given = settings(methods=[method], contexts=[context])
+        (found[condition],) = confidences(tmp_path / condition, given).values()
+    text = TextSide(backbone(), NAMES, context.prompt())
+    for i in range(COUNT):
+        views = make_views(picture(i), clean, backbone().preprocessing, seed=0, picture_id="any")
+        with torch.no_grad():
+            raw = first(backbone().visual(torch.from_numpy(views)))
+        unit = raw / raw.norm(dim=-1, keepdim=True)
+        for condition, feature in (("unit", unit), ("raw", raw)):
+            judged = judge(text, unit[None], [], starts=context.starts(feature))
+            expected = float(judged.logits[0].softmax(-1).max())
+            np.testing.assert_allclose(found[condition][i], expected, atol=1e-5)
+    assert found["unit"] != found["raw"]
+
+
+def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
+    first_set, second = dataset(2, "emoji/one"), dataset(2, "two")
+    for name, learned in (("emoji-one", coop(1)), ("two", coop(2))):
+        path = tmp_path / f"{name}.safetensors"
+        path.write_bytes(write_learned(path, learned))
+    given = settings(methods=["coop"], contexts=[str(tmp_path / "{dataset}.safetensors")])
+    run = evaluate([first_set, second], backbone(), given, out=tmp_path / "run").run
+    stored = [each["contexts"] for each in run.config["datasets"]]
+    assert stored == [{"coop": fingerprint(coop(1))}, {"coop": fingerprint(coop(2))}]
+    path = tmp_path / "two.safetensors"
+    path.write_bytes(write_learned(path, coop(3)))
+    with pytest.raises(OtptError, match=r"another configuration: datasets\[1\].contexts.coop is"):
+        evaluate([first_set, second], backbone(), given, out=tmp_path / "run")
+
+
+def test_words_and_learned_prompts_side_by_side(tmp_path: Path) -> None:
+    given = settings(methods=["zero-shot", "coop"], prompts=["a photo of a", "an example of"], contexts=[coop()])
+    found = confidences(tmp_path, given)
+    assert list(found) == [("a photo of a", "zero-shot"), ("coop", "coop"), ("an example of", "zero-shot")]
+    assert all(len(values) == COUNT for values in found.values())
+
+
+def test_settings_can_be_sent_to_worker_processes() -> None:
+    given = pickle.loads(pickle.dumps(settings(methods=["coop"], contexts=[coop()])))
+    assert fingerprint(given.contexts_for(dataset(1))["coop"]) == fingerprint(coop())
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    def sentence(**changes: object) -> str:
+        with pytest.raises(OtptError) as error:
+            evaluate(dataset(2), backbone(), settings(**changes), out=tmp_path / "run")
+        assert not (tmp_path / "run").exists(), "nothing is begun"
+        return str(error.value)
+
+    assert "'coop+tpt' starts from a learned prompt of the kind 'coop'" in sentence(methods=["coop+tpt"])
+    assert "no method starts from it" in sentence(methods=["tpt"], contexts=[coop()])
+    assert "Two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
+    assert "There is no file" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
+    assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
+    other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))
+    assert "another class list" in sentence(methods=["coop"], contexts=[other])
+
+
+def test_a_prompt_of_vectors_may_still_be_given_by_hand(tmp_path: Path) -> None:
+    found = confidences(tmp_path, settings(methods=["tpt"], prompts=[Prompt.learned(coop().vectors)]))
+    assert len(found) == 1

@@ -1,0 +1,171 @@
+"""Learned prompts from files in the official formats, and what is said of other files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles.maple import maple_state
+from safetensors.torch import save_file
+from torch import Tensor
+
+from otpt.errors import OtptError
+from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def dassl(path: Path, state: dict[str, Tensor]) -> Path:
+    """A checkpoint as Dassl's trainers save it, with the objects that its scheduler's state carries."""
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.002, momentum=0.9)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 50)
+    content = {
+        "state_dict": state,
+        "epoch": 50,
+        "optimizer": optimiser.state_dict(),
+        "scheduler": {"last_epoch": 50, "successor": cosine},
+        "val_result": None,
+    }
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("tokens", [4, 16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_coop(tokens: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    context = normal(tokens, 512).to(dtype)
+    state = {"ctx": context, "token_prefix": normal(1000, 1, 8), "token_suffix": normal(1000, 76 - tokens, 8)}
+    found = read_learned(dassl(tmp_path / "model.pth.tar-50", state))
+    assert isinstance(found, CoopContext)
+    assert found.vectors.dtype == torch.float32
+    assert torch.equal(found.vectors, context.float())
+    assert found.class_names is None
+
+
+def test_class_specific_coop(tmp_path: Path) -> None:
+    found = read_learned(dassl(tmp_path / "a", {"ctx": normal(7, 4, 512).half()}))
+    assert isinstance(found, CoopContext)
+    assert found.vectors.shape == (7, 4, 512)
+
+
+def test_cocoop(tmp_path: Path) -> None:
+    state = {
+        "ctx": normal(4, 512).half(),
+        "meta_net.linear1.weight": normal(32, 512, seed=1).half(),
+        "meta_net.linear1.bias": normal(32, seed=2).half(),
+        "meta_net.linear2.weight": normal(512, 32, seed=3).half(),
+        "meta_net.linear2.bias": normal(512, seed=4).half(),
+        "token_prefix": normal(3, 1, 512),
+    }
+    found = read_learned(dassl(tmp_path / "a", state))
+    assert isinstance(found, CocoopContext)
+    net = torch.nn.Sequential(torch.nn.Linear(512, 32), torch.nn.ReLU(), torch.nn.Linear(32, 512))
+    own = zip(net.state_dict(), (name for name in state if name.startswith("meta")), strict=True)
+    net.load_state_dict({name: state[theirs].float() for name, theirs in own})
+    features = normal(3, 512, seed=9).double()
+    with torch.no_grad():
+        expected = torch.stack([state["ctx"].double() + net.double()(feature) for feature in features])
+    torch.testing.assert_close(found.starts(features), expected)
+
+
+@pytest.mark.parametrize("depth", [9, 3, 1])
+def test_maple_of_both_kinds(depth: int, tmp_path: Path) -> None:
+    """Base-to-novel (9 layers) and across data sets (3): the whole model is in the file, float16 and float32."""
+    state = maple_state("vit", depth)
+    rest = {
+        "prompt_learner.token_prefix": normal(3, 1, 64),
+        "image_encoder.proj": normal(8, 8).half(),
+        "text_encoder.positional_embedding": normal(77, 8).half(),
+        "logit_scale": torch.tensor(4.6).half(),
+    }
+    found = read_learned(dassl(tmp_path / "model.pth.tar-5", state | rest))
+    assert isinstance(found, MaplePrompts)
+    assert found.depth == depth
+    assert {name: tensor.shape for name, tensor in found.state().items()} == {n: t.shape for n, t in state.items()}
+    for name, tensor in found.state().items():
+        assert torch.equal(tensor, state[name].float())
+    if depth > 1:
+        weight, bias = (state[f"prompt_learner.compound_prompt_projections.0.{part}"] for part in ("weight", "bias"))
+        deep = state["prompt_learner.compound_prompts_text.0"]
+        torch.testing.assert_close(found.visual()[1], deep @ weight.T + bias)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth.tar-50"])
+@pytest.mark.parametrize("kind", ["coop", "maple"])
+def test_both_formats_give_back_what_was_written(suffix: str, kind: str, tmp_path: Path) -> None:
+    save_file(maple_state("vit", 3), tmp_path / "m.safetensors")
+    names = ("cat", "Hündin")
+    learned = CoopContext(normal(2, 4, 64), names) if kind == "coop" else read_learned(tmp_path / "m.safetensors")
+    path = tmp_path / f"again{suffix}"
+    path.write_bytes(write_learned(path, learned, class_names=names if kind == "coop" else None))
+    found = read_learned(path)
+    assert type(found) is type(learned)
+    assert fingerprint(found) == fingerprint(learned)
+    assert getattr(found, "class_names", names) == names
+    if suffix != ".safetensors":  # plain data: also those who refuse objects can read it
+        assert set(torch.load(path, weights_only=True)["state_dict"]) == set(learned.state())
+
+
+def test_fingerprints_differ() -> None:
+    vectors = normal(4, 64)
+    assert fingerprint(CoopContext(vectors)) != fingerprint(CoopContext(vectors + 1e-6))
+
+
+class _Harm:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "run"
+    torch.save({"state_dict": {"ctx": normal(4, 8)}, "scheduler": _Harm(mark)}, tmp_path / "bad.pt")
+    assert isinstance(read_learned(tmp_path / "bad.pt"), CoopContext)
+    assert not mark.exists()
+
+
+def without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {each: tensor for each, tensor in state.items() if each != name}
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"visual.proj": normal(2, 2)}, "the tensor ctx is missing; it holds visual.proj"),
+        ({}, "it holds no tensor"),
+        ({"ctx": normal(4)}, "ctx is 4, expected …×…"),
+        ({"ctx": torch.full((4, 8), torch.nan)}, "ctx holds values that are not finite"),
+        (without(maple_state("vit", 3), "prompt_learner.proj.bias"), "missing proj.bias"),
+        (
+            without(maple_state("vit", 3), "prompt_learner.compound_prompt_projections.1.weight"),
+            "missing compound_prompt_projections.1.weight",
+        ),
+        (
+            maple_state("vit", 3) | {"prompt_learner.compound_prompts_text.1": normal(3, 64)},
+            "compound_prompts_text.1 is 3×64, expected 2×64",
+        ),
+        (
+            {"ctx": normal(4, 8), "meta_net.linear1.weight": normal(2, 32)},
+            "missing meta_net.linear1.bias, meta_net.lin",
+        ),
+    ],
+)
+def test_wrong_files_are_named(state: dict[str, Tensor], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match=sentence):
+        read_learned(dassl(tmp_path / "x.pth.tar-50", state))
+
+
+def test_no_file_and_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match="There is no file of a learned prompt"):
+        read_learned(tmp_path / "none.pt")
+    for name in ("a.pt", "a.safetensors"):
+        (tmp_path / name).write_bytes(b"no checkpoint")
+        with pytest.raises(OtptError, match="damaged or of another format"):
+            read_learned(tmp_path / name)

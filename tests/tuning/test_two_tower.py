@@ -1,0 +1,120 @@
+"""MaPLe's two towers against the literal way: all 77 positions, all views within the graph."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from oracles.maple import LiteralMaple, maple_state, tiny_model, tiny_prompted_backbone
+from oracles.models import tiny_backbone
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.methods import get_method
+from otpt.prompts.learned import MaplePrompts, read_learned
+from otpt.tuning import TwoTowerSide
+
+NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe"]
+TUNED = ("maple+tpt", "maple+c-tpt", "maple+o-tpt")
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+@cache
+def backbone(kind: str) -> Backbone:
+    return tiny_prompted_backbone(kind)
+
+
+@cache
+def pixels(views: int = 20) -> Tensor:
+    return torch.randn(views, 3, 32, 32, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+
+
+def prompts(folder: Path, kind: str, depth: int) -> MaplePrompts:
+    torch.save({"state_dict": maple_state(kind, depth), "epoch": 5}, folder / "model.pth.tar-5")
+    found = read_learned(folder / "model.pth.tar-5")
+    assert isinstance(found, MaplePrompts)
+    assert found.depth == depth
+    return found
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_forward_is_the_literal_one(kind: str, depth: int, tmp_path: Path) -> None:
+    side = TwoTowerSide(backbone(kind), NAMES, prompts(tmp_path, kind, depth))
+    oracle = LiteralMaple(tiny_model(kind), NAMES, maple_state(kind, depth))
+    found = side.judge(pixels()[None], []).logits[0]
+    expected = oracle.logits(pixels()[:1], oracle.start)[0]
+    torch.testing.assert_close(found, expected, **EXACT)
+    torch.testing.assert_close(side.text_features, oracle.text_features(oracle.start), **EXACT)
+    plain = {name: torch.zeros_like(tensor) for name, tensor in oracle.start.items()}
+    assert (oracle.logits(pixels()[:1], plain)[0] - expected).abs().max() > 1e-2, "the prompts say something"
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
+def test_tuning_is_the_literal_one(kind: str, tmp_path: Path) -> None:
+    """Three methods in one pass, against one graph over all views each."""
+    side = TwoTowerSide(backbone(kind), NAMES, prompts(tmp_path, kind, 2))
+    oracle = LiteralMaple(tiny_model(kind), NAMES, maple_state(kind, 2))
+    plans = [get_method(name).plan("fine-grained") for name in TUNED]
+    judged = side.judge(pixels()[None], plans)
+    for plan in plans:
+        expected = oracle.tuned(pixels(), dict(plan.weights), lr=5e-4)
+        torch.testing.assert_close(judged.tuned[plan].logits[0].softmax(-1), expected.softmax(-1), **EXACT)
+        assert (expected - judged.logits[0]).abs().max() > 1e-2, "tuning does something"
+    spread = torch.stack([judged.tuned[plan].logits[0] for plan in plans])
+    assert (spread[0] - spread[1]).abs().max() > 1e-6
+    assert (spread[1] - spread[2]).abs().max() > 1e-6
+
+
+def test_several_steps_and_the_learning_rate_of_shifts(tmp_path: Path) -> None:
+    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
+    plan = get_method("maple+o-tpt").override({"steps": 2}).plan("shift")
+    found = side.judge(pixels()[None], [plan]).tuned[plan].logits[0]
+    expected = oracle.tuned(pixels(), dict(plan.weights), lr=4e-2, steps=2)
+    torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), rtol=0, atol=1e-9)
+
+
+def test_the_gradient_of_the_selected_views_is_that_of_all(tmp_path: Path) -> None:
+    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
+    found = MaplePrompts(*side.gradient(pixels(), get_method("maple+o-tpt").plan("fine-grained"))).state()
+    expected = oracle.gradient(pixels(), {"entropy": 1.0, "orthogonality": 18.0})
+    assert set(found) == {f"prompt_learner.{name}" for name in expected}
+    for name, gradient in expected.items():
+        assert gradient.abs().max() > 0
+        torch.testing.assert_close(found[f"prompt_learner.{name}"], gradient, rtol=1e-9, atol=1e-11)
+
+
+def test_a_picture_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    side = TwoTowerSide(backbone("timm"), NAMES, prompts(tmp_path, "timm", 2))
+    plan = get_method("maple+tpt").plan("fine-grained")
+    two = torch.stack([pixels(), pixels().flip(0)])
+    both = side.judge(two, [plan]).tuned[plan]
+    alone = side.judge(two[1:], [plan]).tuned[plan]
+    assert torch.equal(both.logits[1], alone.logits[0])
+    assert torch.equal(both.mean_cosine[1], alone.mean_cosine[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "sentence"),
+    [
+        ("vit", maple_state("vit", 3), "for 3 layers; this image tower has 2"),
+        ("timm", maple_state("vit", 2), "64 wide on the image side; this image tower is 48 wide"),
+        ("vit", maple_state("vit", 2, text_width=32), "32 wide on the text side; this text tower is 64 wide"),
+    ],
+)
+def test_prompts_that_do_not_fit(kind: str, state: dict[str, Tensor], sentence: str, tmp_path: Path) -> None:
+    torch.save({"state_dict": state}, tmp_path / "maple.pt")
+    learned = read_learned(tmp_path / "maple.pt")
+    assert isinstance(learned, MaplePrompts)
+    with pytest.raises(OtptError, match=sentence):
+        TwoTowerSide(backbone(kind), NAMES, learned)
+
+
+def test_a_tower_without_tokens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match="is a ModifiedResNet"):
+        TwoTowerSide(tiny_backbone("resnet"), NAMES, prompts(tmp_path, "vit", 2))
