@@ -38,7 +38,7 @@ lint: setup     ## ruff, mypy, and a strict build of the documentation
 docs: setup     ## serve the documentation on localhost
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-bench: setup    ## literal way against engine, real sizes (about half an hour on 2 cores)
+bench: setup    ## literal way against engine, real sizes (about 50 minutes on 2 cores)
 	@$(BIN)/python -m benchmarks
 
 bench-quick: setup  ## the same at reduced size, within 5 minutes

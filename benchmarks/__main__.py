@@ -12,7 +12,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller cases, within five minutes on two cores")
     options = parser.parse_args()
-    parts = (("Views", views), ("View encoding", encoding), ("The engine", engine), ("Evaluation", evaluation))
+    parts = [("Views", views), ("View encoding", encoding), ("The engine", engine)]
+    if not options.quick:
+        parts.append(("Evaluation", evaluation))  # alone: python -m benchmarks.evaluation --quick
     for title, benchmark in parts:
         print(f"\n== {title}\n", flush=True)
         benchmark.run(options.quick)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 MEASURED = Path("build/evaluation.json")
 ASSETS = Path("docs/assets")
@@ -32,7 +32,9 @@ def costs(rows: list[dict[str, Any]]) -> Figure:
         panel.set_xlabel(kind)
         panel.set_ylim(0, 1.1 * max(row["seconds"] for row in rows))
         if kind != "methods":
-            _logarithmic(panel, [row["value"] for row in own])
+            panel.set_xscale("log")
+            panel.minorticks_off()
+        panel.set_xticks([row["value"] for row in own], [str(row["value"]) for row in own])
     panels[0].set_ylabel("seconds a picture")
     return figure
 
@@ -44,15 +46,11 @@ def memory(samples: list[tuple[int, float]]) -> Figure:
     panel.plot([count for count, _ in samples], [mib for _, mib in samples], "o-", color=_BLUE, markersize=3)
     panel.axhline(samples[0][1], color=_GREY, linestyle=":", linewidth=1)
     panel.set_xlabel("pictures judged")
+    panel.xaxis.set_major_locator(MaxNLocator(4))
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     panel.set_ylabel("memory, MiB")
     panel.set_ylim(0, 1.2 * max(mib for _, mib in samples))
     return figure
-
-
-def _logarithmic(panel: Axes, values: list[int]) -> None:
-    panel.set_xscale("log")
-    panel.set_xticks(values, [str(value) for value in values])
-    panel.minorticks_off()
 
 
 def main() -> None:
