@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from otpt.backbones import load_backbone
 from otpt.cli import options as shared
 from otpt.cli.evaluate import add_context_option
 from otpt.cli.medical import DEFAULTS, add_noise_options, smoothing_for
@@ -70,13 +69,7 @@ def run(options: argparse.Namespace) -> int:
         smoothing=smoothing_for(options),
     )
     dataset = load_dataset(options.dataset, root=options.data, classes=options.classes)
-    backbone = load_backbone(
-        options.backbone,
-        device=options.device,
-        precision=options.precision,
-        architecture=options.architecture,
-        quick_gelu=options.quick_gelu,
-    )
+    backbone = shared.chosen_backbone(options)
     found: list[CertifiedPicture] = []
     for number, certificates in enumerate(certify_dataset(dataset, backbone, settings, out=options.out), start=1):
         found += certificates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from otpt.backbones import Backbone, load_backbone
 from otpt.classifier import Classifier, load
 from otpt.data import Dataset, find_entry, load_dataset
 from otpt.errors import OtptError
@@ -40,6 +41,17 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--precision",
         default="float32",
         help="float32, bf16 or fp16 (autocast), float64 (default: %(default)s)",
+    )
+
+
+def chosen_backbone(options: argparse.Namespace) -> Backbone:
+    """The model of :func:`add_model_options`."""
+    return load_backbone(
+        options.backbone,
+        device=options.device,
+        precision=options.precision,
+        architecture=options.architecture,
+        quick_gelu=options.quick_gelu,
     )
 
 

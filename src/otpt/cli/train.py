@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from otpt.backbones import Backbone, load_backbone
+from otpt.backbones import Backbone
 from otpt.cli import options as shared
 from otpt.cli import train_medical
 from otpt.cli.evaluate import add_cache_option
@@ -104,13 +104,7 @@ def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]
         recipe = replace(base, **{name: getattr(options, name) for name in _NUMBERS})
         dataset = shared.training_data(options)
         files = options.out or [Path(f"{folder_name(dataset.name)}-{kind}.safetensors")]
-        backbone = load_backbone(
-            options.backbone,
-            device=options.device,
-            precision=options.precision,
-            architecture=options.architecture,
-            quick_gelu=options.quick_gelu,
-        )
+        backbone = shared.chosen_backbone(options)
         epochs: list[Epoch] = []
 
         def on_epoch(epoch: Epoch) -> None:

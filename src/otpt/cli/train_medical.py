@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from otpt.backbones import load_backbone
 from otpt.cli import options as shared
 from otpt.cli.medical import add_frozen_options
 from otpt.data import Dataset, load_dataset
@@ -79,13 +78,7 @@ def run_baple(options: argparse.Namespace) -> int:
     recipe = BapleRecipe(target, weight, **{name: getattr(options, name) for name in names})
     start = None if options.start is None else read_start(options.start)
     path = _path(options, dataset, f"{method.name}-{target}")
-    backbone = load_backbone(
-        options.backbone,
-        device=options.device,
-        precision=options.precision,
-        architecture=options.architecture,
-        quick_gelu=options.quick_gelu,
-    )
+    backbone = shared.chosen_backbone(options)
     model = train_baple(
         backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=_say
     )

@@ -35,6 +35,29 @@ class Judged:
     predictions: Sequence[Prediction]
 
 
+def enter_answers(
+    item: WorkItem,
+    dataset: Dataset,
+    batch: Sequence[tuple[int, object]],
+    labels: Sequence[int],
+    answers: Iterable[Sequence[Prediction]],
+    rows: PartRows,
+) -> Iterator[Judged]:
+    """Enters a batch into the rows: answers in the order of the pictures that were read, reasons for the others.
+
+    ``batch`` holds positions in the data set, each with an ``OtptError`` if that picture could not be read.
+    """
+    given = iter(answers)
+    for (index, found), label in zip(batch, labels, strict=True):
+        predictions: list[Prediction] = []
+        if isinstance(found, OtptError):
+            rows.add_unreadable(index, dataset.ids[index], label, str(found))
+        else:
+            predictions = list(next(given))
+            rows.add(index, dataset.ids[index], label, predictions)
+        yield Judged(item, label, predictions)
+
+
 class Evaluator:
     """Judges pictures by all prompts and methods: each picture is decoded, augmented and encoded once.
 
@@ -83,17 +106,11 @@ class Evaluator:
     ) -> None:
         dataset = self._datasets[item.dataset]
         good = [(index, found) for index, found in batch if not isinstance(found, OtptError)]
-        answers = iter(self._judge(item, good, threads))
-        for index, found in batch:
-            picture_id, label = dataset.ids[index], dataset.labels[index]
-            predictions: list[Prediction] = []
-            if isinstance(found, OtptError):
-                rows.add_unreadable(index, picture_id, label, str(found))
-            else:
-                predictions = next(answers)
-                rows.add(index, picture_id, label, predictions)
+        labels = [dataset.labels[index] for index, _ in batch]
+        answers = self._judge(item, good, threads)
+        for judged in enter_answers(item, dataset, batch, labels, answers, rows):
             if self._on_picture is not None:
-                self._on_picture(Judged(item, label, predictions))
+                self._on_picture(judged)
 
     def _judge(self, item: WorkItem, good: list[tuple[int, Tensor]], threads: PictureThreads) -> list[list[Prediction]]:
         """Predictions of pictures with features (V, D), column by column."""

@@ -10,10 +10,9 @@ from typing import Any
 
 from PIL import Image
 
-from otpt.classifier import Prediction
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation.evaluator import Judged
+from otpt.evaluation.evaluator import Judged, enter_answers
 from otpt.evaluation.features import look_ahead
 from otpt.evaluation.parts import Part
 from otpt.evaluation.rows import PartRows
@@ -66,17 +65,11 @@ class SystemEvaluator:
         dataset = self._datasets[item.dataset]
         judge = self._judge_of(item.dataset)
         good = [found for _, found in batch if not isinstance(found, OtptError)]
-        answers = iter(judge(good, seed=item.seed) if good else [])
-        for index, found in batch:
-            picture_id, label = dataset.ids[index], judge.label(dataset.labels[index], seed=item.seed)
-            predictions: list[Prediction] = []
-            if isinstance(found, OtptError):
-                rows.add_unreadable(index, picture_id, label, str(found))
-            else:
-                predictions = next(answers)
-                rows.add(index, picture_id, label, predictions)
+        labels = [judge.label(dataset.labels[index], seed=item.seed) for index, _ in batch]
+        answers = judge(good, seed=item.seed) if good else []
+        for judged in enter_answers(item, dataset, batch, labels, answers, rows):
             if self._on_picture is not None:
-                self._on_picture(Judged(item, label, predictions))
+                self._on_picture(judged)
 
     def _judge_of(self, position: int) -> SystemJudge:
         if self._prepared is None or self._prepared[0] != position:
