@@ -6,6 +6,7 @@ python -m training.evaluate              # the model in the package, all sets an
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,25 +66,22 @@ def load_bench(file: Path, size: int) -> dict[str, BenchSet]:
     return bench
 
 
-def probabilities(model: CLIP, data: BenchSet, captions: Captions | None = None) -> Tensor:
-    """(N, C): soft-max of logit scale × cosine, with the bench's prompt.
+def class_texts(model: CLIP, class_names: Sequence[str], captions: Captions | None = None) -> Tensor:
+    """(C, D): the names in the bench's prompt, unit norm.
 
     ``captions`` if the model's token table is still the compact one of the training.
     """
-    image, tokenizer = ImageTower(model).eval(), SimpleTokenizer()
+    ids = SimpleTokenizer()([PROMPT.format(name) for name in class_names])
     with torch.inference_mode():
-        ids = tokenizer([PROMPT.format(name) for name in data.class_names])
-        texts = encode_texts(model, ids if captions is None else captions.compact(ids))
+        return encode_texts(model, ids if captions is None else captions.compact(ids))
+
+
+def probabilities(model: CLIP, data: BenchSet, texts: Tensor) -> Tensor:
+    """(N, C): soft-max of logit scale × cosine with the texts (C, D)."""
+    image = ImageTower(model).eval()
+    with torch.inference_mode():
         features = torch.cat([image(part.float() / 255) for part in data.pictures.split(256)])
         return F.softmax(model.logit_scale.exp() * features @ texts.T, dim=-1)
-
-
-def zero_shot_accuracy(model: CLIP, bench: dict[str, BenchSet], captions: Captions | None = None) -> dict[str, float]:
-    """Accuracy on each set, in per cent."""
-    return {
-        name: 100 * float((probabilities(model, data, captions).argmax(-1) == data.labels).float().mean())
-        for name, data in bench.items()
-    }
 
 
 def evaluate_package() -> None:
@@ -94,7 +92,7 @@ def evaluate_package() -> None:
     rows = []
     for name in EMOJI_SETS:
         data = read_set(name, model.visual.image_size[0])
-        probs = probabilities(model, data).numpy()
+        probs = probabilities(model, data, class_texts(model, data.class_names)).numpy()
         labels = data.labels.numpy()
         rows.append(
             {

@@ -60,10 +60,13 @@ class ImageTower(nn.Module):
         self.freeze(frozen)
 
     def freeze(self, frozen: int) -> None:
-        """From now on the stem and this many stages keep weights and statistics (0: nothing is frozen)."""
+        """From now on the stem and this many stages keep weights and statistics, and all depthwise 5 × 5 filters."""
         self.frozen = frozen
         tokens = self.visual.trunk.patch_embed
         tokens.requires_grad_(True)
+        for part in tokens.stages.modules():  # a third of the time would go into the gradients of these few weights
+            if isinstance(part, nn.Conv2d) and part.groups > 1 and part.kernel_size == (5, 5):
+                part.requires_grad_(False)
         self._front = [tokens.stem, tokens.stem_norm, *tokens.stages[:frozen]]
         if frozen:
             for part in self._front:

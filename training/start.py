@@ -1,23 +1,16 @@
-"""A good start: the head as a linear discriminant of ImageNet's features, the text tower fitted to the class means.
+"""A good start: the tokens as a linear discriminant of ImageNet's features, the directions as the class means.
 
-A tower that knows pictures and one that knows nothing wait long for each other. So the image tower's tokens
-start as Fisher's discriminant of the emoji (within-class covariance whitened, the directions that part
-the classes kept), which gives each emoji a mean direction, and the text tower first learns these directions. The
-transformer blocks start by adding nothing.
+From a random start the first points of accuracy take longest. So the image tower's tokens start as Fisher's
+discriminant of the emoji (within-class covariance whitened, the directions that part the classes kept), which gives
+each emoji a mean direction. The transformer blocks start by adding nothing.
 """
 
 from __future__ import annotations
 
-import random
-
 import torch
 import torch.nn.functional as F
-from open_clip.model import CLIP
 from open_clip.timm_model import TimmModel
 from torch import Tensor
-
-from .captions import Captions
-from .model import encode_texts
 
 SHRINK = 0.1  # of the within-class covariance towards a multiple of the identity
 
@@ -65,22 +58,3 @@ def class_directions(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     rng = torch.Generator().manual_seed(0)
     sums = 1e-3 * torch.randn(classes, features.shape[1], generator=rng)
     return F.normalize(sums.index_add(0, labels, F.normalize(features, dim=-1)), dim=-1)
-
-
-def fit_texts(
-    model: CLIP, captions: Captions, targets: Tensor, *, steps: int, batch: int = 160, rate: float = 2e-3
-) -> float:
-    """Teaches the text tower the given directions (V, D); returns the last loss."""
-    words = random.Random(0)
-    parts = [value for name, value in model.named_parameters() if not name.startswith(("visual", "logit"))]
-    optimiser = torch.optim.AdamW(parts, lr=rate, weight_decay=0.0)
-    loss = torch.zeros(())
-    for step in range(steps):
-        optimiser.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / 30, (steps - step) / 50)
-        chosen = [words.randrange(len(targets)) for _ in range(batch)]
-        logits = 30 * encode_texts(model, captions.draw(chosen, words)) @ targets.T
-        loss = F.cross_entropy(logits, torch.tensor(chosen))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-    return float(loss.detach())

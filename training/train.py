@@ -1,10 +1,11 @@
 """Trains ``pocket`` on other artists' emoji; may be stopped and started again at any time.
 
-    python -m training.train WORK [--epochs 150] [--hold-out streamline-emojis]
+    python -m training.train WORK [--epochs 130] [--hold-out streamline-emojis]
 
-Each picture is compared with the names of *all* emoji, not only with those of its batch: the texts of most of
-the batch's classes are encoded anew (with gradient), the others are remembered from the step that last did so.
-Loss: cross-entropy of the picture over all names, learned logit scale.
+Each picture is compared with *all* emoji, not only with those of its batch: logits = scale · ⟨picture, direction⟩,
+cross-entropy, learned scale. First every emoji has a learned direction, which costs next to nothing. When the learning
+rate begins to fall, the text tower learns what the emoji with these directions are called, and from then on the
+directions are the texts of the text tower, so that the image tower ends aligned with what it will be compared with.
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from open_clip.model import CLIP
-from torch import Tensor
+from torch import Tensor, nn
 
 from otpt.backbones.pocket.trunk import SIZE
 
 from .augment import Augmentation, augment
 from .captions import Captions
-from .evaluate import load_bench, zero_shot_accuracy
+from .evaluate import BenchSet, class_texts, load_bench, probabilities
 from .model import ImageTower, build_model, encode_texts
 from .names import Emoji, plain_code, read_emoji
 from .parallel import processes, rank, run_in_processes, sum_in_place
 from .rasterise import Drawings, load_drawings
-from .start import class_directions, fit_texts, head_of, start_from_discriminant
+from .start import class_directions, head_of, start_from_discriminant
+from .texts import fit_texts
 
 MOMENTUM = 0.05  # of the batch statistics: a short run needs a short memory
 
@@ -43,17 +43,17 @@ MOMENTUM = 0.05  # of the batch statistics: a short run needs a short memory
 class Recipe:
     """Everything that decides the result, besides the data."""
 
-    epochs: int = 150
-    decay_epochs: int = 30  # at the end, linearly to nothing; constant before
+    epochs: int = 130
+    named_epochs: int = 30  # at the end: against the texts, the learning rate falls linearly to nothing
     epoch_pictures: int = 6400
     batch: int = 128
-    texts: int = 96  # encoded anew in each step
     start_pictures: int = 8000
-    start_steps: int = 200
+    text_steps: int = 1500
     frozen: int = 2  # the stem and this many stages keep ImageNet's weights
-    image_rate: float = 3e-4
-    head_rate: float = 5e-4
-    text_rate: float = 5e-4
+    image_rate: float = 1e-3
+    direction_rate: float = 2e-3
+    scale_rate: float = 2e-3
+    text_rate: float = 2e-3
     weight_decay: float = 0.05
     warm_up: int = 100  # steps
     smoothing: float = 0.05
@@ -64,11 +64,11 @@ class Recipe:
 
     def rate(self, epochs_done: float) -> float:
         """Share of the full learning rate: constant, then linearly to nothing (so an end can be set late)."""
-        return min(1.0, (self.epochs - epochs_done) / self.decay_epochs)
+        return min(1.0, (self.epochs - epochs_done) / self.named_epochs)
 
 
 class Trainer:
-    """State of a run: model, its moving average, optimiser, remembered texts, step."""
+    """State of a run: model, directions (V, D) of the emoji, moving averages of both, optimiser, step."""
 
     def __init__(self, drawings: Drawings, emoji: list[Emoji], recipe: Recipe, *, pretrained: bool = True) -> None:
         self.recipe, self.emoji = recipe, emoji
@@ -96,67 +96,28 @@ class Trainer:
             memory_format=torch.channels_last
         )
         self.image = ImageTower(self.model)
+        self.directions = nn.Parameter(torch.zeros(len(emoji), self.model.text_projection.shape[1]))
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        self.average_directions = torch.zeros_like(self.directions)
         self.optimiser = torch.optim.AdamW(self._groups())
-        self.memory = torch.zeros(len(emoji), self.model.text_projection.shape[1])
+        self.named = False  # whether the directions are the text tower's
         self.epoch, self.step, self.seconds, self.cpu_seconds = 0, 0, 0.0, 0.0
 
     def _groups(self) -> list[dict[str, object]]:
-        groups: dict[tuple[str, float], list[Tensor]] = {}
-        for name, value in self.model.named_parameters():
-            part = (
-                "image"
-                if name.startswith("visual.trunk.patch_embed.st")
-                else "head"
-                if name.startswith("visual")
-                else "text"
-            )
-            decay = self.recipe.weight_decay if value.ndim > 1 and "embedding" not in name else 0.0
-            groups.setdefault((part, decay), []).append(value)
-        return [{"params": values, "part": part, "weight_decay": decay} for (part, decay), values in groups.items()]
-
-    def _set_rates(self, epochs_done: float) -> None:
-        full = {"image": self.recipe.image_rate, "head": self.recipe.head_rate, "text": self.recipe.text_rate}
-        share = min(self.recipe.rate(epochs_done), (self.step + 1) / self.recipe.warm_up)
-        for group in self.optimiser.param_groups:
-            group["lr"] = full[group["part"]] * share
-
-    def run_epoch(self, number: int) -> dict[str, float]:
-        """One epoch; its randomness is keyed by (seed, epoch), so a resumed run repeats it."""
-        recipe = self.recipe
-        rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
-        order = torch.multinomial(self.weights, recipe.epoch_pictures, replacement=True, generator=rng)
-        rng.manual_seed((recipe.seed * 100_003 + number) * 64 + rank())
-        words = random.Random(f"{recipe.seed}/{number}/{rank()}")
-        started, cpu = time.monotonic(), time.process_time()
-        self.image.freeze(recipe.frozen)
-        self.image.train()
-        total = torch.zeros(2)
-        batches = order.split(recipe.batch)
-        for count, batch in enumerate(batches):
-            self._set_rates(number + count / len(batches))
-            rows = batch[rank() :: processes()]
-            total += self._step(self.image(self._pictures(rows, rng)), self.labels[rows], rng, words) * len(batch)
-        self._share_statistics()
-        self.epoch = number + 1
-        self.seconds += time.monotonic() - started
-        self.cpu_seconds += time.process_time() - cpu
-        loss, right = (total / len(order)).tolist()
-        return {"loss": loss, "train_accuracy": 100 * right}
-
-    def _share_statistics(self) -> None:
-        """Batch statistics become their means over the processes."""
-        shared = [
-            value
-            for model in (self.model, self.average)
-            for name, value in model.named_buffers()
-            if name.endswith(("running_mean", "running_var"))
+        recipe, visual = self.recipe, list(self.model.visual.parameters())
+        return [
+            {
+                "params": [value for value in visual if value.ndim > 1],
+                "full": recipe.image_rate,
+                "weight_decay": recipe.weight_decay,
+            },
+            {"params": [value for value in visual if value.ndim < 2], "full": recipe.image_rate, "weight_decay": 0.0},
+            {"params": [self.directions], "full": recipe.direction_rate, "weight_decay": 0.0},
+            {"params": [self.model.logit_scale], "full": recipe.scale_rate, "weight_decay": 0.0},
         ]
-        sum_in_place(shared)
-        torch._foreach_div_(shared, float(processes()))
 
     def start(self) -> None:
-        """Batch statistics of emoji; head and text tower from the discriminant of the features (see ``start``)."""
+        """Batch statistics of emoji; tokens and directions from the discriminant of the features (see ``start``)."""
         started, cpu = time.monotonic(), time.process_time()
         rng = torch.Generator().manual_seed(self.recipe.seed)
         rows = torch.randperm(len(self.labels), generator=rng)[: self.recipe.start_pictures]
@@ -169,15 +130,14 @@ class Trainer:
             )
             labels = self.labels[rows]
             start_from_discriminant(self.model.visual, pooled, labels)
-            targets = class_directions(head_of(self.model.visual, pooled), labels, len(self.emoji))
-        fit_texts(self.model, self.captions, targets, steps=self.recipe.start_steps)
-        self._remember_all()
+            features = head_of(self.model.visual, pooled)
+            self._set_directions(class_directions(features, labels, len(self.emoji)))
         self.average.load_state_dict(self.model.state_dict())
         self.seconds += time.monotonic() - started
         self.cpu_seconds += time.process_time() - cpu
 
     def _adapt_statistics(self, rows: Tensor, rng: torch.Generator) -> None:
-        norms = [part for part in self.image.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+        norms = [part for part in self.image.modules() if isinstance(part, nn.BatchNorm2d)]
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # a plain mean over all batches
@@ -191,77 +151,147 @@ class Trainer:
         return augment(self.pixels[rows], SIZE, Augmentation(), rng, self.may_flip[self.labels[rows]])
 
     @torch.no_grad()
-    def _remember_all(self) -> None:
-        for rows in torch.arange(len(self.emoji)).split(256):
-            self.memory[rows] = encode_texts(self.model, self.captions.draw(rows.tolist(), random.Random(0)))
+    def _set_directions(self, values: Tensor) -> None:
+        self.directions.copy_(values)
+        self.average_directions.copy_(values)
 
-    def _step(self, features: Tensor, labels: Tensor, rng: torch.Generator, words: random.Random) -> Tensor:
+    def run_epoch(self, number: int) -> dict[str, float]:
+        """One epoch; its randomness is keyed by (seed, epoch), so a resumed run repeats it."""
+        recipe, key = self.recipe, self.recipe.seed * 100_003 + number
+        started, cpu = time.monotonic(), time.process_time()
+        if number >= recipe.epochs - recipe.named_epochs:
+            self._name(random.Random(key))
+        rng = torch.Generator().manual_seed(key)
+        order = torch.multinomial(self.weights, recipe.epoch_pictures, replacement=True, generator=rng)
+        rng.manual_seed(key * 64 + rank())
+        self.image.freeze(recipe.frozen)
+        self.image.train()
+        total = torch.zeros(2)
+        batches = order.split(recipe.batch)
+        for count, batch in enumerate(batches):
+            self._set_rates(number + count / len(batches))
+            rows = batch[rank() :: processes()]
+            total += self._step(self.image(self._pictures(rows, rng)), self.labels[rows]) * len(batch)
+        self._share_statistics()
+        self.epoch = number + 1
+        self.seconds += time.monotonic() - started
+        self.cpu_seconds += time.process_time() - cpu
+        loss, right = (total / len(order)).tolist()
+        return {"loss": loss, "train_accuracy": 100 * right}
+
+    def _name(self, words: random.Random) -> None:
+        """The text tower learns the directions (once); then these are its own texts, of other captions each time."""
+        if not self.named:
+            targets = nn.functional.normalize(self.average_directions, dim=-1)
+            fit_texts(self.model, self.captions, targets, steps=self.recipe.text_steps, rate=self.recipe.text_rate)
+            for name, value in self.average.named_parameters():
+                if not name.startswith(("visual", "logit_scale")):
+                    value.copy_(self.model.get_parameter(name).detach())
+            self.named = True
+            self.directions.requires_grad_(False)
+            self.directions.grad = None
+        with torch.no_grad():
+            ids = self.captions.draw(range(len(self.emoji)), words)
+            self._set_directions(torch.cat([encode_texts(self.model, part) for part in ids.split(256)]))
+
+    def _set_rates(self, epochs_done: float) -> None:
+        share = min(self.recipe.rate(epochs_done), (self.step + 1) / self.recipe.warm_up)
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["full"] * share
+
+    def _step(self, features: Tensor, labels: Tensor) -> Tensor:
         """One step on this process's pictures' features (B, D); returns loss and share of right answers, of all."""
         recipe = self.recipe
-        fresh = labels.unique()
-        fresh = fresh[torch.randperm(len(fresh), generator=rng)[: recipe.texts]]
-        encoded = encode_texts(self.model, self.captions.draw(fresh.tolist(), words))
-        texts = self.memory.index_copy(0, fresh, encoded)  # (V, D)
-        logits = self.model.logit_scale.exp() * features @ texts.T
-        loss = F.cross_entropy(logits, labels, label_smoothing=recipe.smoothing)
+        scale = self.model.logit_scale.exp()
+        logits = scale * features @ nn.functional.normalize(self.directions, dim=-1).T  # (B, V)
+        loss = nn.functional.cross_entropy(logits, labels, label_smoothing=recipe.smoothing)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        learned = [*self.model.parameters(), self.directions]
         with torch.no_grad():
             told = torch.stack([loss.detach(), (logits.argmax(-1) == labels).float().mean()])
-            count, anew = torch.zeros(len(self.memory), 1), torch.zeros_like(self.memory)
-            count[fresh], anew[fresh] = 1.0, encoded.detach()
-            gradients = [value.grad for value in self.model.parameters() if value.grad is not None]
-            sum_in_place([*gradients, count, anew, told])
-            torch._foreach_div_(gradients, float(processes()))
-            self.memory = torch.where(count > 0, anew / count.clamp(min=1), self.memory)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            gradients = [value.grad for value in learned if value.grad is not None]
+            sum_in_place([*gradients, told])
+            torch._foreach_div_([*gradients, told], float(processes()))
+        nn.utils.clip_grad_norm_(learned, 1.0)
         self.optimiser.step()
         with torch.no_grad():
             self.model.logit_scale.clamp_(max=math.log(100))
             keep = min(recipe.ema, (1 + self.step) / (10 + self.step))
-            torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
+            torch._foreach_lerp_(
+                [*self.average.parameters(), self.average_directions], [value.detach() for value in learned], 1 - keep
+            )
             for mean, value in zip(self.average.buffers(), self.model.buffers(), strict=True):
                 if mean.is_floating_point() and mean is not self.average.attn_mask:
                     mean.lerp_(value, 1 - keep)
         self.step += 1
-        return told / processes()
+        return told
+
+    def _share_statistics(self) -> None:
+        """Batch statistics become their means over the processes."""
+        shared = [
+            value
+            for model in (self.model, self.average)
+            for name, value in model.named_buffers()
+            if name.endswith(("running_mean", "running_var"))
+        ]
+        sum_in_place(shared)
+        torch._foreach_div_(shared, float(processes()))
 
     def state(self) -> dict[str, object]:
         return {
             "model": self.model.state_dict(),
             "average": self.average.state_dict(),
+            "directions": (self.directions.detach(), self.average_directions),
             "optimiser": self.optimiser.state_dict(),
-            "memory": self.memory,
-            "progress": (self.epoch, self.step, self.seconds, self.cpu_seconds),
+            "progress": (self.epoch, self.step, self.seconds, self.cpu_seconds, self.named),
         }
 
+    @torch.no_grad()
     def resume(self, file: Path) -> None:
         state = torch.load(file, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.memory.copy_(state["memory"])
-        self.epoch, self.step, self.seconds, self.cpu_seconds = state["progress"]
+        self.directions.copy_(state["directions"][0])
+        self.average_directions.copy_(state["directions"][1])
+        self.epoch, self.step, self.seconds, self.cpu_seconds, self.named = state["progress"]
+        self.directions.requires_grad_(not self.named)
         for part in self.image.modules():
-            if isinstance(part, torch.nn.BatchNorm2d):
+            if isinstance(part, nn.BatchNorm2d):
                 part.momentum = MOMENTUM
 
+    def openmoji_accuracy(self, bench: Mapping[str, BenchSet]) -> float:
+        """Mean accuracy over the sets, of the moving average, in per cent; by directions until they have names."""
+        row = {entry.name: number for number, entry in enumerate(self.emoji)}
+        accuracies = []
+        for data in bench.values():
+            texts = (
+                class_texts(self.average, data.class_names, self.captions)
+                if self.named
+                else nn.functional.normalize(self.average_directions[[row[name] for name in data.class_names]], dim=-1)
+            )
+            right = probabilities(self.average, data, texts).argmax(-1) == data.labels
+            accuracies.append(100 * float(right.float().mean()))
+        return float(np.mean(accuracies))
 
-def held_out_accuracy(model: CLIP, drawings: Drawings, emoji: list[Emoji], captions: Captions) -> float:
-    """Accuracy over all names on an artist who was not trained on, drawings on white, in per cent."""
-    index = {plain_code(entry.code): number for number, entry in enumerate(emoji)}
-    labels = torch.tensor([index[code] for code in drawings.codes])
-    rgba = F.interpolate(torch.from_numpy(drawings.pixels).float() / 255, (SIZE, SIZE), mode="bilinear", antialias=True)
-    pictures = rgba[:, :3] + 1 - rgba[:, 3:]
-    image = ImageTower(model).eval()
-    with torch.inference_mode():
-        texts = torch.cat([encode_texts(model, ids) for ids in captions.prompts().split(256)])
-        features = torch.cat([image(part) for part in pictures.split(256)])
-    return 100 * float(((features @ texts.T).argmax(-1) == labels).float().mean())
+    def artist_accuracy(self, drawings: Drawings) -> float:
+        """Accuracy over all emoji on drawings on white, in per cent."""
+        index = {plain_code(entry.code): number for number, entry in enumerate(self.emoji)}
+        labels = torch.tensor([index[code] for code in drawings.codes])
+        rgba = nn.functional.interpolate(
+            torch.from_numpy(drawings.pixels).float() / 255, (SIZE, SIZE), mode="bilinear", antialias=True
+        )
+        pictures = rgba[:, :3] + 1 - rgba[:, 3:]
+        image = ImageTower(self.average).eval()
+        with torch.inference_mode():
+            features = torch.cat([image(part) for part in pictures.split(256)])
+            logits = features @ nn.functional.normalize(self.average_directions, dim=-1).T
+        return 100 * float((logits.argmax(-1) == labels).float().mean())
 
 
 def train(
-    work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str = "run", every: int = 4, count: int = 2
+    work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str = "run", every: int = 5, count: int = 2
 ) -> Path:
     """Trains, or goes on training, in ``count`` processes, and gives the checkpoint's path."""
     load_bench(work / "bench.npz", SIZE)  # made once, before several processes want it
@@ -271,16 +301,15 @@ def train(
 
 def _train(work: Path, recipe: Recipe, hold_out: str | None, name: str, every: int) -> None:
     drawings, emoji = load_drawings(work / "drawings.npz"), read_emoji(work / "packages")
-    captions = Captions(emoji)
     unseen = drawings.of(drawings.artists == hold_out) if hold_out else None
     trainer = Trainer(drawings.of(drawings.artists != hold_out) if hold_out else drawings, emoji, recipe)
     bench = load_bench(work / "bench.npz", SIZE)
     checkpoint, curve = work / f"{name}.pt", work / f"{name}.csv"
 
     def measure() -> dict[str, float]:
-        row = {"openmoji_accuracy": float(np.mean(list(zero_shot_accuracy(trainer.average, bench, captions).values())))}
+        row = {"openmoji_accuracy": trainer.openmoji_accuracy(bench)}
         if unseen is not None:
-            row["held_out_accuracy"] = held_out_accuracy(trainer.average, unseen, emoji, captions)
+            row["held_out_accuracy"] = trainer.artist_accuracy(unseen)
         return row
 
     def finish(row: dict[str, float], measured: bool) -> None:

@@ -237,12 +237,11 @@ def test_processes_add_up(tmp_path: Path) -> None:
 def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None:
     recipe = Recipe(
         epochs=2,
-        decay_epochs=1,
+        named_epochs=1,
         epoch_pictures=12,
         batch=6,
-        texts=3,
         start_pictures=12,
-        start_steps=8,
+        text_steps=8,
     )
     whole = Trainer(drawings, EMOJI, recipe, pretrained=False)
     whole.start()
@@ -260,5 +259,5 @@ def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None
 
 
 def test_schedule() -> None:
-    recipe = Recipe(epochs=10, decay_epochs=5)
+    recipe = Recipe(epochs=10, named_epochs=5)
     assert [recipe.rate(done) for done in (0, 5, 7.5, 10)] == [1.0, 1.0, 0.5, 0.0]
