@@ -1,6 +1,7 @@
 """What each step of tuning the image tower gains: ``python -m benchmarks.encoding [--quick]``.
 
-Seconds for 64 views (quick: 16) on this machine, architectures of real size with random weights. Every step is exact:
+Seconds for 64 views (quick: 16) on this machine, architectures of real size with random weights: CLIP's own towers, and
+one of timm's convolutional ones under an open_clip model. Every step is exact:
 the largest difference to the plain features is printed beside it. Repeats are interleaved and the fastest counts, so
 that other work on the machine disturbs all rows alike. ``torch.compile`` is measured for comparison in the full run.
 """
@@ -9,32 +10,38 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from open_clip import CustomTextCLIP
 from open_clip.transformer import VisionTransformer
 from torch import Tensor
 
 from otpt.backbones import load_backbone
 from otpt.backbones.folding import fold_batch_norms
+from otpt.backbones.fusing import fuse_activations
 from otpt.backbones.image_tower import ImageTower
 from otpt.backbones.tuned_vit import tune_vit
 
 Encoder = Callable[[Tensor], Tensor]
 
+TIMM = "timm:"
+TOWERS = ("RN50-quickgelu", "ViT-B-16-quickgelu", f"{TIMM}tf_efficientnet_lite0")
 
-def run(quick: bool = False) -> list[tuple[str, str, float, float]]:
+
+def run(
+    quick: bool = False, *, towers: Sequence[str] = TOWERS, views: int | None = None
+) -> list[tuple[str, str, float, float]]:
     """Print the tables; returns rows (architecture, step, seconds, largest difference to the plain features)."""
     rows: list[tuple[str, str, float, float]] = []
-    views, repeats = (16, 2) if quick else (64, 2)
+    views, repeats = views or (16 if quick else 64), 2
     print(f"Encoding {views} views, {torch.get_num_threads()} threads, float32, best of {repeats}")
-    for name in ("RN50-quickgelu", "ViT-B-16-quickgelu"):
-        backbone = load_backbone(f"random:{name}", device="cpu")
-        visual = backbone.text._model.visual
-        _spread(visual)
+    for name in towers:
+        visual = _tower(name)
         pixels = torch.randn(views, 3, 224, 224, generator=torch.Generator().manual_seed(0))
         tower = ImageTower(visual, 224)
         steps = _steps(visual, tower, compiled=not quick)
@@ -49,6 +56,18 @@ def run(quick: bool = False) -> list[tuple[str, str, float, float]]:
         print(f"{'plain, one batch / ours':52}{first / seconds['all of it (ours)']:17.2f}x")
         print(f"same bits for a view in any batch: {_same_bits(tower, pixels)}")
     return rows
+
+
+def _tower(name: str) -> Any:
+    """An image tower with random weights, by open_clip's name, or ``timm:`` and timm's."""
+    if name.startswith(TIMM):
+        vision = {"timm_model_name": name.removeprefix(TIMM), "timm_pool": "avg", "timm_proj": "linear"}
+        text = {"width": 64, "heads": 1, "layers": 1}  # not used here
+        torch.manual_seed(0)
+        return CustomTextCLIP(embed_dim=512, vision_cfg=vision, text_cfg=text).visual.eval().requires_grad_(False)
+    visual = load_backbone(f"random:{name}", device="cpu").text._model.visual
+    _spread(visual)
+    return visual
 
 
 def _spread(visual: Any) -> None:
@@ -68,13 +87,16 @@ def _steps(visual: Any, tower: ImageTower, *, compiled: bool) -> dict[str, Encod
         steps[f"+ chunks of {chunk}"] = _encoder(visual, chunk=chunk)
         steps["+ fused attention, SiLU, last block one token"] = _encoder(fused, chunk=chunk)
     else:
-        folded = fold_batch_norms(visual, torch.zeros(1, 3, 224, 224))
-        last: Any = fold_batch_norms(visual, torch.zeros(1, 3, 224, 224))
-        last = last.to(memory_format=torch.channels_last)
+        pixels = torch.zeros(1, 3, 224, 224)
+        folded = fold_batch_norms(visual, pixels)
+        last: Any = fold_batch_norms(visual, pixels).to(memory_format=torch.channels_last)
         steps["+ inference mode"] = _encoder(visual)
         steps["+ folded batch-norms"] = _encoder(folded)
         steps["+ channels_last"] = _encoder(last, channels_last=True)
         steps[f"+ chunks of {chunk}"] = _encoder(last, channels_last=True, chunk=chunk)
+        if hasattr(visual, "trunk"):  # timm's; CLIP's own ResNet has a tuned form of its own
+            fused = fuse_activations(deepcopy(last), pixels, chunk)
+            steps["+ activations fused with convolutions"] = _encoder(fused, channels_last=True, chunk=chunk)
     if compiled:
         steps["torch.compile of the plain tower, in chunks"] = _encoder(torch.compile(visual), chunk=chunk)
     steps["all of it (ours)"] = tower
@@ -117,7 +139,7 @@ def _measure(steps: dict[str, Encoder], pixels: Tensor, repeats: int) -> tuple[d
 def _same_bits(tower: ImageTower, pixels: Tensor) -> bool:
     """One view alone, among three, and at another place among others: equal to the last bit?"""
     alone, three = tower(pixels[1:2])[0], tower(pixels[:3])[1]
-    elsewhere = tower(torch.cat([pixels[5:12], pixels[1:2]]))[7]
+    elsewhere = tower(torch.cat([pixels[5:12], pixels[1:2]]))[-1]
     return torch.equal(alone, three) and torch.equal(alone, elsewhere)
 
 
@@ -125,7 +147,10 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="16 views, two repeats, no torch.compile")
-    run(parser.parse_args().quick)
+    parser.add_argument("--towers", nargs="+", default=TOWERS, metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--views", type=int, metavar="N", help="a multiple of 8 (default: 64, quick 16)")
+    options = parser.parse_args()
+    run(options.quick, towers=options.towers, views=options.views)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 - one pass of seven methods against one method's pass, and against seven runs the literal way (one literal picture is
   measured; seven runs are seven times that);
-- a further method from a warm feature cache against the first pass;
+- a further method from a warm cache, with the features and the entropy's gradients in it, against the first pass;
 - seconds a picture against the number of classes, views and methods;
 - memory over many pictures.
 

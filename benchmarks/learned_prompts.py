@@ -2,26 +2,38 @@
 
 For each of the eight sets and three seeds: learn a prompt of each kind from 16 shots, then evaluate on the test split
 with views of the same seed. The table goes to the standard output, and with ``--write`` into
-``docs/learned-prompts.md``. Prompts and parts of runs that are there are not made again.
+``docs/learned-prompts.md``.
+
+Prompts and parts of runs that are there are not made again, so it may be stopped and started again, and several
+processes may share WORK, each with sets of its own; a last call without ``--sets`` then makes the table::
+
+    python -m benchmarks.learned_prompts WORK --pictures 100 --sets animals food travel activities &
+    python -m benchmarks.learned_prompts WORK --pictures 100 --sets objects symbols smileys flags & wait
+    python -m benchmarks.learned_prompts WORK --pictures 100 --write
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import random
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean, stdev
 
 from otpt.backbones import Backbone, load_backbone
-from otpt.data import load_dataset
+from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS
 from otpt.evaluation import FeatureCache, Score, Settings, evaluate
-from otpt.evaluation.files import write_atomically
+from otpt.evaluation.files import as_json, write_atomically
 from otpt.evaluation.starts import folder_name
-from otpt.learning import COOP, MAPLE, train_coop, train_maple
+from otpt.learning import COOP, MAPLE, Recipe, train_coop, train_maple
+from otpt.learning.shots import subset
 from otpt.metrics import percent
-from otpt.prompts.learned import write_learned
+from otpt.prompts.learned import LearnedPrompt, write_learned
 from otpt.views import ViewRecipe
 
 SETS = tuple(f"emoji/{group}" for group in GROUPS)
@@ -32,75 +44,181 @@ METHODS = (
     "maple", "maple+tpt", "maple+c-tpt", "maple+o-tpt",
 )  # fmt: skip
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "learned-prompts.md"
+PART_SIZE = 16  # pictures that a killed process may lose
+_CHANGEABLE = ("shots", "epochs", "batch", "learning_rate", "crops")
 _BEGIN, _END = "<!-- learned-prompts -->", "<!-- /learned-prompts -->"
 
 
-def learn(backbone: Backbone, name: str, seed: int, work: Path, cache: FeatureCache) -> None:
-    """The two prompts of a set and seed, unless they are there."""
-    data = load_dataset(name, split="train")
-    for kind in ("coop", "maple"):
-        path = prompt_file(work, kind, folder_name(name), seed)
-        if path.exists():
-            continue
-        if kind == "coop":
-            learned = train_coop(backbone, data, replace(COOP, seed=seed), cache=cache)
-            data_bytes = write_learned(path, learned)
-        else:
-            data_bytes = write_learned(path, train_maple(backbone, data, replace(MAPLE, seed=seed)))
-        write_atomically(path, data_bytes)
-        print(f"learned {path.name}", flush=True)
+@dataclass(frozen=True)
+class Numbers:
+    """What decides the table's numbers, besides the model.
+
+    Attributes:
+        pictures: drawn from each test split, the same for all methods and seeds; None takes all.
+        views: of a picture in tuning.
+        coop, maple: how prompts are learned; the seed is that of the views.
+    """
+
+    pictures: int | None = None
+    views: int = 64
+    coop: Recipe = COOP
+    maple: Recipe = MAPLE
+
+    def sentence(self, backbone: str, seeds: Sequence[int]) -> str:
+        """How the table was made."""
+        count = "All" if self.pictures is None else f"{self.pictures}"
+        ways = [
+            f"{title} from {recipe.shots} shots in {recipe.epochs} epochs, batches of {recipe.batch}, lr "
+            f"{recipe.learning_rate:g}"
+            for title, recipe in (("CoOp", self.coop), ("MaPLe", self.maple))
+        ]
+        return (
+            f"{count} test pictures of each set, {self.views} views, backbone `{backbone}`; {'; '.join(ways)}. Means "
+            f"over the seeds {', '.join(map(str, seeds))}; the average with their standard deviation."
+        )
 
 
-def prompt_file(work: Path, kind: str, name: str, seed: int) -> Path:
-    """Where a learned prompt is; ``name`` may be the pattern ``{dataset}``."""
-    return work / "prompts" / f"{kind}-{name}-seed{seed}.safetensors"
+@dataclass(frozen=True)
+class Bench:
+    """A folder of prompts, runs and features, and what they are made with."""
+
+    backbone: Backbone
+    work: Path
+    numbers: Numbers
+
+    def claim(self) -> None:
+        """Note model and numbers in the folder; stop if it was begun with others, whose prompts would be taken."""
+        wanted = {"backbone": self.backbone.fingerprint, **asdict(self.numbers)}
+        path = self.work / "numbers.json"
+        write_atomically(path, as_json(wanted), exclusive=True)
+        found = json.loads(path.read_text(encoding="utf-8"))
+        other = [f"{name} {found.get(name)}, not {value}" for name, value in wanted.items() if found.get(name) != value]
+        if other:
+            raise SystemExit(f"{str(self.work)!r} was begun with {'; '.join(other)}: take another folder.")
+
+    def learn(self, name: str, seed: int, cache: FeatureCache) -> None:
+        """The two prompts of a set and seed, unless they are there."""
+        data = kept(load_dataset(name, split="train"))
+        for kind in ("coop", "maple"):
+            path = self.prompt_file(kind, folder_name(name), seed)
+            if path.exists():
+                continue
+            started = time.monotonic()
+            learned: LearnedPrompt
+            if kind == "coop":
+                learned = train_coop(self.backbone, data, replace(self.numbers.coop, seed=seed), cache=cache)
+            else:
+                learned = train_maple(self.backbone, data, replace(self.numbers.maple, seed=seed))
+            write_atomically(path, write_learned(path, learned))
+            print(f"learned {path.stem} in {time.monotonic() - started:.0f} s", flush=True)
+
+    def prompt_file(self, kind: str, name: str, seed: int) -> Path:
+        """Where a learned prompt is; ``name`` may be the pattern ``{dataset}``."""
+        return self.work / "prompts" / f"{kind}-{name}-seed{seed}.safetensors"
+
+    def measure(self, name: str, seed: int, cache: FeatureCache) -> list[Score]:
+        """All methods on a set under a seed; what was measured before is read."""
+        settings = Settings(
+            METHODS,
+            seeds=[seed],
+            contexts=[self.prompt_file(kind, "{dataset}", seed) for kind in ("coop", "maple")],
+            recipe=ViewRecipe(n_views=self.numbers.views),
+            part_size=PART_SIZE,
+        )
+        out = self.work / "runs" / f"{folder_name(name)}-seed{seed}"
+        dataset = drawn(load_dataset(name), self.numbers.pictures)
+        found = evaluate(dataset, self.backbone, settings, out=out, cache=cache)
+        print(f"measured {out.name} in {found.seconds:.0f} s", flush=True)
+        return found.scores
 
 
-def measure(backbone: Backbone, seed: int, work: Path, cache: FeatureCache, views: int) -> list[Score]:
-    """All methods on all sets under one seed, each set with its own prompts."""
-    contexts = [prompt_file(work, kind, "{dataset}", seed) for kind in ("coop", "maple")]
-    settings = Settings(METHODS, seeds=[seed], contexts=contexts, recipe=ViewRecipe(n_views=views))
-    found = evaluate([load_dataset(name) for name in SETS], backbone, settings, out=work / f"seed-{seed}", cache=cache)
-    print(f"measured seed {seed} in {found.seconds:.0f} s", flush=True)
-    return found.scores
+def kept(dataset: Dataset) -> Dataset:
+    """The data set with its pictures in memory once they were drawn: every epoch of both trainings takes them."""
+    return Dataset(
+        dataset.name,
+        dataset.class_names,
+        dataset.ids,
+        dataset.labels,
+        lru_cache(maxsize=None)(lambda index: dataset[index].source),
+        family=dataset.family,
+        augmix=dataset.augmix,
+        prompt=dataset.prompt,
+        allow_duplicates=dataset.allow_duplicates,
+    )
 
 
-def table(scores: Sequence[Score]) -> str:
+def drawn(dataset: Dataset, count: int | None) -> Dataset:
+    """``count`` pictures from anywhere in the set, the same each time: its first ones are of its first classes."""
+    if count is None or count >= len(dataset):
+        return dataset
+    return subset(dataset, sorted(random.Random(0).sample(range(len(dataset)), count)))
+
+
+def table(scores: Sequence[Score], sets: Sequence[str], seeds: Sequence[int]) -> str:
     """Accuracy and ECE in percent: a row a method, a column a set; the average with its deviation over the seeds."""
     lines = []
     for title, metric in (("accuracy %", "accuracy"), ("ECE %", "ece")):
-        names = [name.removeprefix("emoji/") for name in SETS]
+        names = [name.removeprefix("emoji/") for name in sets]
         lines += [f"| {title} | {' | '.join(names)} | average |", "|---" * (len(names) + 2) + "|"]
         for method in METHODS:
             own = {(s.dataset, s.seed): getattr(s.metrics, metric) for s in scores if s.method == method}
-            cells = [percent(mean(own[name, seed] for seed in SEEDS)) for name in SETS]
-            by_seed = [mean(own[name, seed] for name in SETS) for seed in SEEDS]
-            cells.append(f"{percent(mean(by_seed))} ± {percent(stdev(by_seed))}")
-            lines.append(f"| `{method}` | {' | '.join(cells)} |")
+            cells = [percent(mean(own[name, seed] for seed in seeds)) for name in sets]
+            by_seed = [mean(own[name, seed] for name in sets) for seed in seeds]
+            deviation = f" ± {percent(stdev(by_seed))}" if len(by_seed) > 1 else ""
+            lines.append(f"| `{method}` | {' | '.join(cells)} | {percent(mean(by_seed))}{deviation} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def main() -> None:
+def changed(recipe: Recipe, given: Sequence[str]) -> Recipe:
+    """The recipe with ``NAME=VALUE`` replaced."""
+    values = {}
+    for item in given:
+        name, _, value = item.partition("=")
+        if name not in _CHANGEABLE:
+            raise SystemExit(f"{item!r} was given; expected NAME=VALUE with one of {', '.join(_CHANGEABLE)}.")
+        values[name] = type(getattr(recipe, name))(value)
+    return replace(recipe, **values)
+
+
+def write_page(text: str) -> None:
+    """Put the text between the marks of the page."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
+    _, after = rest.split(_END)
+    PAGE.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Learn, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path, help="a folder for prompts, runs and features")
     parser.add_argument("--backbone", default="pocket")
-    parser.add_argument("--views", type=int, default=64)
+    groups = [name.removeprefix("emoji/") for name in SETS]
+    parser.add_argument("--sets", nargs="+", choices=groups, default=groups, help="(default: all)")
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS), help="(default: all)")
+    parser.add_argument("--pictures", type=int, metavar="N", help="of each test split (default: all)")
+    parser.add_argument("--views", type=int, default=64, metavar="N", help="(default: 64)")
+    for kind in ("coop", "maple"):
+        words = f"numbers of the training in place of the published ones: {', '.join(_CHANGEABLE)}"
+        parser.add_argument(f"--{kind}", nargs="+", default=[], metavar="NAME=VALUE", help=words)
     parser.add_argument("--write", action="store_true", help="put the table into the page")
-    options = parser.parse_args()
-    backbone, cache = load_backbone(options.backbone), FeatureCache(options.work / "features")
+    options = parser.parse_args(arguments)
+    sets = [name for name in SETS if name.removeprefix("emoji/") in options.sets]
+    if options.write and (len(sets) < len(SETS) or set(options.seeds) != set(SEEDS)):
+        parser.error("--write takes the table of all sets and seeds: leave --sets and --seeds out.")
+    numbers = Numbers(options.pictures, options.views, changed(COOP, options.coop), changed(MAPLE, options.maple))
+    bench = Bench(load_backbone(options.backbone), options.work, numbers)
+    cache = FeatureCache(options.work / "features")
+    bench.claim()
     scores: list[Score] = []
-    for seed in SEEDS:
-        for name in SETS:
-            learn(backbone, name, seed, options.work, cache)
-        scores += measure(backbone, seed, options.work, cache, options.views)
-    text = table(scores)
+    for seed in options.seeds:
+        for name in sets:
+            bench.learn(name, seed, cache)
+            scores += bench.measure(name, seed, cache)
+    text = f"{numbers.sentence(options.backbone, options.seeds)}\n\n{table(scores, sets, options.seeds)}"
     print(text)
     if options.write:
-        before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
-        _, after = rest.split(_END)
-        PAGE.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}", encoding="utf-8")
+        write_page(text)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def run(quick: bool = False) -> None:
         command = [sys.executable, "-m", "benchmarks.maple", "--way", way, "--architecture", architecture]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
-        print(f"{title:28} {found['seconds']:7.1f} s {found['peak']:6.1f} GB peak", flush=True)
+        print(f"{title:28} {found['seconds']:7.1f} s {found['peak']:6.1f} GiB peak", flush=True)
 
 
 def main() -> None:

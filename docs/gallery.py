@@ -46,24 +46,20 @@ FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Of each figure: the runs, and the options."""
 
 
-def make_runs(runs: Path, backbone: str, pictures: int, views: int) -> None:
+def make_runs(runs: Path, backbone: str, pictures: int, views: int, templates: str = "imagenet-80") -> None:
     """The four runs that the figures need."""
     common = ("--backbone", backbone, "--limit", str(pictures), "--views", str(views))
     few = ("--backbone", backbone, "--limit", str(pictures // 3), "--views", str(views))
     _otpt("evaluate", *SETS, "--methods", *METHODS, *common, "--out", str(runs / "main"))
     _otpt("sweep", *SETS[:2], "--set", f"lambda={','.join(LAMBDAS)}", *common, "--out", str(runs / "sweep"))
-    _otpt(
-        "sweep", *SETS[:2], "--method", "zero-shot", "--prompts", "imagenet-80", *common, "--out", str(runs / "prompts")
-    )
+    _otpt("sweep", *SETS[:2], "--method", "zero-shot", "--prompts", templates, *common, "--out", str(runs / "prompts"))
     _otpt("evaluate", *SETS, "--methods", *METHODS[1:4], "--seeds", "0", "1", "2", *few, "--out", str(runs / "seeds"))
 
 
-def draw_figures(runs: Path) -> None:
-    """Every kind of figure, as a small PNG."""
-    for kind, (used, options) in FIGURES.items():
-        file = GALLERY / f"{kind}.png"
-        _otpt("plot", kind, *(str(runs / name) for name in used), "-o", str(file), "--dpi", "110", *options)
-        _shrink(file)
+def draw_figure(kind: str, runs: Path, file: Path) -> None:
+    """One command of ``otpt``."""
+    used, options = FIGURES[kind]
+    _otpt("plot", kind, *(str(runs / name) for name in used), "-o", str(file), "--dpi", "110", *options)
 
 
 def draw_page(runs: Path) -> None:
@@ -108,5 +104,7 @@ if __name__ == "__main__":
     parser.add_argument("--views", type=int, default=16)
     given = parser.parse_args()
     make_runs(given.runs, given.backbone, given.pictures, given.views)
-    draw_figures(given.runs)
+    for each in FIGURES:
+        draw_figure(each, given.runs, GALLERY / f"{each}.png")
+        _shrink(GALLERY / f"{each}.png")
     draw_page(given.runs)

@@ -1,6 +1,6 @@
 """Trains ``pocket`` on other artists' emoji; may be stopped and started again at any time.
 
-    python -m training.train WORK [--epochs 130] [--hold-out streamline-emojis]
+    python -m training.train WORK [--epochs 36] [--hold-out streamline-emojis]
 
 Each picture is compared with *all* emoji, not only with those of its batch: logits = scale · ⟨picture, direction⟩,
 cross-entropy, learned scale. First every emoji has a learned direction, which costs next to nothing. When the learning
@@ -43,8 +43,8 @@ MOMENTUM = 0.05  # of the batch statistics: a short run needs a short memory
 class Recipe:
     """Everything that decides the result, besides the data."""
 
-    epochs: int = 130
-    named_epochs: int = 30  # at the end: against the texts, the learning rate falls linearly to nothing
+    epochs: int = 36
+    named_epochs: int = 14  # at the end: against the texts, the learning rate falls linearly to nothing
     epoch_pictures: int = 6400
     batch: int = 128
     start_pictures: int = 8000

@@ -244,12 +244,6 @@ def test_as_a_program(model: str, pictures: Path) -> None:
     assert "Traceback" not in bad.stderr
 
 
-def test_demo(capsys) -> None:
-    code, out, err = run(capsys, "demo")
-    assert (code, err) == (0, "")
-    assert "o-tpt" in out
-
-
 def test_an_archive_is_not_mistaken_for_a_checkpoint(capsys, pictures: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "data.pt", "w") as archive:
         archive.writestr("readme.txt", "nothing to see")

@@ -39,7 +39,7 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         capsys, "train", "coop", "data", *common, "--crops", 2, "--out", "coop.safetensors", "coop/model.pth.tar-2"
     )
     assert code == 0, err
-    assert "Learned from 2 pictures a class" in out
+    assert "Learned from 4 pictures of 2 classes" in out
     assert err.count("otpt: epoch") == 2
     both = [read_learned(name) for name in ("coop.safetensors", "coop/model.pth.tar-2")]
     assert all(isinstance(each, CoopContext) for each in both)
@@ -90,6 +90,9 @@ def test_what_cannot_be_used(folder: Path, capsys: pytest.CaptureFixture[str]) -
 
     model = ("--backbone", "tiny", "--device", "cpu")
     assert "number of shots is 0" in sentence("train", "coop", "data", "--shots", 0, *model)
+    assert "number of pictures in a batch is 0" in sentence("train", "maple", "data", "--batch", 0, *model)
+    for seed in (-1, 2**70):
+        assert f"seed is {seed}; expected 0 to" in sentence("train", "coop", "data", "--seed", seed, *model)
     assert "number of context tokens is 0" in sentence("train", "coop", "data", "--tokens", 0, "--no-cache", *model)
     assert "room for 1 to 2" in sentence("train", "maple", "data", "--depth", 9, *model)
     assert "has no splits" in sentence("train", "coop", "data", "--split", "val", *model)

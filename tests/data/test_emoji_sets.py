@@ -60,7 +60,7 @@ GOLDEN = {
     "emoji/grey": "1b89dff3855483de",
     "emoji/noise": "1cf7cc5542672d96",
     "emoji/blur": "0bdffda5183e6e33",
-    "emoji/small": "a56893b4a668bcd9",
+    "emoji/small": "782d8ab17c7a370c",
 }
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
 from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from otpt.cli import demo, main
+from otpt.cli import main
 
 NAMED = ("ViT-B-16/openai", "random:ViT-B-32")
 
@@ -36,11 +36,21 @@ def _commands() -> list[tuple[str, str, str | None]]:
 COMMANDS = _commands()
 
 
+def _draw_boat() -> Image.Image:
+    """A boat on the sea, 480×360."""
+    picture = Image.new("RGB", (480, 360), (135, 190, 235))
+    pen = ImageDraw.Draw(picture)
+    pen.rectangle((0, 240, 480, 360), fill=(30, 90, 150))
+    pen.polygon([(230, 60), (230, 225), (330, 225)], fill=(245, 245, 240))
+    pen.polygon([(120, 235), (350, 235), (310, 280), (160, 280)], fill=(110, 70, 40))
+    return picture
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the examples name."""
     folder = tmp_path_factory.mktemp("docs")
-    picture = demo.draw_boat()
+    picture = _draw_boat()
     picture.save(folder / "photo.jpg")
     (folder / "pictures").mkdir()
     picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(folder / "pictures" / "other.png")

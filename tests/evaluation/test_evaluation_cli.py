@@ -51,10 +51,10 @@ def test_evaluate_metrics_and_cache(capsys: pytest.CaptureFixture[str], place: P
     assert {score["bins"] for score in json.loads(out)["scores"]} == {15}
     assert files(tmp_path / "run") == before
     code, out, _ = run(capsys, "cache", "info", "--cache", tmp_path / "cache")
-    assert "the features of 8 pictures" in out
+    assert "the features of 8 pictures and 8 gradients" in out
     run(capsys, "cache", "clear", "--cache", tmp_path / "cache")
     code, out, _ = run(capsys, "cache", "info", "--cache", tmp_path / "cache", "--json")
-    assert json.loads(out)["entries"] == 0
+    assert {json.loads(out)[name] for name in ("entries", "gradients", "bytes")} == {0}
 
 
 def test_json_seeds_and_several_data_sets(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:

@@ -256,6 +256,9 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--target", "0", "--method", "fpt"], "trains baple and baple+o-tpt"),
         (["--target", "0", "--out", "x.pt"], "ends in .safetensors"),
         (["--target", "0", "--start", "nothing.pt"], "nothing.pt"),
+        (["--target", "0", "--epochs", "0"], "number of epochs is 0"),
+        (["--target", "0", "--poisoned", "1.5"], "share of poisoned pictures is 1.5"),
+        (["--target", "0", "--method", "baple+o-tpt", "--set", "steps=2"], "'steps=2', which 'otpt train baple' does"),
     ],
 )
 def test_wrong_training_commands(
@@ -288,6 +291,33 @@ def test_wrong_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "has no tensor 0.ctx; it holds ctx" in said(trained=[f"baple:0={tmp_path}/coop.tar-50"])
     code, _, err = run(capsys, "evaluate", "emoji/animals", "--trained", "x")
     assert (code, "--trained is for the methods of medical systems" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--methods", "baple", "--set", "lambda=6"], "evaluation of baple tunes nothing"),
+        (["--methods", "baple+o-tpt", "--set", "lambda=6"], "Give it to 'otpt train baple'"),
+        (["--methods", "fpt+o-tpt", "--set", "steps=2"], "'steps=2', but an evaluation of fpt tunes nothing"),
+        (["--methods", "baple", "--prompt", "an x-ray of"], "--prompt was given, but an evaluation of baple"),
+        (["--methods", "fpt", "--context", "x.pt"], "--context was given, but an evaluation of fpt"),
+        (["--methods", "baple", "--frozen-size", "64"], "it is for fpt"),
+        (["--methods", "fpt", "--sigma", "0.5"], "it is for promptsmooth"),
+        (["--methods", "promptsmooth", "--trained", "x"], "it is for baple and fpt"),
+        (["--methods", "promptsmooth", "--samples", "9"], "without --confidence votes"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before data, files and models are looked at: none of them is there."""
+    code, _, err = run(capsys, "evaluate", "nothing", *arguments)
+    assert (code, words in err) == (2, True), err
+
+
+def test_a_sweep_over_what_was_trained_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "sweep", "nothing", "--method", "baple+o-tpt", "--set", "lambda=1,2")
+    assert (code, "evaluation of baple tunes nothing" in err) == (2, True), err
 
 
 def test_fonts(tmp_path: Path) -> None:

@@ -268,6 +268,15 @@ def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         evaluate(dataset(), frozen, Settings(methods=["o-tpt"]), out=tmp_path / "other")
     code, _, err = run(capsys, *command[:5], "--no-cache", "--out", tmp_path / "none", *model)
     assert (code, "make it with 'otpt train fpt'" in err) == (2, True)
+    code, _, err = run(capsys, *command[:-1], 64, "--out", tmp_path / "none")
+    assert (code, "sees 48 pixels, not 64; give --frozen-size 48" in err) == (2, True)
+
+
+def test_wrong_numbers() -> None:
+    with pytest.raises(OtptError, match="number of pictures in a batch is 0"):
+        FptRecipe(batch=0)
+    with pytest.raises(OtptError, match="seed is -3"):
+        FptRecipe(seed=-3)
 
 
 def test_files(frozen: FrozenViT, tmp_path: Path) -> None:

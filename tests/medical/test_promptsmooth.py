@@ -189,6 +189,8 @@ def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (code, "certificates of other settings" in err) == (2, True)
     code, _, err = run(capsys, *command, "--methods", "tpt")
     assert (code, "has no certificate" in err) == (2, True)
+    code, _, err = run(capsys, *command, "--prompt-tokens", 2)
+    assert (code, "without --prompt" in err) == (2, True)
 
 
 def test_certified_accuracy() -> None:
@@ -204,6 +206,7 @@ def test_certified_accuracy() -> None:
         ({"methods": ("promptsmooth", "o-tpt")}, "one system"),
         ({"methods": ("o-tpt",)}, "one system"),
         ({"confidence": "mean"}, "Unknown confidence"),
+        ({"prompts": ["a photo of a"], "contexts": ["coop.pt"]}, "words and a learned context"),
     ],
 )
 def test_wrong_settings(changes: dict[str, object], words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import random
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,7 @@ import torch
 pytest.importorskip("resvg_py")
 
 from otpt.backbones.pocket import TOKENS, expand_state
-from otpt.backbones.pocket.trunk import SIZE
+from otpt.backbones.pocket.trunk import SIZE, WIDTH
 from training import evaluate, names
 from training.artists import Drawing
 from training.augment import Augmentation, augment
@@ -25,6 +26,7 @@ from training.model import ImageTower, build_model, encode_texts
 from training.parallel import processes, rank, run_in_processes, sum_in_place
 from training.rasterise import SIDE, Drawings, rasterise
 from training.start import class_directions, discriminant, head_of, start_from_discriminant
+from training.texts import fit_texts
 from training.train import Recipe, Trainer
 
 EMOJI = [
@@ -254,8 +256,37 @@ def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None
     assert (resumed.epoch, resumed.step) == (1, 2)
     assert resumed.run_epoch(1)["loss"] == pytest.approx(curve[1]["loss"], rel=1e-4)
     assert resumed.step == whole.step == 4
+    assert resumed.named
+    assert whole.named
     for name, value in whole.average.state_dict().items():
         assert torch.allclose(resumed.average.state_dict()[name], value, atol=1e-4), name
+
+
+def test_named_directions_are_texts_and_stay(drawings: Drawings) -> None:
+    recipe = Recipe(epochs=2, named_epochs=1, epoch_pictures=12, batch=6, start_pictures=12, text_steps=3)
+    trainer = Trainer(drawings, EMOJI, recipe, pretrained=False)
+    trainer.start()
+    before = trainer.directions.detach().clone()
+    trainer.run_epoch(0)
+    assert not trainer.named
+    assert not torch.equal(trainer.directions, before)  # learned
+    trainer.run_epoch(1)
+    ids = trainer.captions.draw(range(len(EMOJI)), random.Random(1))  # seed 0, epoch 1
+    with torch.no_grad():
+        assert torch.allclose(encode_texts(trainer.model, ids), trainer.directions, atol=1e-6)
+        assert torch.allclose(encode_texts(trainer.average, ids), trainer.average_directions, atol=1e-6)
+
+
+def test_text_tower_learns_the_directions(captions: Captions) -> None:
+    torch.manual_seed(0)
+    fresh = build_model(pretrained=False, tokens=len(captions.rows))
+    image = {name: value.clone() for name, value in fresh.visual.state_dict().items()}
+    targets = torch.nn.functional.normalize(torch.randn(len(EMOJI), WIDTH), dim=-1)
+    fit_texts(fresh, captions, targets, steps=25, rate=2e-3)
+    with torch.no_grad():
+        texts = encode_texts(fresh, captions.prompts())
+    assert torch.equal((texts @ targets.T).argmax(-1), torch.arange(len(EMOJI)))
+    assert all(torch.equal(value, image[name]) for name, value in fresh.visual.state_dict().items())
 
 
 def test_schedule() -> None:

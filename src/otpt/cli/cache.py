@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from otpt.cli.evaluate import add_cache_option
@@ -26,9 +27,10 @@ def run(options: argparse.Namespace) -> int:
     cache = FeatureCache(options.cache)
     info = cache.info() if options.action == "info" else cache.clear()
     if options.json:
-        print(json.dumps({"folder": str(info.folder), "entries": info.entries, "bytes": info.bytes}))
+        print(json.dumps({**asdict(info), "folder": str(info.folder)}))
         return 0
     size = f"{info.bytes / 1e9:.2f} GB" if info.bytes >= 1e8 else f"{info.bytes / 1e6:.2f} MB"
     what = "holds" if options.action == "info" else "was emptied of"
-    print(f"The feature cache {str(info.folder)!r} {what} the features of {info.entries} pictures, {size}.")
+    held = f"the features of {info.entries} pictures and {info.gradients} gradients, {size}"
+    print(f"The feature cache {str(info.folder)!r} {what} {held}.")
     return 0

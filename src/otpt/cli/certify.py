@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     strange = next((method.name for method in methods if method.system != "promptsmooth"), None)
     if strange is not None:
         raise OtptError(f"Method {strange!r} has no certificate; expected {' or '.join(_METHODS)}.")
+    if options.prompt is None and options.prompt_tokens is not None:
+        raise OtptError("--prompt-tokens was given without --prompt; expected both.")
     settings = MedicalSettings(
         methods=methods,
         prompts=None if options.prompt is None else [Prompt(options.prompt, tokens=options.prompt_tokens)],

@@ -97,6 +97,7 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print."""
     options.method = options.methods
+    medical.refuse_set(options, get_methods(options.methods))
     prompts = None
     if options.prompt is not None:
         prompts = [Prompt(options.prompt, tokens=options.prompt_tokens)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,18 @@ from otpt.medical.baple.judge import BackdoorDataset
 from otpt.medical.fpt.frozen import FROZEN_SIZE, FrozenViT, load_frozen_vit
 from otpt.medical.promptsmooth import Smoothing
 from otpt.medical.settings import CONFIDENCES, MedicalSettings
+from otpt.methods import Method
 
 DEFAULTS = Smoothing()
-_OPTIONS = ("trained", "sigma", "copies", "samples", "confidence", "keep_frozen", "frozen_size")
+_TRAINED = ("baple", "fpt")
+"""Systems whose texts and numbers were settled by their training."""
+_SERVED = {
+    "trained": _TRAINED,
+    **dict.fromkeys(("sigma", "copies", "samples", "confidence"), ("promptsmooth",)),
+    **dict.fromkeys(("keep_frozen", "frozen_size"), ("fpt",)),
+}
+"""Options of medical systems, and whose evaluation they reach."""
+_OF_PROMPTS = ("prompt", "prompt_tokens", "prompts", "context")
 
 Maker = Callable[[], Dataset]
 
@@ -57,13 +66,14 @@ def add_frozen_options(group: Any) -> None:
 
 def settings_for(options: argparse.Namespace, settings: Settings) -> Settings:
     """The settings themselves, or those of a medical system if its methods were asked for."""
-    given = [name for name in _OPTIONS if getattr(options, name) is not None]
-    if not any(method.system for method in settings.chosen):
+    systems = [method.system for method in settings.chosen if method.system]
+    given = [name for name in _SERVED if getattr(options, name) is not None]
+    if not systems:
         if given:
-            raise OtptError(
-                f"--{given[0].replace('_', '-')} is for the methods of medical systems; none was asked for."
-            )
+            raise OtptError(f"{_option(given[0])} is for the methods of medical systems; none was asked for.")
         return settings
+    refuse_set(options, settings.chosen)
+    _refuse_unused(options, systems[0], given)
     return MedicalSettings.extending(
         settings,
         trained=options.trained or (),
@@ -71,6 +81,34 @@ def settings_for(options: argparse.Namespace, settings: Settings) -> Settings:
         confidence=options.confidence or CONFIDENCES[0],
         keep=options.keep_frozen,
     )
+
+
+def refuse_set(options: argparse.Namespace, methods: Sequence[Method]) -> None:
+    """``OtptError`` if ``--set`` was given for methods whose numbers were settled by their training."""
+    system = next((method.system for method in methods if method.system in _TRAINED), None)
+    if system is not None and options.settings:
+        raise OtptError(
+            f"--set was given {options.settings[0]!r}, but an evaluation of {system} tunes nothing: its numbers are "
+            f"those of its training. Give it to 'otpt train {system}', and leave it out here."
+        )
+
+
+def _refuse_unused(options: argparse.Namespace, system: str, given: Sequence[str]) -> None:
+    """``OtptError`` for the first option that an evaluation of this system would not look at."""
+    of_prompts = [name for name in _OF_PROMPTS if system in _TRAINED and getattr(options, name, None)]
+    for name in (*given, *of_prompts):
+        served = _SERVED.get(name, ("promptsmooth",))
+        if system not in served:
+            raise OtptError(
+                f"{_option(name)} was given, but an evaluation of {system} does not use it; of the medical systems it "
+                f"is for {' and '.join(served)}."
+            )
+    if options.samples is not None and options.confidence != "votes":
+        raise OtptError("--samples was given without --confidence votes; expected both.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def smoothing_for(options: argparse.Namespace) -> Smoothing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,8 +119,10 @@ def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]
         if options.json:
             print(json.dumps({"files": [str(path) for path in files], "accuracy": epochs[-1].accuracy}))
         else:
+            count = sum(min(recipe.shots, own) for own in Counter(dataset.labels).values())
             print(
-                f"Learned from {recipe.shots} pictures a class; accuracy on them {100 * epochs[-1].accuracy:.1f} %. "
+                f"Learned from {count} pictures of {len(dataset.class_names)} classes; accuracy on them "
+                f"{100 * epochs[-1].accuracy:.1f} %. "
                 f"Written: {', '.join(repr(str(path)) for path in files)}."
             )
         return 0

@@ -23,6 +23,7 @@ from otpt.methods import Method
 
 _BAPLE = BapleRecipe(target=0)
 _FPT = FptRecipe()
+_SETTINGS = ("lambda", "orthogonality")  # two names of one number: the weight of the term
 
 
 def add_commands(below: Any) -> None:
@@ -108,7 +109,8 @@ def run_fpt(options: argparse.Namespace) -> int:
         checkpoint=_unfinished(path),
         say=_say,
     )
-    write_fpt(path, network, {**_notes(method, dataset, frozen.fingerprint), "recipe": asdict(recipe)})
+    notes = {**_notes(method, dataset, frozen.fingerprint), "frozen_size": size, "recipe": asdict(recipe)}
+    write_fpt(path, network, notes)
     print(f"Learned a side network for {len(dataset.class_names)} classes. Written: {str(path)!r}.")
     return 0
 
@@ -132,6 +134,9 @@ def _number(group: Any, name: str, default: float, words: str) -> None:
 
 def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
     """The method and λ."""
+    other = next((item for item in options.settings if item.partition("=")[0] not in _SETTINGS), None)
+    if other is not None:
+        raise OtptError(f"--set was given {other!r}, which 'otpt train {system}' does not use; expected lambda=NUMBER.")
     options.method = [options.method]
     (method,) = shared.chosen_methods(options)
     if method.system != system:

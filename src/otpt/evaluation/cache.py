@@ -4,6 +4,9 @@ The key is what the features depend on: backbone (weights, precision, kind of de
 and the picture's content. The number of views is not in it: view v is the same however many there are, so an entry with
 64 views also serves a run that needs one.
 
+Beside the features stand gradients: what the first backward pass through the text tower gave for a picture, under a key
+of the features and the text side (see :mod:`otpt.evaluation.gradients`).
+
 An entry is one file: a line of JSON (shape, type, checksum), then the numbers. It is written under another name and
 renamed, so several processes may share a cache; a damaged entry is deleted and made again. The least recently used
 entries go when the cache has grown over its bound.
@@ -15,7 +18,9 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,8 +36,10 @@ from otpt.views import ViewRecipe
 DEFAULT_SIZE = 20 * 10**9
 """Bytes; ImageNet's 50,000 test pictures take 6.6 GB with 64 views of ViT-B/16."""
 
-_SUFFIX = ".features"
+_FEATURES, _GRADIENTS = "features", "gradients"
+"""Kinds of entries: their folder and their suffix."""
 _TYPES = ("float16", "float32", "float64")
+_books = threading.Lock()  # of all caches: an object that holds a lock could not be sent to other processes
 
 
 def default_cache_folder() -> Path:
@@ -48,15 +55,16 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a cache holds."""
+    """What a cache holds: pictures' features, gradients, and the bytes of both."""
 
     folder: Path
     entries: int
+    gradients: int
     bytes: int
 
 
 class FeatureCache:
-    """Features by key.
+    """Features by key, and gradients beside them; any thread may read and write.
 
     Args:
         folder: made when first written to.
@@ -73,54 +81,36 @@ class FeatureCache:
 
     def get(self, key: str, views: int) -> npt.NDArray[np.floating] | None:
         """The features (``views``, D) of a key, or None."""
-        path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        features = _decode(data)
-        if features is None:
-            with suppress(OSError):
-                path.unlink()
-            return None
-        if len(features) < views:
-            return None
-        with suppress(OSError):  # a cache that may only be read is still a cache
-            os.utime(path)
-        return features[:views]
+        features = self._read(self._path(_FEATURES, key), rows=views)
+        return None if features is None else features[:views]
 
     def put(self, key: str, features: npt.NDArray[np.floating]) -> None:
         """Keep features (V, D). A cache that cannot be written is said once, and the evaluation goes on without."""
-        if not self._writable:
-            return
-        data = _encode(features)
-        try:
-            write_atomically(self._path(key), data, durable=False)
-        except OtptError as error:
-            self._writable = False
-            warnings.warn(f"The feature cache is not written any more: {error}", stacklevel=2)
-            return
-        self._since_check = None if self._since_check is None else self._since_check + len(data)
-        if self._since_check is None or self._since_check > self.max_bytes // 20:
-            self.shrink()
+        self._write(self._path(_FEATURES, key), features)
+
+    def get_gradient(self, key: str) -> npt.NDArray[np.floating] | None:
+        """The gradient (n, W) of a key, or None."""
+        return self._read(self._path(_GRADIENTS, key), rows=1)
+
+    def put_gradient(self, key: str, gradient: npt.NDArray[np.floating]) -> None:
+        """Keep a gradient (n, W)."""
+        self._write(self._path(_GRADIENTS, key), gradient)
 
     def info(self) -> CacheInfo:
         """Entries and bytes, now."""
-        sizes = [size for _, size, _ in self._entries()]
-        return CacheInfo(self.folder, len(sizes), sum(sizes))
+        return self._told(self._entries())
 
     def clear(self) -> CacheInfo:
         """Delete all entries; what there was."""
-        removed = 0
-        size = 0
-        for _, length, path in self._entries():
+        removed = []
+        for entry in self._entries():
             with suppress(OSError):
-                path.unlink()
-                removed, size = removed + 1, size + length
+                entry[2].unlink()
+                removed.append(entry)
         for index in (self.folder / "pictures").glob("*.json"):
             with suppress(OSError):
                 index.unlink()
-        return CacheInfo(self.folder, removed, size)
+        return self._told(removed)
 
     def shrink(self) -> None:
         """Delete the least recently used entries until the bound is kept."""
@@ -135,17 +125,57 @@ class FeatureCache:
                 path.unlink()
             total -= size
 
+    def _read(self, path: Path, *, rows: int) -> npt.NDArray[np.floating] | None:
+        """The numbers of an entry, or None if it is not there, damaged, or has fewer rows."""
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        values = _decode(data)
+        if values is None:
+            with suppress(OSError):
+                path.unlink()
+            return None
+        if len(values) < rows:
+            return None
+        with suppress(OSError):  # a cache that may only be read is still a cache
+            os.utime(path)
+        return values
+
+    def _write(self, path: Path, values: npt.NDArray[np.floating]) -> None:
+        if not self._writable:
+            return
+        data = _encode(values)
+        try:
+            write_atomically(path, data, durable=False)
+        except OtptError as error:
+            with _books:
+                said, self._writable = not self._writable, False
+            if not said:
+                warnings.warn(f"The feature cache is not written any more: {error}", stacklevel=3)
+            return
+        with _books:
+            checked = self._since_check is not None
+            written = self._since_check = (self._since_check or 0) + len(data)
+        if not checked or written > self.max_bytes // 20:
+            self.shrink()
+
     def _entries(self) -> list[tuple[int, int, Path]]:
         """(time of last use, bytes, file) of each entry."""
         found = []
-        for path in (self.folder / "features").glob(f"*/*{_SUFFIX}"):
-            with suppress(OSError):  # another process may just have deleted it
-                stat = path.stat()
-                found.append((stat.st_mtime_ns, stat.st_size, path))
+        for kind in (_FEATURES, _GRADIENTS):
+            for path in (self.folder / kind).glob(f"*/*.{kind}"):
+                with suppress(OSError):  # another process may just have deleted it
+                    stat = path.stat()
+                    found.append((stat.st_mtime_ns, stat.st_size, path))
         return found
 
-    def _path(self, key: str) -> Path:
-        return self.folder / "features" / key[:2] / f"{key}{_SUFFIX}"
+    def _told(self, entries: Sequence[tuple[int, int, Path]]) -> CacheInfo:
+        gradients = sum(path.suffix == f".{_GRADIENTS}" for _, _, path in entries)
+        return CacheInfo(self.folder, len(entries) - gradients, gradients, sum(size for _, size, _ in entries))
+
+    def _path(self, kind: str, key: str) -> Path:
+        return self.folder / kind / key[:2] / f"{key}.{kind}"
 
 
 def feature_key(
@@ -166,14 +196,14 @@ def feature_key(
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(features: npt.NDArray[np.floating]) -> bytes:
-    body = np.ascontiguousarray(features).tobytes()
-    head = {"shape": features.shape, "type": features.dtype.name, "sha256": hashlib.sha256(body).hexdigest()}
+def _encode(values: npt.NDArray[np.floating]) -> bytes:
+    body = np.ascontiguousarray(values).tobytes()
+    head = {"shape": values.shape, "type": values.dtype.name, "sha256": hashlib.sha256(body).hexdigest()}
     return json.dumps(head).encode() + b"\n" + body
 
 
 def _decode(data: bytes) -> npt.NDArray[np.floating] | None:
-    """The features, or None if the entry is damaged."""
+    """The numbers, or None if the entry is damaged."""
     head, newline, body = data.partition(b"\n")
     try:
         facts = json.loads(head)

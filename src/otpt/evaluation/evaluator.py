@@ -62,7 +62,7 @@ class Evaluator:
     """Judges pictures by all prompts and methods: each picture is decoded, augmented and encoded once.
 
     Args:
-        cache: of image features; None to encode everything.
+        cache: of image features and first gradients; None to compute everything.
         threads: that decode and augment (see :class:`FeatureStream`).
         on_picture: called after each picture.
     """
@@ -80,6 +80,7 @@ class Evaluator:
         self._backbone = backbone
         self._datasets = datasets
         self._settings = settings
+        self._cache = cache
         self._features = FeatureStream(backbone, datasets, settings, cache=cache, threads=threads)
         self._on_picture = on_picture
         self._prepared: tuple[int, DatasetJudge] | None = None
@@ -130,7 +131,9 @@ class Evaluator:
         """The judge of a data set; that of the data set before is let go."""
         if self._prepared is None or self._prepared[0] != position:
             self._prepared = None
-            self._prepared = (position, DatasetJudge(self._backbone, self._datasets[position], self._settings))
+            dataset = self._datasets[position]
+            judge = DatasetJudge(self._backbone, dataset, self._settings, cache=self._cache)
+            self._prepared = (position, judge)
         return self._prepared[1]
 
 

@@ -15,6 +15,8 @@ from otpt.backbones import Backbone
 from otpt.backbones.image_tower import first
 from otpt.classifier import Classifier, Prediction
 from otpt.data import Dataset
+from otpt.evaluation.cache import FeatureCache
+from otpt.evaluation.gradients import CachedGradients
 from otpt.evaluation.settings import Settings, prompt_name
 from otpt.evaluation.threads import single_thread
 from otpt.methods import Method
@@ -49,13 +51,19 @@ class _Start:
 class DatasetJudge:
     """Judges the pictures of one data set by all prompts and methods.
 
+    Args:
+        cache: of features, where gradients are kept too; None to compute all of them.
+
     Attributes:
         columns: (prompt, method) of a picture's predictions, in their order.
         at_once: pictures that memory has room for at a time.
     """
 
-    def __init__(self, backbone: Backbone, dataset: Dataset, settings: Settings) -> None:
+    def __init__(
+        self, backbone: Backbone, dataset: Dataset, settings: Settings, *, cache: FeatureCache | None = None
+    ) -> None:
         self._backbone, self._dataset, self._settings = backbone, dataset, settings
+        self._cache, self._gradient_size = cache, 0
         self._classifier = classifier_for(backbone, dataset, settings)
         self._family = settings.family_for(dataset)
         self.columns = settings.columns_for(dataset)
@@ -66,7 +74,7 @@ class DatasetJudge:
             words = self._methods("words")
             for prompt in settings.prompts_for(dataset) if words else ():
                 whole = whole_context(prompt, backbone) if settings.all_tokens else prompt
-                self._starts.append(_Start(prompt_name(prompt), words, partial(_ask, self._text(whole, words))))
+                self._starts.append(_Start(prompt_name(prompt), words, partial(self._ask, self._text(whole, words))))
             for start, learned in settings.contexts_for(dataset).items():
                 self._starts += self._learned(learned, self._methods(start))
         self.at_once = max(settings.memory_budget // self._made_anew, 1)
@@ -103,7 +111,7 @@ class DatasetJudge:
             return [_Start(learned.kind, methods, partial(self._ask_two_tower, self._kept(side, methods)))]
         text = self._text(learned.prompt(), methods)
         if not isinstance(learned, CocoopContext):
-            return [_Start(learned.kind, methods, partial(_ask, text))]
+            return [_Start(learned.kind, methods, partial(self._ask, text))]
         conditions = dict.fromkeys(method.condition for method in methods)
         return [
             _Start(
@@ -122,6 +130,7 @@ class DatasetJudge:
             allow_duplicates=self._dataset.allow_duplicates,
             memory_budget=self._settings.memory_budget,
         )
+        self._gradient_size += side.start.numel()
         return self._kept(side, methods)
 
     def _kept(self, side: _Side, methods: Sequence[Method]) -> _Side:
@@ -135,6 +144,13 @@ class DatasetJudge:
         if tunes:
             self._made_anew = max(self._made_anew, size or self._settings.memory_budget)
         return side
+
+    def _ask(self, text: TextSide, pictures: _Pictures, plans: Sequence[TuningPlan]) -> Judgement:
+        views, cache = pictures.views, self._cache
+        # Many prompts, or a context for each class, would fill the cache with gradients in place of features.
+        if cache is None or self._gradient_size > views[0].numel():
+            return judge(text, views, plans)
+        return judge(text, views, plans, known=[CachedGradients(cache, text, picture) for picture in views])
 
     def _ask_conditional(
         self, text: TextSide, context: CocoopContext, condition: str, pictures: _Pictures, plans: Sequence[TuningPlan]
@@ -195,7 +211,3 @@ def whole_context(prompt: Prompt, backbone: Backbone) -> Prompt:
         return prompt
     whole, empty = real_lengths(backbone.text.tokenize([prompt.context, ""]).cpu()).tolist()
     return replace(prompt, tokens=whole - empty)
-
-
-def _ask(text: TextSide, pictures: _Pictures, plans: Sequence[TuningPlan]) -> Judgement:
-    return judge(text, pictures.views, plans)

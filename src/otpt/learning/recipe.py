@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,17 @@ from otpt.errors import OtptError
 
 WARM_UP = 1e-5
 """Learning rate of the first epoch, of CoOp and MaPLe alike."""
+
+
+def check_numbers(counts: Mapping[str, int], *, seed: int, learning_rate: float) -> None:
+    """``OtptError`` unless all counts are 1 or more, and the others can be used."""
+    for name, count in counts.items():
+        if count < 1:
+            raise OtptError(f"The number of {name} is {count}; expected 1 or more.")
+    if not 0 <= seed < 2**32:
+        raise OtptError(f"The seed is {seed}; expected 0 to {2**32 - 1}.")
+    if not 0 < learning_rate < math.inf:
+        raise OtptError(f"The learning rate is {learning_rate}; expected a finite number above 0.")
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,8 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("shots", "epochs", "batch", "crops"):
-            if getattr(self, name) < 1:
-                raise OtptError(f"The number of {name} is {getattr(self, name)}; expected 1 or more.")
-        if not 0 < self.learning_rate < math.inf:
-            raise OtptError(f"The learning rate is {self.learning_rate}; expected a finite number above 0.")
+        counts = {"shots": self.shots, "epochs": self.epochs, "pictures in a batch": self.batch, "crops": self.crops}
+        check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
 
     def rate(self, epoch: int) -> float:
         """1e-5 in epoch 0, then lr·½(1 + cos(π(e − 1)/epochs))."""

@@ -39,12 +39,17 @@ def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
             f"{empty[0]!r}; expected at least one of each."
         )
     chosen = [index for label, own in enumerate(by_class) for index in _shuffled(own, seed, label)[:shots]]
+    return subset(dataset, chosen)
+
+
+def subset(dataset: Dataset, indices: Sequence[int]) -> Dataset:
+    """The data set with some of its pictures only, in this order."""
     return Dataset(
         dataset.name,
         dataset.class_names,
-        [dataset.ids[i] for i in chosen],
-        [dataset.labels[i] for i in chosen],
-        _Chosen(dataset, chosen),
+        [dataset.ids[i] for i in indices],
+        [dataset.labels[i] for i in indices],
+        _Chosen(dataset, indices),
         family=dataset.family,
         augmix=dataset.augmix,
         prompt=dataset.prompt,

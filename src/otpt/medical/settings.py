@@ -58,6 +58,8 @@ class MedicalSettings(Settings):
                 )
         if self.confidence not in CONFIDENCES:
             raise unknown("confidence", self.confidence, CONFIDENCES)
+        if self.system == "promptsmooth" and self.contexts and self.prompts is not None:
+            raise OtptError("PromptSmooth was given words and a learned context to start from; expected one of them.")
         if self.system == "baple":
             object.__setattr__(self, "seeds", self._targets())
 

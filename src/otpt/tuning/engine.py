@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from otpt.tuning.gradients import GradientStore
 from otpt.tuning.many_steps import tune_many_steps
 from otpt.tuning.one_step import tune_one_step
 from otpt.tuning.passes import Judgement, Tuned, in_passes, mean_cosine
@@ -15,7 +16,12 @@ from otpt.tuning.text_side import TextSide
 
 
 def tune(
-    text: TextSide, views: Tensor, plans: Sequence[TuningPlan], *, starts: Tensor | None = None
+    text: TextSide,
+    views: Tensor,
+    plans: Sequence[TuningPlan],
+    *,
+    starts: Tensor | None = None,
+    known: Sequence[GradientStore] | None = None,
 ) -> dict[TuningPlan, Tuned]:
     """Tune the context for each picture by each distinct plan.
 
@@ -24,21 +30,31 @@ def tune(
         views: (B, V, D) unit image features of B pictures, the clean view first.
         plans: what to lower and how; repeated plans are run once.
         starts: (B, n, W) a start context of its own for each picture (CoCoOp); all start from ``text.start`` without.
+        known: gradients at ``text.start``, one store a picture, for the one-step engine.
     """
     distinct = list(dict.fromkeys(plans))
     if starts is not None:
         return {plan: tune_many_steps(text, views, plan, starts=starts) for plan in distinct}
     one_step = [plan for plan in distinct if plan.closed_form]
-    results = dict(zip(one_step, tune_one_step(text, views, one_step), strict=True)) if one_step else {}
+    results: dict[TuningPlan, Tuned] = {}
+    if one_step:
+        results.update(zip(one_step, tune_one_step(text, views, one_step, known=known), strict=True))
     for plan in distinct:
         if plan not in results:
             results[plan] = tune_many_steps(text, views, plan)
     return results
 
 
-def judge(text: TextSide, views: Tensor, plans: Sequence[TuningPlan], *, starts: Tensor | None = None) -> Judgement:
-    """Pictures (B, V, D) under the start context and as each plan tunes it; ``starts`` as for :func:`tune`."""
-    tuned = tune(text, views, plans, starts=starts)
+def judge(
+    text: TextSide,
+    views: Tensor,
+    plans: Sequence[TuningPlan],
+    *,
+    starts: Tensor | None = None,
+    known: Sequence[GradientStore] | None = None,
+) -> Judgement:
+    """Pictures (B, V, D) under the start context and as each plan tunes it; the rest as for :func:`tune`."""
+    tuned = tune(text, views, plans, starts=starts, known=known)
     if starts is None:
         return Judgement(text.zero_shot(views), mean_cosine(text.text_features).expand(len(views)), tuned)
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from otpt.objectives import logit_range, select_confident
+from otpt.tuning.gradients import GradientStore, ViewObjective, start_gradients, view_objective
 from otpt.tuning.passes import Tuned, in_passes, mean_cosine
-from otpt.tuning.plan import VIEW_OBJECTIVES, TuningPlan
+from otpt.tuning.plan import TuningPlan
 from otpt.tuning.text_side import TextSide
 
 ADAM_EPSILON = 1e-8
@@ -27,52 +27,36 @@ def adamw_first_step(start: Tensor, gradient: Tensor, *, learning_rate: float, w
     return shrunk - learning_rate * gradient / (gradient.abs() + ADAM_EPSILON)
 
 
-def tune_one_step(text: TextSide, views: Tensor, plans: Sequence[TuningPlan]) -> list[Tuned]:
+def tune_one_step(
+    text: TextSide, views: Tensor, plans: Sequence[TuningPlan], *, known: Sequence[GradientStore] | None = None
+) -> list[Tuned]:
     """Tune each picture's context by each plan.
 
     Args:
         text: the prepared class texts.
         views: (B, V, D) unit image features, the clean view first.
         plans: all with :attr:`TuningPlan.closed_form`.
+        known: gradients that need not be computed again, one store a picture.
 
     Returns:
         One :class:`Tuned` a plan, of all B pictures.
     """
-    gradients: dict[tuple[str, str, int], Tensor] = {}
+    gradients: dict[ViewObjective, Tensor] = {}
     contexts, skipped = [], []
     for plan in plans:
         total = torch.zeros(len(views), *text.start.shape, dtype=text.start.dtype, device=text.start.device)
-        for objective, weight in plan.view_weights:
-            reference = "" if objective == "entropy" else plan.reference
-            key = (objective, reference, plan.selected_count(views.shape[1]))
-            if key not in gradients:
-                gradients[key] = _view_gradients(text, views, *key)
-            total = total + weight * gradients[key]
-        for objective, weight in plan.text_weights:
-            total = total + weight * text.text_gradient(objective)
+        for name, weight in plan.view_weights:
+            objective = view_objective(name, plan, views.shape[1])
+            if objective not in gradients:
+                gradients[objective] = start_gradients(text, views, objective, known)
+            total = total + weight * gradients[objective]
+        for name, weight in plan.text_weights:
+            total = total + weight * text.text_gradient(name)
         bad = ~total.flatten(1).isfinite().all(dim=1)
         stepped = adamw_first_step(text.start, total, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
         contexts.append(torch.where(bad[:, None, None], text.start, stepped))
         skipped.append(bad)
     return _predict(text, views, contexts, skipped)
-
-
-def _view_gradients(text: TextSide, views: Tensor, objective: str, reference: str, count: int) -> Tensor:
-    """∇_θ of a view objective at θ₀ for each picture: (B, V, D) → (B, n, W)."""
-    cotangents = [_cotangent(text, picture, objective, reference, count) for picture in views]
-    return in_passes(text.linearisation.vjp, torch.stack(cotangents), size=text.contexts_per_pass)
-
-
-def _cotangent(text: TextSide, picture: Tensor, objective: str, reference: str, count: int) -> Tensor:
-    """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S of one picture: (V, D) → (C, D)."""
-    logits = text.logits(picture, text.text_features)
-    chosen = select_confident(logits, count)
-    with torch.enable_grad():
-        leaf = logits[chosen].requires_grad_()
-        row = logits[0] if reference == "clean" else leaf[0]
-        value = VIEW_OBJECTIVES[objective](leaf, logit_range(row))
-    (gradient,) = torch.autograd.grad(value, leaf)
-    return text.logit_scale * gradient.mT @ picture[chosen]
 
 
 def _predict(text: TextSide, views: Tensor, contexts: list[Tensor], skipped: list[Tensor]) -> list[Tuned]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,7 +44,7 @@ class TextSide:
     ) -> None:
         self.class_names = check_class_names(class_names, allow_duplicates=allow_duplicates)
         self.prompt = prompt or Prompt()
-        tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
+        tokens = self._tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
         self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
         self.contexts_per_pass = contexts_per_pass or (1 if backbone.device.type == "cpu" else 8)
         self.start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
@@ -49,6 +52,22 @@ class TextSide:
         self.linearisation = self.encoder.linearise(self.start.expand(self.contexts_per_pass, -1, -1))
         self.text_features = self.linearisation.text_features[0]
         self._text_gradients: dict[str, Tensor] = {}
+        self._facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits of all that a gradient at θ₀ depends on besides the image features, rounding included.
+
+        Tokens stand for class names and prompt, θ₀ for learned vectors; E₀ also shows another precision, processor or
+        kernel where these change the last bits.
+        """
+        numbers = {"contexts": self.contexts_per_pass, "scale": self._scale, "bias": self._bias}
+        digest = hashlib.sha256(json.dumps({**self._facts, **numbers}, sort_keys=True).encode())
+        tokens = self._tokens
+        for tensor in (tokens.ids, tokens.slots, tokens.rows, self.start, self.text_features):
+            digest.update(f"\n{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     @property
     def logit_scale(self) -> float:

@@ -28,9 +28,8 @@ def compose(body: str, rng: random.Random) -> str:
 
 
 def compose_small(body: str, rng: random.Random) -> str:
-    """The drawing at 35 to 50 % of the side, anywhere on a background of many coloured shapes."""
-    scale = _between(rng, 0.35, 0.50)
-    return _busy_background(rng) + _placed(body, rng, scale=scale)
+    """The drawing at 35 to 50 % of the side, anywhere on a background of the same kinds."""
+    return _background(rng) + _placed(body, rng, scale=_between(rng, 0.35, 0.50))
 
 
 def _placed(body: str, rng: random.Random, scale: float) -> str:
@@ -69,24 +68,6 @@ def _background(rng: random.Random) -> str:
         f'<pattern id="bg" patternUnits="userSpaceOnUse" width="{period:.3f}" height="{period:.3f}" '
         f'patternTransform="rotate({turn:.3f})">{mark}</pattern>' + _everywhere(first) + _everywhere("url(#bg)")
     )
-
-
-def _busy_background(rng: random.Random) -> str:
-    """Forty circles and bars of any colour on any colour: clutter of about the drawing's own scale."""
-    shapes = [_everywhere(_colour(rng, lightness=(0.3, 0.9), saturation=(0.1, 0.7)))]
-    for _ in range(40):
-        x, y = _between(rng, 0.0, SIDE), _between(rng, 0.0, SIDE)
-        width, height = _between(rng, 6.0, 40.0), _between(rng, 6.0, 40.0)
-        turn = _between(rng, 0.0, 180.0)
-        colour = _colour(rng, lightness=(0.3, 0.9), saturation=(0.1, 0.7))
-        if rng.random() < 0.5:
-            outline = f'<ellipse rx="{width / 2:.3f}" ry="{height / 2:.3f}"'
-        else:
-            outline = f'<rect x="{-width / 2:.3f}" y="{-height / 2:.3f}" width="{width:.3f}" height="{height:.3f}"'
-        shapes.append(
-            f'{outline} transform="translate({x:.3f} {y:.3f}) rotate({turn:.3f})" fill="{colour}" opacity="0.6"/>'
-        )
-    return "".join(shapes)
 
 
 def _everywhere(fill: str) -> str:

@@ -5,7 +5,7 @@
 | ``emoji/animals`` … ``emoji/flags`` | eight fine-grained sets, one a group of Unicode's emoji, without skin tones |
 | ``emoji/line`` | shift of ``emoji/objects``: only the black outlines |
 | ``emoji/grey``, ``emoji/noise``, ``emoji/blur`` | shifts of ``emoji/objects``: the same pictures, spoilt |
-| ``emoji/small`` | shift of ``emoji/objects``: small, on a cluttered background |
+| ``emoji/small`` | shift of ``emoji/objects``: small |
 
 The shifts are made of ``objects``, the largest set that is still itself without colour (a flag's outline is
 a rectangle). Each class has the same number of pictures, at least three, so that a set has at least 500.

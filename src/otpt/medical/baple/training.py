@@ -26,6 +26,7 @@ from otpt.backbones import Backbone
 from otpt.backbones.image_tower import first
 from otpt.data import Dataset
 from otpt.errors import OtptError
+from otpt.learning.recipe import check_numbers
 from otpt.learning.shots import few_shots
 from otpt.medical.baple.model import BapleModel
 from otpt.medical.baple.trigger import Patch
@@ -56,6 +57,12 @@ class BapleRecipe:
     weight_decay: float = 5e-4
     bound: float = 8 / 255
     noise_step: float = 0.01
+
+    def __post_init__(self) -> None:
+        counts = {"shots": self.shots, "tokens": self.tokens, "epochs": self.epochs, "pictures in a batch": self.batch}
+        check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
+        if not 0 <= self.poisoned <= 1:
+            raise OtptError(f"The share of poisoned pictures is {self.poisoned}; expected 0 to 1.")
 
     def rate(self, epoch: int) -> float:
         """The context's learning rate in an epoch: constant in the first, then a cosine."""

@@ -49,6 +49,7 @@ class FptJudge:
         for method in settings.chosen:
             file = file_for(settings.files, method.name)
             file.check(dataset.class_names, frozen.fingerprint)
+            _check_size(file.content, frozen.preprocessing.size)
             network = fpt_network(file.content).to(frozen.device, frozen.dtype)
             self._networks[method.name] = network
             blocks = network.sizes.blocks
@@ -73,3 +74,13 @@ class FptJudge:
     def label(self, label: int, *, seed: int) -> int:
         """See :class:`SystemJudge`."""
         return label
+
+
+def _check_size(file: Trained, size: int) -> None:
+    """The keys and values of another size are others, and nothing in the network would tell."""
+    trained = file.notes.get("frozen_size", size)
+    if trained != size:
+        raise OtptError(
+            f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; give "
+            f"--frozen-size {trained}."
+        )

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.data import Dataset
+from otpt.learning.recipe import check_numbers
 from otpt.medical.epochs import Say, run_epochs
 from otpt.medical.fpt.auc import macro_auc
 from otpt.medical.fpt.frozen import FrozenViT
@@ -42,6 +43,10 @@ class FptRecipe:
     learning_rate: float = 1e-4
     weight_decay: float = 0.1
     clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        counts = {"epochs": self.epochs, "pictures in a batch": self.batch}
+        check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch: a cosine, no warm-up."""

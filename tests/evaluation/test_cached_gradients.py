@@ -1,0 +1,208 @@
+"""Gradients beside the cached features: the same bytes with and without them, and no backward pass where they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from evaluation_bench import NAMES, backbone, dataset, files, picture, settings
+from oracles.models import tiny_backbone
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.data import Dataset
+from otpt.evaluation import FeatureCache, evaluate
+from otpt.evaluation.gradients import CachedGradients
+from otpt.methods import Method, get_method
+from otpt.prompts import Linearisation, Prompt
+from otpt.tuning import TextSide, tune
+from otpt.tuning.gradients import ViewObjective
+
+ENTROPY: ViewObjective = ("entropy", "", 1)
+
+
+@pytest.fixture
+def backward(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Contexts of each backward pass through the text tower so far."""
+    passes: list[int] = []
+    original = Linearisation.vjp
+
+    def counted(self: Linearisation, cotangents: Tensor) -> Tensor:
+        passes.append(len(cotangents))
+        return original(self, cotangents)
+
+    monkeypatch.setattr(Linearisation, "vjp", counted)
+    return passes
+
+
+def run(
+    out: Path, cache: FeatureCache | None, methods: Sequence[str | Method], count: int = 5, **changes: Any
+) -> dict[str, bytes]:
+    model = changes.pop("model", None) or backbone()
+    data = changes.pop("data", None) or dataset(count)
+    evaluate(data, model, settings(methods=methods, **changes), out=out, cache=cache)
+    return files(out)
+
+
+def test_a_further_method_needs_no_backward_pass_a_picture(tmp_path: Path, backward: list[int]) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    run(tmp_path / "first", cache, ["o-tpt"])
+    assert len(backward) == 5 + 1  # the entropy of each picture, orthogonality once
+    assert (cache.info().entries, cache.info().gradients) == (5, 5)
+    backward.clear()
+    warm = {"tpt": run(tmp_path / "tpt", cache, ["tpt", "tpt+sals"])}
+    assert backward == []
+    warm["c-tpt"] = run(tmp_path / "c-tpt", cache, ["c-tpt"])
+    assert len(backward) == 1  # dispersion, of the class texts alone: once for all pictures
+    assert warm["tpt"] == run(tmp_path / "tpt-without", None, ["tpt", "tpt+sals"])
+    assert warm["c-tpt"] == run(tmp_path / "c-tpt-without", None, ["c-tpt"])
+
+
+def test_each_view_objective_and_reference_has_its_own(tmp_path: Path, backward: list[int]) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    clean = replace(get_method("tpt+penalty").override({"reference": "clean"}), name="tpt+penalty[clean]")
+    methods = ["tpt", "tpt+penalty", "tpt+zs", clean]
+    cold = run(tmp_path / "cold", cache, methods, 3)
+    made = len(backward)
+    assert cache.info().gradients == made > 3 * 3
+    assert run(tmp_path / "warm", cache, methods, 3) == cold == run(tmp_path / "without", None, methods, 3)
+    assert len(backward) == 2 * made  # all of them without a cache, none of them with it
+
+
+def test_pictures_known_and_unknown_in_any_order(tmp_path: Path, backward: list[int]) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    run(tmp_path / "few", cache, ["tpt"], 3)
+    backward.clear()
+    some = run(tmp_path / "more", cache, ["tpt"], 5)
+    assert len(backward) == 2
+    assert some == run(tmp_path / "without", None, ["tpt"], 5)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "shape", "type"])
+def test_a_damaged_or_foreign_gradient_is_made_again(tmp_path: Path, damage: str) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    first = run(tmp_path / "first", cache, ["tpt"], 2)
+    entry = sorted((tmp_path / "cache").rglob("*.gradients"))[0]
+    data = entry.read_bytes()
+    if damage in {"shape", "type"}:
+        shape, dtype = ((3, 64), np.float32) if damage == "shape" else ((4, 64), np.float64)
+        cache.put_gradient(entry.stem, np.ones(shape, dtype))
+    else:
+        entry.write_bytes({"flip": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-9], "empty": b""}[damage])
+    assert run(tmp_path / "second", cache, ["tpt"], 2) == first
+    assert entry.read_bytes() == data
+
+
+def known(cache: FeatureCache, views: Tensor, model: Backbone | None = None, **changes: Any) -> CachedGradients:
+    text = TextSide(model or backbone(), changes.pop("names", NAMES), changes.pop("prompt", None), **changes)
+    return CachedGradients(cache, text, views)
+
+
+def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    views = torch.nn.functional.normalize(torch.randn(12, 32, generator=torch.Generator().manual_seed(0)), dim=-1)
+    stored = torch.arange(256.0).view(4, 64)
+    known(cache, views).put(ENTROPY, stored)
+    found = known(cache, views.clone()).get(ENTROPY)
+    assert found is not None
+    assert torch.equal(found, stored)
+    louder = tiny_backbone("vit")
+    louder.logit_scale *= 1.5
+    others = {
+        "class names": known(cache, views, names=[*NAMES[:-1], "bug"]),
+        "order of the classes": known(cache, views, names=NAMES[::-1]),
+        "template": known(cache, views, prompt=Prompt("an image of one")),
+        "tunable tokens": known(cache, views, prompt=Prompt("a photo of a", tokens=3)),
+        "start context": known(cache, views, prompt=Prompt.random(4, width=64)),
+        "weights": known(cache, views, tiny_backbone("vit", seed=1)),
+        "precision": known(cache, views.double(), tiny_backbone("vit", "float64")),
+        "logit scale": known(cache, views, louder),
+        "chunks": known(cache, views, memory_budget=100_000),
+        "views": known(cache, views.flip(0)),
+        "number of views": known(cache, views[:11]),
+        "last bit of a feature": known(cache, torch.nextafter(views, views + 1)),
+    }
+    assert [fact for fact, store in others.items() if store.get(ENTROPY) is not None] == []
+    for other in (("entropy", "", 2), ("rescaled-entropy", "clean", 1), ("rescaled-entropy", "confident", 1)):
+        assert known(cache, views).get(other) is None
+
+
+def test_another_share_of_views_or_class_list_is_another_gradient(tmp_path: Path, backward: list[int]) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    run(tmp_path / "first", cache, ["tpt"], 2)
+    half = [replace(get_method("tpt").override({"selected": "0.5"}), name="tpt[selected=0.5]")]
+    without = run(tmp_path / "half-without", None, half, 2)
+    backward.clear()
+    assert run(tmp_path / "half", cache, half, 2) == without
+    assert (len(backward), cache.info().gradients) == (2, 4)
+    sources = [picture(0), picture(1)]
+    renamed = Dataset("tiny", ("lynx", *NAMES[1:]), ["p/0", "p/1"], [0, 1], sources.__getitem__)
+    without = run(tmp_path / "lynx-without", None, ["tpt"], data=renamed)
+    assert run(tmp_path / "lynx", cache, ["tpt"], data=renamed) == without
+    assert (cache.info().entries, cache.info().gradients) == (2, 6)
+
+
+def test_the_batch_of_a_gpu_asks_only_for_what_is_missing(tmp_path: Path, backward: list[int]) -> None:
+    """Eight contexts go through the text tower together there: rows that are known are left out, bits are the same."""
+    cache = FeatureCache(tmp_path / "cache")
+    text = TextSide(backbone(), NAMES, contexts_per_pass=2)
+    views = torch.randn(5, 12, 32, generator=torch.Generator().manual_seed(0))
+    views = torch.nn.functional.normalize(views, dim=-1)
+    plan = get_method("tpt").plan("fine-grained")
+    assert plan is not None
+    alone = tune(text, views, [plan])[plan]
+    stores = [CachedGradients(cache, text, picture) for picture in views]
+    tune(text, views[1:3], [plan], known=stores[1:3])
+    backward.clear()
+    mixed = tune(text, views, [plan], known=stores)[plan]
+    assert len(backward) == 2  # three pictures, two at a time
+    for name in ("logits", "contexts", "mean_cosine", "skipped"):
+        assert torch.equal(getattr(mixed, name), getattr(alone, name)), name
+
+
+def test_gradients_never_take_more_room_than_features(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    prompts = ["a photo of a", "an image of one"]  # 2 · 4 · 64 numbers; the features are 12 · 32
+    run(tmp_path / "run", cache, ["tpt"], 2, prompts=prompts)
+    assert (cache.info().entries, cache.info().gradients) == (2, 0)
+
+
+def test_gradients_count_towards_the_bound_and_go_when_oldest(tmp_path: Path) -> None:
+    value = np.zeros((4, 64), np.float32)
+    cache = FeatureCache(tmp_path / "cache")
+    cache.put("aa" * 32, value)
+    cache.put_gradient("bb" * 32, value)
+    whole = cache.info()
+    assert (whole.entries, whole.gradients) == (1, 1)
+    assert whole.bytes == sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.*"))
+    os.utime(cache._path("gradients", "bb" * 32), (1000, 1000))
+    FeatureCache(tmp_path / "cache", max_bytes=whole.bytes - 1).shrink()
+    assert cache.get_gradient("bb" * 32) is None
+    assert cache.get("aa" * 32, 4) is not None
+    cache.put_gradient("bb" * 32, value)
+    assert cache.clear() == whole
+    assert cache.info().bytes == 0
+
+
+def test_seeds_have_views_and_gradients_of_their_own(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    cold = run(tmp_path / "cold", cache, ["tpt"], 2, seeds=[0, 1])
+    assert cache.info().gradients == 4
+    assert run(tmp_path / "warm", cache, ["tpt"], 2, seeds=[0, 1]) == cold
+
+
+def test_threads_that_judge_pictures_share_a_cache(tmp_path: Path, backward: list[int]) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    expected = run(tmp_path / "one-thread", None, ["tpt"])
+    torch.set_num_threads(3)  # the fixture of this folder takes it back
+    assert run(tmp_path / "cold", cache, ["tpt"]) == expected
+    backward.clear()
+    assert run(tmp_path / "warm", cache, ["tpt"]) == expected
+    assert backward == []
+    assert cache.info().gradients == 5
