@@ -1,8 +1,8 @@
 """Zero-shot, TPT, C-TPT and O-TPT with ``pocket`` on the whole emoji bench: ``python -m benchmarks.emoji WORK``.
 
-λ at the paper's values, and λ with the lowest ECE on one set (a sweep with seed 0), used on all. Thirteen sets,
-three seeds of the views, the first pictures of each set; λ from one whole set. The tables go to the standard output, and with ``--write`` into ``docs/pocket.md``. Stopped,
-it goes on where it was.
+λ at the paper's values, and λ with the lowest ECE on one set (a sweep on the whole of it with seed 0), used on
+all. The first pictures of thirteen sets, three seeds of the views. The tables go to the standard output, and with
+``--write`` into ``docs/pocket.md``. Stopped, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ PAPER = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "pocket.md"
 
 
-def measure(
-    names: Sequence[str], methods: Sequence[Method], seeds: Sequence[int], folder: Path, workers: int
-) -> Result:
+def measure(names: Sequence[str], settings: Settings, folder: Path, workers: int) -> Result:
     """All methods on all sets, in so many processes."""
-    settings = Settings(methods, seeds=list(seeds))
     job = Job(partial(_on, "pocket"), [partial(load_dataset, name) for name in names], settings, folder, device="cpu")
-    progress = LogProgress(list(names), [method.name for method in settings.chosen], say=partial(print, flush=True))
-    return run_job(job, ProcessEngine(workers), progress)
+    methods = [method.name for method in settings.chosen]
+    return run_job(job, ProcessEngine(workers), LogProgress(list(names), methods, say=partial(print, flush=True)))
 
 
 def _on(spec: str, device: str) -> Backbone:

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from statistics import mean, stdev
 
+from benchmarks.score_tables import put_into, score_table
 from otpt.backbones import Backbone, load_backbone
 from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS
@@ -32,7 +32,6 @@ from otpt.evaluation.files import as_json, write_atomically
 from otpt.evaluation.starts import folder_name
 from otpt.learning import COOP, MAPLE, Recipe, train_coop, train_maple
 from otpt.learning.shots import subset
-from otpt.metrics import percent
 from otpt.prompts.learned import LearnedPrompt, write_learned
 from otpt.views import ViewRecipe
 
@@ -46,7 +45,6 @@ METHODS = (
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "learned-prompts.md"
 PART_SIZE = 16  # pictures that a killed process may lose
 _CHANGEABLE = ("shots", "epochs", "batch", "learning_rate", "crops")
-_BEGIN, _END = "<!-- learned-prompts -->", "<!-- /learned-prompts -->"
 
 
 @dataclass(frozen=True)
@@ -154,22 +152,6 @@ def drawn(dataset: Dataset, count: int | None) -> Dataset:
     return subset(dataset, sorted(random.Random(0).sample(range(len(dataset)), count)))
 
 
-def table(scores: Sequence[Score], sets: Sequence[str], seeds: Sequence[int]) -> str:
-    """Accuracy and ECE in percent: a row a method, a column a set; the average with its deviation over the seeds."""
-    lines = []
-    for title, metric in (("accuracy %", "accuracy"), ("ECE %", "ece")):
-        names = [name.removeprefix("emoji/") for name in sets]
-        lines += [f"| {title} | {' | '.join(names)} | average |", "|---" * (len(names) + 2) + "|"]
-        for method in METHODS:
-            own = {(s.dataset, s.seed): getattr(s.metrics, metric) for s in scores if s.method == method}
-            cells = [percent(mean(own[name, seed] for seed in seeds)) for name in sets]
-            by_seed = [mean(own[name, seed] for name in sets) for seed in seeds]
-            deviation = f" ± {percent(stdev(by_seed))}" if len(by_seed) > 1 else ""
-            lines.append(f"| `{method}` | {' | '.join(cells)} | {percent(mean(by_seed))}{deviation} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
 def changed(recipe: Recipe, given: Sequence[str]) -> Recipe:
     """The recipe with ``NAME=VALUE`` replaced."""
     values = {}
@@ -179,13 +161,6 @@ def changed(recipe: Recipe, given: Sequence[str]) -> Recipe:
             raise SystemExit(f"{item!r} was given; expected NAME=VALUE with one of {', '.join(_CHANGEABLE)}.")
         values[name] = type(getattr(recipe, name))(value)
     return replace(recipe, **values)
-
-
-def write_page(text: str) -> None:
-    """Put the text between the marks of the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
-    _, after = rest.split(_END)
-    PAGE.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -215,10 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in sets:
             bench.learn(name, seed, cache)
             scores += bench.measure(name, seed, cache)
-    text = f"{numbers.sentence(options.backbone, options.seeds)}\n\n{table(scores, sets, options.seeds)}"
+    text = f"{numbers.sentence(options.backbone, options.seeds)}\n\n{score_table(scores, METHODS, sets, options.seeds)}"
     print(text)
     if options.write:
-        write_page(text)
+        put_into(PAGE, "learned-prompts", text)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ def score_table(scores: Sequence[Score], methods: Sequence[str], sets: Sequence[
             own = {(s.dataset, s.seed): getattr(s.metrics, metric) for s in scores if s.method == method}
             cells = [percent(mean(own[name, seed] for seed in seeds)) for name in sets]
             by_seed = [mean(own[name, seed] for name in sets) for seed in seeds]
-            cells.append(f"{percent(mean(by_seed))} ± {percent(stdev(by_seed))}")
-            lines.append(f"| `{method}` | {' | '.join(cells)} |")
+            deviation = f" ± {percent(stdev(by_seed))}" if len(by_seed) > 1 else ""
+            lines.append(f"| `{method}` | {' | '.join(cells)} | {percent(mean(by_seed))}{deviation} |")
         lines.append("")
     return "\n".join(lines)
 

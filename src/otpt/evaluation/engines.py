@@ -7,8 +7,10 @@ nothing but its item; so an engine is only a way of handing items to :class:`Eva
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -169,6 +171,7 @@ def _listen(processes: Sequence[BaseProcess], news: Any, report: Report) -> None
 
 def _work(job: Job, device: str, threads: int, news: Any) -> None:
     """A worker process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     torch.set_num_threads(threads)
     warnings.showwarning = lambda message, *_, **__: news.put(str(message))
@@ -177,3 +180,11 @@ def _work(job: Job, device: str, threads: int, news: Any) -> None:
         LocalEngine().run(own, news.put)
     except OtptError as error:
         news.put(OtptError(str(error)))
+
+
+def _end_with_parent() -> None:
+    """A worker whose first process was killed would go on alone, unseen; parts are whole or not there."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
