@@ -1,4 +1,5 @@
-"""Puts ``tests/`` on the path, so that tests of any room can import the literal ``oracles``."""
+"""Puts ``tests/`` on the path, so that tests of any room can import the literal ``oracles``, and the repository, whose
+``benchmarks`` and ``training`` are not part of the installed package."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 # Several test processes side by side: one thread each, or they wait for each other. Before torch is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:

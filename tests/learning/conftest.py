@@ -1,8 +1,0 @@
-"""Benchmarks are a folder of the repository, not of the installed package."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
