@@ -21,8 +21,15 @@ SETS = ("emoji/animals", "emoji/food")
 COMMON = ("--backbone", "pocket", "--views", "4", "--limit", "4", "--device", "cpu", "--no-cache")
 LEARNED = ("coop", "coop+tpt", "coop+c-tpt", "coop+o-tpt", "maple", "maple+tpt", "maple+c-tpt", "maple+o-tpt")
 TEMPLATES = (
-    *("a photo of a", "a drawing of a", "itap of a", "a low resolution photo of the", "art of the"),
-    *("a [CLS] in a video game", "a sketch of a", "a photo of one", "the", "a good photo of the", "a toy"),
+    *("a photo of a {}.", "a drawing of a {}.", "itap of a {}.", "a low resolution photo of the {}.", "art of the {}."),
+    *(
+        "a {} in a video game.",
+        "a sketch of a {}.",
+        "a photo of one {}.",
+        "the {}.",
+        "a good photo of the {}.",
+        "a toy {}.",
+    ),
 )
 MEDICAL = "medical"  # its systems do not run on a bench of emoji
 
@@ -123,5 +130,17 @@ def test_paper_plan_without_data_is_of_the_bench(
 ) -> None:
     code, out, _ = run(capsys, "reproduce", "paper", "--out", tmp_path / "paper")
     assert code == 0
+    assert "this is the emoji bench with a small model" in out
     assert "emoji/animals" in out
-    assert "pocket" in out
+
+
+def test_paper_is_reproduced_on_the_bench(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTPT_CACHE", str(tmp_path / "cache"))
+    few = ("--limit", 2, "--views", 4, "--datasets", "emoji/animals", "emoji/line", "--device", "cpu")
+    code, out, _ = run(capsys, "reproduce", "paper", "--go", "--tables", 2, 4, 9, *few, "--out", tmp_path / "paper")
+    assert code == 0
+    assert "emoji bench" in out
+    for words in ("emoji/animals", "emoji/line", "O-TPT", "Robust-adapt SaLS", "ECE", "SCE"):
+        assert words in out
