@@ -1,6 +1,6 @@
 """Makes the pictures of figures.md: ``python docs/gallery.py``, some minutes on two cores.
 
-Runs on the emoji bench with the embedded model, few pictures and views; then every figure by one command of ``otpt``.
+Runs on the emoji bench with the embedded model, few pictures; then every figure by one command of ``otpt``.
 Stopped, it goes on where it was.
 """
 
@@ -46,10 +46,12 @@ FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Of each figure: the runs, and the options."""
 
 
-def make_runs(runs: Path, backbone: str, pictures: int, views: int, templates: str = "imagenet-80") -> None:
+def make_runs(
+    runs: Path, backbone: str, pictures: int, views: int, *, workers: int = 1, templates: str = "imagenet-80"
+) -> None:
     """The four runs that the figures need."""
-    common = ("--backbone", backbone, "--limit", str(pictures), "--views", str(views))
-    few = ("--backbone", backbone, "--limit", str(pictures // 3), "--views", str(views))
+    alike = ("--backbone", backbone, "--views", str(views), "--workers", str(workers), "--part-size", "25")
+    common, few = (*alike, "--limit", str(pictures)), (*alike, "--limit", str(pictures // 3))
     _otpt("evaluate", *SETS, "--methods", *METHODS, *common, "--out", str(runs / "main"))
     _otpt("sweep", *SETS[:2], "--set", f"lambda={','.join(LAMBDAS)}", *common, "--out", str(runs / "sweep"))
     _otpt("sweep", *SETS[:2], "--method", "zero-shot", "--prompts", templates, *common, "--out", str(runs / "prompts"))
@@ -100,10 +102,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backbone", default="pocket")
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
-    parser.add_argument("--pictures", type=int, default=300, help="of each set")
-    parser.add_argument("--views", type=int, default=16)
+    parser.add_argument("--pictures", type=int, default=150, help="of each set")
+    parser.add_argument("--views", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
-    make_runs(given.runs, given.backbone, given.pictures, given.views)
+    make_runs(given.runs, given.backbone, given.pictures, given.views, workers=given.workers)
     for each in FIGURES:
         draw_figure(each, given.runs, GALLERY / f"{each}.png")
         _shrink(GALLERY / f"{each}.png")

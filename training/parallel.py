@@ -16,7 +16,6 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-
 # glibc gives large blocks back and asks for them again, page by page, at every layer; kept, and in huge pages, an epoch
 # takes a tenth less. Read when a process starts.
 MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296"

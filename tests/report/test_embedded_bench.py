@@ -58,7 +58,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     templates.write_text("\n".join(TEMPLATES), encoding="utf-8")
     patch = pytest.MonkeyPatch()
     patch.setenv("OTPT_CACHE", str(folder / "cache"))
-    GALLERY.make_runs(folder, "pocket", 6, 4, str(templates))
+    GALLERY.make_runs(folder, "pocket", 6, 4, templates=str(templates))
     otpt("evaluate", "emoji/line", "emoji/grey", *COMMON, "--out", folder / "shifts")
     readings = ("tpt", "o-tpt", "o-tpt-rows", "o-tpt+c-tpt")
     otpt("evaluate", *SETS, "--methods", *readings, *COMMON, "--out", folder / "readings")
