@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,8 @@ def _averages(**errors: float) -> list[Average]:
 
 def test_conclusion_says_what_was_found() -> None:
     usual = conclusion(_averages(zero=0.04, tpt=0.101, ctpt=0.07, otpt=0.05))
-    assert len(usual.splitlines()) == 2
-    assert "from 4.0 to 10.1 %: it becomes surer than it is right." in usual
+    assert len(re.findall(r"\.(?= [A-Z]|$)", usual)) == 2
+    assert "from 4.00 to 10.10 %: it becomes surer than it is right." in usual
     assert "of the three, O-TPT is best calibrated." in usual
     other = conclusion(_averages(zero=0.04, tpt=0.03, ctpt=0.07, otpt=0.05))
     assert "does not become over-confident" in other

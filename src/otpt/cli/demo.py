@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from otpt.report.page import make_page, write_page
 
 BACKBONE = "pocket"
 DATASETS = ("emoji/animals", "emoji/food", "emoji/travel", "emoji/line")
-PICTURES = 100  # of each set: within two minutes on two cores
+PICTURES = 80  # of each set: within two minutes on two cores
 PART_SIZE = 20  # small, so that both processes have something to do until the end
 TITLE = "Emoji by an artist the model has not seen"
 
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     for table in score_tables(result.scores)[:2]:  # accuracy and ECE
         console.print(table)
         print()
-    print(conclusion(result.averages))
+    print(textwrap.fill(conclusion(result.averages), 110))
     results = open_results([out / "run"])
     save(draw("reliability", select(results)), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=f"otpt demo --out {out}"))
@@ -85,17 +86,16 @@ def run(options: argparse.Namespace) -> int:
 def conclusion(averages: list[Average]) -> str:
     """What the averages over the data sets say, in two sentences."""
     zero, tpt, ctpt, otpt = ({a.method: a.metrics for a in averages}[name] for name in DEFAULT_METHODS)
-    share = partial(percent, digits=1)
     surer = tpt["ece"] > zero["ece"] and tpt["overconfidence"] > zero["overconfidence"]
     error = {"TPT": tpt["ece"], "C-TPT": ctpt["ece"], "O-TPT": otpt["ece"]}
     first = (
-        f"On average TPT takes accuracy from {share(zero['accuracy'])} to {share(tpt['accuracy'])} % "
-        f"and the calibration error from {share(zero['ece'])} to {share(tpt['ece'])} %: "
+        f"On average TPT takes accuracy from {percent(zero['accuracy'])} to {percent(tpt['accuracy'])} % "
+        f"and the calibration error from {percent(zero['ece'])} to {percent(tpt['ece'])} %: "
         + ("it becomes surer than it is right." if surer else "here it does not become over-confident.")
     )
     second = (
-        f"Spreading the class texts (C-TPT) leaves an error of {share(ctpt['ece'])} %, pushing them towards "
-        f"orthogonality (O-TPT) {share(otpt['ece'])} % at {share(otpt['accuracy'])} % accuracy: "
+        f"Spreading the class texts (C-TPT) leaves an error of {percent(ctpt['ece'])} %, pushing them towards "
+        f"orthogonality (O-TPT) {percent(otpt['ece'])} % at {percent(otpt['accuracy'])} % accuracy: "
         f"of the three, {min(error, key=lambda name: error[name])} is best calibrated."
     )
-    return f"{first}\n{second}"
+    return f"{first} {second}"
