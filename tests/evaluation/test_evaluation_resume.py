@@ -55,6 +55,23 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
         assert found[f"same_{way}"], way
 
 
+def test_a_finished_run_holds_nothing_of_killed_helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that shared the work was killed while it wrote, after this run had begun."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as helper:
+        pass
+    left = tmp_path / "run" / f".part.parquet.{socket.gethostname()}.{helper.pid}.0.tmp"
+    judge = Evaluator._judge
+
+    def judging(self: Evaluator, *arguments: object, **options: object) -> object:
+        left.touch()
+        return judge(self, *arguments, **options)
+
+    monkeypatch.setattr(Evaluator, "_judge", judging)
+    start(tmp_path / "run")
+    assert not left.exists()
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
 def test_workers_end_with_the_process_that_began_them(tmp_path: Path) -> None:
     script = Path(__file__).with_name("orphans.py")
     with subprocess.Popen([sys.executable, str(script), str(tmp_path)]) as first:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from otpt.data import Dataset
 from otpt.evaluation.cache import FeatureCache
 from otpt.evaluation.engines import Engine, Job, LocalEngine
+from otpt.evaluation.files import remove_leftovers
 from otpt.evaluation.progress import Reporter, Silent
 from otpt.evaluation.run import CONFIG, Run
 from otpt.evaluation.scoring import Average, Score, averages, score_run, write_metrics
@@ -85,6 +86,7 @@ def run_job(job: Job, engine: Engine | None = None, reporter: Reporter | None = 
             if not run.missing():  # a part that was found damaged just now is missing again
                 break
     write_metrics(run, scores)
+    remove_leftovers(run.folder)  # of a process that shared the work and was killed
     return Result(run, scores, time.monotonic() - started, set_aside)
 
 
