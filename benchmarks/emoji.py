@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.score_tables import put_into, score_table
-from otpt.backbones import Backbone, load_backbone
+from benchmarks.pages import put_into
+from benchmarks.score_tables import score_table
+from otpt.cli.evaluate import backbone_on
 from otpt.data import load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Score, Settings, run_job, sweep_method
@@ -33,13 +34,10 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "pocket.md"
 
 def measure(names: Sequence[str], settings: Settings, folder: Path, workers: int) -> Result:
     """All methods on all sets, in so many processes."""
-    job = Job(partial(_on, "pocket"), [partial(load_dataset, name) for name in names], settings, folder, device="cpu")
+    model = partial(backbone_on, "pocket", "float32", None, None)
+    job = Job(model, [partial(load_dataset, name) for name in names], settings, folder, device="cpu")
     methods = [method.name for method in settings.chosen]
     return run_job(job, ProcessEngine(workers), LogProgress(list(names), methods, say=partial(print, flush=True)))
-
-
-def _on(spec: str, device: str) -> Backbone:
-    return load_backbone(spec, device=device)
 
 
 def swept() -> list[Method]:

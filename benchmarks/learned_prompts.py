@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from benchmarks.score_tables import put_into, score_table
+from benchmarks.pages import put_into
+from benchmarks.score_tables import score_table
 from otpt.backbones import Backbone, load_backbone
 from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS

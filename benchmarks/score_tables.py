@@ -1,9 +1,8 @@
-"""Markdown tables of scores on the emoji bench, and where they stand in the pages."""
+"""Markdown tables of scores on the emoji bench."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean, stdev
 
 from otpt.evaluation import Score
@@ -26,10 +25,3 @@ def score_table(scores: Sequence[Score], methods: Sequence[str], sets: Sequence[
             lines.append(f"| `{method}` | {' | '.join(cells)} | {percent(mean(by_seed))}{deviation} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def put_into(page: Path, name: str, text: str) -> None:
-    """The page with ``text`` between ``<!-- name -->`` and ``<!-- /name -->``."""
-    before, rest = page.read_text(encoding="utf-8").split(f"<!-- {name} -->")
-    _, after = rest.split(f"<!-- /{name} -->")
-    page.write_text(f"{before}<!-- {name} -->\n{text}\n<!-- /{name} -->{after}", encoding="utf-8")

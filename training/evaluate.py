@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
@@ -20,8 +19,10 @@ from open_clip.tokenizer import SimpleTokenizer
 from PIL import Image
 from torch import Tensor
 
+from benchmarks.pages import put_into
 from otpt.backbones.pocket import load_pocket_state
 from otpt.data.emoji import EMOJI_SETS, load_emoji
+from otpt.metrics import expected_calibration_error
 
 from .captions import PROMPT, Captions
 from .model import ImageTower, encode_texts
@@ -108,30 +109,7 @@ def evaluate_package() -> None:
     RESULTS_FILE.parent.mkdir(exist_ok=True)
     RESULTS_FILE.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for page in PAGES:
-        page.write_text(replace_table(page.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
-
-
-def replace_table(page: str, text: str) -> str:
-    """The page with ``text`` between its two marks.
-
-    >>> replace_table("a <!-- zero-shot -->old<!-- /zero-shot --> b", "new")
-    'a <!-- zero-shot -->\\nnew\\n<!-- /zero-shot --> b'
-    """
-    before, rest = page.split("<!-- zero-shot -->")
-    _, after = rest.split("<!-- /zero-shot -->")
-    return f"{before}<!-- zero-shot -->\n{text}\n<!-- /zero-shot -->{after}"
-
-
-def expected_calibration_error(probs: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> float:
-    """Twenty bins (lo, hi] of the confidence: Σ share of the bin · |accuracy − mean confidence|."""
-    confidence, right = probs.max(-1), probs.argmax(-1) == labels
-    bins = np.ceil(confidence * 20).astype(int)
-    return float(
-        sum(
-            abs(right[bins == number].mean() - confidence[bins == number].mean()) * (bins == number).mean()
-            for number in np.unique(bins)
-        )
-    )
+        put_into(page, "zero-shot", table(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.metadata
 import os
 import re
@@ -19,7 +20,7 @@ pytest.importorskip("resvg_py")
 
 
 def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out = tmp_path / "shown"
+    out = tmp_path / "to show"
     code, printed, _ = run(capsys, "demo", "--out", out, "--pictures", "1")
     assert code == 0
     for name in (*DATASETS, "zero-shot", "tpt", "c-tpt", "o-tpt", "accuracy %", "ECE %", "average"):
@@ -30,6 +31,7 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert min(picture.size) > 300
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(name in page for name in DATASETS)
+    assert f"otpt demo --out '{out}' --pictures 1" in html.unescape(page)
     assert {score.method for score in score_run(Run(out / "run"))} == {"zero-shot", "tpt", "c-tpt", "o-tpt"}
     assert {path.name for path in out.iterdir()} == {"reliability.png", "report.html", "run"}
 

@@ -33,7 +33,8 @@ from otpt.backbones.tuned_vit import tune_vit
 #: Views in a chunk, by kind of device; measured in ``benchmarks/encoding.py``.
 _CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
 _CHUNK_CONVOLUTIONAL = {"cpu": 8, "cuda": 128, "mps": 32}
-#: Pictures of at most this side go through in chunks of twice the size, which still fit the caches.
+#: Pictures of at most this side go through in chunks of twice the size, which still fit the caches: 64 views of
+#: ``pocket`` (64 px) took 0.136 instead of 0.178 processor seconds.
 _SMALL_SIDE = 112
 #: Relative difference allowed between tuned and original features: rounding gives 1e-6, a mistake about 1.
 _TOLERANCE = 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import textwrap
 from functools import partial
 from pathlib import Path
@@ -51,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
         make()  # what is wrong with the bench's packages is told first
     print(
         f"The embedded model {BACKBONE!r}, a small CLIP that learned emoji by other artists, is shown OpenMoji's:\n"
-        f"three sets, and one of line art; {options.pictures} pictures of each, 64 views a picture, "
-        f"{len(DEFAULT_METHODS)} methods in one pass.\n",
+        f"three sets, and one of line art; {options.pictures} picture{'s' * (options.pictures > 1)} of each, 64 views "
+        f"a picture, {len(DEFAULT_METHODS)} methods in one pass.\n",
         flush=True,
     )
     job = Job(
@@ -60,9 +61,7 @@ def run(options: argparse.Namespace) -> int:
         datasets=makers,
         settings=settings,
         folder=out / "run",
-        cache=None,
         device="cpu",
-        threads=None,
     )
     engine = ProcessEngine(2) if (os.cpu_count() or 1) > 1 else LocalEngine()
     result = run_job(job, engine, chosen_reporter(list(DATASETS), settings))
@@ -75,12 +74,18 @@ def run(options: argparse.Namespace) -> int:
     print(textwrap.fill(conclusion(result.averages), 110))
     results = open_results([out / "run"])
     save(draw("reliability", select(results)), out / "reliability.png")
-    write_page(out / "report.html", make_page(results, title=TITLE, command=f"otpt demo --out {out}"))
+    write_page(out / "report.html", make_page(results, title=TITLE, command=command(options)))
     print(f"\nThis took {duration(result.seconds)}. Look at")
     print(f"  {out / 'report.html'}      tables, diagrams, and pictures on which the methods are wrong or disagree")
     print(f"  {out / 'reliability.png'}  reliability diagrams")
     print(f"  {out / 'run'}              one row a picture and method, for 'otpt table', 'otpt compare', 'otpt plot'")
     return 0
+
+
+def command(options: argparse.Namespace) -> str:
+    """The call as one would type it again."""
+    fewer = [] if options.pictures == PICTURES else ["--pictures", str(options.pictures)]
+    return shlex.join(["otpt", "demo", "--out", str(options.out), *fewer])
 
 
 def conclusion(averages: list[Average]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.emoji import LAMBDAS, PAGE, chosen, swept
-from benchmarks.score_tables import put_into, score_table
+from benchmarks.pages import put_into
+from benchmarks.score_tables import score_table
 from otpt.evaluation import Score
 from otpt.metrics import evaluate
 
@@ -38,6 +41,12 @@ def test_table_has_means_and_deviations() -> None:
     text = score_table(scores, ["tpt"], ["emoji/a", "emoji/b"], [0, 1])
     assert "| ECE % | a | b | average |" in text
     assert "| `tpt` | 20.00 | 30.00 | 25.00 ± 14.14 |" in text
+
+
+def test_doctests() -> None:
+    tried = doctest.testmod(pages)
+    assert tried.attempted > 0
+    assert tried.failed == 0
 
 
 def test_pages_have_the_marks(tmp_path: Path) -> None:
