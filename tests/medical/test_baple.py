@@ -305,6 +305,10 @@ def test_wrong_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--methods", "fpt", "--sigma", "0.5"], "it is for promptsmooth"),
         (["--methods", "promptsmooth", "--trained", "x"], "it is for baple and fpt"),
         (["--methods", "promptsmooth", "--samples", "9"], "without --confidence votes"),
+        (["--methods", "promptsmooth", "--views", "64"], "of promptsmooth does not use it; leave it out."),
+        (["--methods", "baple", "--no-augmix"], "--augmix was given, but an evaluation of baple"),
+        (["--methods", "fpt", "--features", "full"], "--features was given, but an evaluation of fpt"),
+        (["--methods", "fpt", "--family", "fine-grained"], "it is for promptsmooth"),
     ],
 )
 def test_options_without_effect_are_refused(

@@ -126,7 +126,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What is computed, where it is kept, and by how many processes."""
     group = parser.add_argument_group("views and numbers")
     group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="of the views (default: 0)")
-    group.add_argument("--views", type=int, default=64, metavar="N", help="a picture, the clean one included (64)")
+    group.add_argument("--views", type=int, metavar="N", help="a picture, the clean one included (default: 64)")
     group.add_argument("--augmix", action=argparse.BooleanOptionalAction, help="in place of the data set's own choice")
     group.add_argument("--family", choices=FAMILIES, help="whose weights to take, in place of the data set's own")
     group.add_argument("--official-precision", action="store_true", help="round logits and soft-max to float16")
@@ -143,7 +143,6 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cache-size", type=float, default=20.0, metavar="GB", help="its bound (default: 20)")
     group.add_argument(
         "--features",
-        default="full",
         choices=FEATURE_TYPES,
         help="float16 rounds image features, for a cache of half the size (default: full, as the backbone gives them)",
     )
@@ -192,13 +191,13 @@ def run_evaluation(
         methods=get_methods(methods),
         prompts=prompts,
         seeds=options.seeds,
-        recipe=ViewRecipe(n_views=options.views),
+        recipe=ViewRecipe() if options.views is None else ViewRecipe(n_views=options.views),
         augmix=options.augmix,
         family=options.family,
         official_precision=options.official_precision,
         limit=options.limit,
         part_size=options.part_size,
-        features=options.features,
+        features=options.features or FEATURE_TYPES[0],
         all_tokens=all_tokens,
         save_probabilities=options.save_probabilities,
         bins=options.bins,

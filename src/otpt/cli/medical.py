@@ -26,7 +26,11 @@ _SERVED = {
     **dict.fromkeys(("keep_frozen", "frozen_size"), ("fpt",)),
 }
 """Options of medical systems, and whose evaluation they reach."""
-_OF_PROMPTS = ("prompt", "prompt_tokens", "prompts", "context")
+_OF_TUNING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("prompt", "prompt_tokens", "prompts", "context", "family"), ("promptsmooth",)),
+    **dict.fromkeys(("views", "augmix", "features"), ()),
+}
+"""Options of test-time tuning, and which medical systems they reach."""
 
 Maker = Callable[[], Dataset]
 
@@ -95,14 +99,12 @@ def refuse_set(options: argparse.Namespace, methods: Sequence[Method]) -> None:
 
 def _refuse_unused(options: argparse.Namespace, system: str, given: Sequence[str]) -> None:
     """``OtptError`` for the first option that an evaluation of this system would not look at."""
-    of_prompts = [name for name in _OF_PROMPTS if system in _TRAINED and getattr(options, name, None)]
-    for name in (*given, *of_prompts):
-        served = _SERVED.get(name, ("promptsmooth",))
+    of_tuning = [name for name in _OF_TUNING if getattr(options, name, None) not in (None, [])]
+    for name in (*given, *of_tuning):
+        served = {**_SERVED, **_OF_TUNING}[name]
         if system not in served:
-            raise OtptError(
-                f"{_option(name)} was given, but an evaluation of {system} does not use it; of the medical systems it "
-                f"is for {' and '.join(served)}."
-            )
+            others = f"of the medical systems it is for {' and '.join(served)}" if served else "leave it out"
+            raise OtptError(f"{_option(name)} was given, but an evaluation of {system} does not use it; {others}.")
     if options.samples is not None and options.confidence != "votes":
         raise OtptError("--samples was given without --confidence votes; expected both.")
 
