@@ -69,6 +69,8 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         assert code == 0, err
         answers[name] = json.loads(out)["confidence"]
     assert answers[None] != answers["coop.safetensors"]
+    code, _, err = run(capsys, *predict, "--context", "coop.safetensors", "--prompt", "a photo of a")
+    assert (code, "expected one of them" in err) == (2, True)
     code, _, err = run(capsys, *predict, "--context", "maple.safetensors")
     assert code == 2
     assert "of the kind 'maple'; expected a context of CoOp" in err
@@ -93,6 +95,7 @@ def test_what_cannot_be_used(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "number of pictures in a batch is 0" in sentence("train", "maple", "data", "--batch", 0, *model)
     for seed in (-1, 2**70):
         assert f"seed is {seed}; expected 0 to" in sentence("train", "coop", "data", "--seed", seed, *model)
+    assert "asked for 5 prompts a layer; expected 1 to 4" in sentence("train", "maple", "data", "--tokens", 5, *model)
     assert "number of context tokens is 0" in sentence("train", "coop", "data", "--tokens", 0, "--no-cache", *model)
     assert "room for 1 to 2" in sentence("train", "maple", "data", "--depth", 9, *model)
     assert "has no splits" in sentence("train", "coop", "data", "--split", "val", *model)

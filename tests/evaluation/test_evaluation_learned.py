@@ -10,6 +10,7 @@ import pytest
 import torch
 from evaluation_bench import NAMES, RECIPE, backbone, dataset, picture, settings
 from oracles.maple import maple_state
+from safetensors.torch import save_file
 
 from otpt.backbones.image_tower import first
 from otpt.errors import OtptError
@@ -43,9 +44,9 @@ def maple(folder: Path) -> MaplePrompts:
     return found
 
 
-def confidences(folder: Path, given: Settings) -> dict[tuple[str, str], list[float]]:
+def confidences(folder: Path, given: Settings, name: str = "pictures") -> dict[tuple[str, str], list[float]]:
     """By (prompt, method), of each picture."""
-    run = evaluate(dataset(COUNT), backbone(), given, out=folder).run
+    run = evaluate(dataset(COUNT, name), backbone(), given, out=folder).run
     rows = [row for item in run.items for row in run.read(item).table.to_pylist()]
     found: dict[tuple[str, str], list[float]] = {column: [] for column in run.columns(0)}
     for row in rows:
@@ -118,6 +119,16 @@ def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
         evaluate([first_set, second], backbone(), given, out=tmp_path / "run")
 
 
+def test_only_the_context_of_a_file(tmp_path: Path) -> None:
+    """``coop=`` before a file of MaPLe: its two vectors as a context of CoOp, without its image side."""
+    save_file(maple_state("vit", 2), tmp_path / "some.safetensors")
+    alone = settings(methods=["coop", "coop+o-tpt"], contexts=[f"coop={tmp_path}/{{dataset}}.safetensors"])
+    found = confidences(tmp_path / "alone", alone, "some")
+    vectors = maple_state("vit", 2)["prompt_learner.ctx"].float()
+    by_hand = settings(methods=["coop", "coop+o-tpt"], contexts=[CoopContext(vectors)])
+    assert found == confidences(tmp_path / "by-hand", by_hand, "some")
+
+
 def test_words_and_learned_prompts_side_by_side(tmp_path: Path) -> None:
     given = settings(methods=["zero-shot", "coop"], prompts=["a photo of a", "an example of"], contexts=[coop()])
     found = confidences(tmp_path, given)
@@ -140,6 +151,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "'coop+tpt' starts from a learned prompt of the kind 'coop'" in sentence(methods=["coop+tpt"])
     assert "no method starts from it" in sentence(methods=["tpt"], contexts=[coop()])
     assert "Two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
+    assert "no method starts from words (coop)" in sentence(methods=["coop"], contexts=[coop()], prompts=["a"])
     assert "There is no file" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
     assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
     other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))

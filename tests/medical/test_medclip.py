@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from oracles.medical_models import TinyMedClip, write_medclip, write_plip
+from oracles.models import tiny_clip
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -115,5 +116,17 @@ def test_plip_loads_by_the_hugging_face_path(tmp_path: Path) -> None:
     pixels = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     expected = model.visual_projection(model.vision_model(pixels).pooler_output)
     torch.testing.assert_close(backbone.encode_pixels(pixels), F.normalize(expected, dim=-1), rtol=1e-4, atol=1e-5)
+    assert backbone.text.causal is not None
+    assert backbone.text.causal.activation == "quick_gelu"
+
+
+def test_plip_converted_to_openai_names(tmp_path: Path) -> None:
+    """BAPLe's ``plip_model_converted.pt``: a bare state dict without the marks of OpenAI's files."""
+    model = tiny_clip("vit", head_width=64)
+    torch.save(dict(model.state_dict()), tmp_path / "plip_model_converted.pt")
+    backbone = otpt.load_backbone(str(tmp_path / "plip_model_converted.pt"), device="cpu", quick_gelu=True)
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    expected = F.normalize(model.encode_image(pixels), dim=-1)
+    torch.testing.assert_close(backbone.encode_pixels(pixels), expected, rtol=1e-4, atol=1e-5)
     assert backbone.text.causal is not None
     assert backbone.text.causal.activation == "quick_gelu"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from open_clip import SimpleTokenizer
+from open_clip import CLIP, SimpleTokenizer
 from oracles.householder import literal_householder
-from oracles.models import MEAN, STD, randomise, tiny_clip
+from oracles.models import MEAN, STD, randomise, tiny_config
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -38,10 +38,10 @@ class ConvolutionalTokens(nn.Module):
 class TimmVisual(nn.Module):
     """A timm vision transformer without class token under a linear head, as open_clip wraps it."""
 
-    def __init__(self, dim: int = 32, **options: Any) -> None:
+    def __init__(self, blocks: int, dim: int = 32, **options: Any) -> None:
         super().__init__()
         self.trunk = VisionTransformer(
-            img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=2, class_token=False, global_pool="avg",
+            img_size=32, patch_size=8, embed_dim=48, depth=blocks, num_heads=2, class_token=False, global_pool="avg",
             num_classes=0, **options,
         )  # fmt: skip
         self.head = nn.Linear(48, dim)
@@ -50,21 +50,23 @@ class TimmVisual(nn.Module):
         return self.head(self.trunk(pixels))
 
 
-def tiny_model(kind: str, dtype: torch.dtype = torch.float64) -> Any:
+def tiny_model(kind: str, dtype: torch.dtype = torch.float64, *, blocks: int = 2) -> Any:
     """A small random CLIP whose image tower is open_clip's own ("vit"), timm's ("timm"), or timm's on convolutions
-    ("hybrid"); two blocks each.
+    ("hybrid"); so many blocks in the image tower, one more in the text tower.
     """
-    model = tiny_clip("vit")
+    config = tiny_config("vit")
+    config["vision_cfg"]["layers"], config["text_cfg"]["layers"] = blocks, blocks + 1
+    model = randomise(CLIP(**config), seed=0)
     if kind != "vit":
         options = {"embed_layer": ConvolutionalTokens} if kind == "hybrid" else {}
-        model.visual = randomise(TimmVisual(**options), seed=3)
+        model.visual = randomise(TimmVisual(blocks, **options), seed=3)
     return model.to(dtype)
 
 
-def tiny_prompted_backbone(kind: str, precision: str = "float64") -> Backbone:
+def tiny_prompted_backbone(kind: str, precision: str = "float64", *, blocks: int = 2) -> Backbone:
     """The ``Backbone`` of ``tiny_model(kind)``."""
     preprocessing = Preprocessing(size=32, mean=MEAN, std=STD, interpolation="bicubic", resize_mode="shortest")
-    model = tiny_model(kind, torch.float32)
+    model = tiny_model(kind, torch.float32, blocks=blocks)
     return backbone_from_open_clip(
         model, SimpleTokenizer(), preprocessing, name=kind, architecture=kind, precision=precision
     )
@@ -73,7 +75,7 @@ def tiny_prompted_backbone(kind: str, precision: str = "float64") -> Backbone:
 def maple_state(kind: str, depth: int, *, seed: int = 0, text_width: int = 64) -> dict[str, Tensor]:
     """Random tensors with the names, shapes and types of MaPLe's prompt learner."""
     generator = torch.Generator().manual_seed(seed)
-    width = {"vit": 64, "timm": 48, "hybrid": 48}[kind]
+    width = {"vit": 64, "timm": 48, "hybrid": 48, "ViT-B-16": 768}[kind]
 
     def normal(*shape: int, scale: float = 0.5) -> Tensor:
         return scale * torch.randn(*shape, generator=generator)

@@ -13,7 +13,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
+from otpt.prompts.learned import (
+    CocoopContext,
+    CoopContext,
+    MaplePrompts,
+    context_alone,
+    fingerprint,
+    read_learned,
+    write_learned,
+)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -39,7 +47,8 @@ def dassl(path: Path, state: dict[str, Tensor]) -> Path:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_coop(tokens: int, dtype: torch.dtype, tmp_path: Path) -> None:
     context = normal(tokens, 512).to(dtype)
-    state = {"ctx": context, "token_prefix": normal(1000, 1, 8), "token_suffix": normal(1000, 76 - tokens, 8)}
+    names = torch.zeros(1000, 76, 512, dtype=dtype)  # ImageNet's, as they are in the released files
+    state = {"ctx": context, "token_prefix": names[:, :1].clone(), "token_suffix": names[:, tokens:].clone()}
     found = read_learned(dassl(tmp_path / "model.pth.tar-50", state))
     assert isinstance(found, CoopContext)
     assert found.vectors.dtype == torch.float32
@@ -60,7 +69,8 @@ def test_cocoop(tmp_path: Path) -> None:
         "meta_net.linear1.bias": normal(32, seed=2).half(),
         "meta_net.linear2.weight": normal(512, 32, seed=3).half(),
         "meta_net.linear2.bias": normal(512, seed=4).half(),
-        "token_prefix": normal(3, 1, 512),
+        "token_prefix": normal(3, 1, 512).half(),
+        "token_suffix": normal(3, 72, 512).half(),
     }
     found = read_learned(dassl(tmp_path / "a", state))
     assert isinstance(found, CocoopContext)
@@ -76,11 +86,14 @@ def test_cocoop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [9, 3, 1])
 def test_maple_of_both_kinds(depth: int, tmp_path: Path) -> None:
     """Base-to-novel (9 layers) and across data sets (3): the whole model is in the file, float16 and float32."""
-    state = maple_state("vit", depth)
+    state = maple_state("ViT-B-16", depth, text_width=512)
+    assert state["prompt_learner.ctx"].shape == (2, 512)
+    assert state["prompt_learner.proj.weight"].shape == (768, 512)
     rest = {
-        "prompt_learner.token_prefix": normal(3, 1, 64),
-        "image_encoder.proj": normal(8, 8).half(),
-        "text_encoder.positional_embedding": normal(77, 8).half(),
+        "prompt_learner.token_prefix": normal(3, 1, 512).half(),
+        "prompt_learner.token_suffix": normal(3, 74, 512).half(),
+        "image_encoder.proj": normal(768, 512).half(),
+        "text_encoder.positional_embedding": normal(77, 512).half(),
         "logit_scale": torch.tensor(4.6).half(),
     }
     found = read_learned(dassl(tmp_path / "model.pth.tar-5", state | rest))
@@ -102,13 +115,24 @@ def test_both_formats_give_back_what_was_written(suffix: str, kind: str, tmp_pat
     names = ("cat", "Hündin")
     learned = CoopContext(normal(2, 4, 64), names) if kind == "coop" else read_learned(tmp_path / "m.safetensors")
     path = tmp_path / f"again{suffix}"
-    path.write_bytes(write_learned(path, learned, class_names=names if kind == "coop" else None))
+    path.write_bytes(write_learned(path, learned))
     found = read_learned(path)
     assert type(found) is type(learned)
     assert fingerprint(found) == fingerprint(learned)
     assert getattr(found, "class_names", names) == names
     if suffix != ".safetensors":  # plain data: also those who refuse objects can read it
         assert set(torch.load(path, weights_only=True)["state_dict"]) == set(learned.state())
+
+
+def test_the_context_alone(tmp_path: Path) -> None:
+    """MaPLe's without deep prompts and image side, CoCoOp's without its net."""
+    state = maple_state("vit", 3)
+    found = context_alone(read_learned(dassl(tmp_path / "maple", state)))
+    assert torch.equal(found.vectors, state["prompt_learner.ctx"].float())
+    net = (normal(2, 8), normal(2), normal(64, 2), normal(64))
+    assert torch.equal(context_alone(CocoopContext(normal(4, 64), *net)).vectors, normal(4, 64))
+    own = CoopContext(normal(2, 4, 64), ("a", "b"))
+    assert context_alone(own) is own
 
 
 def test_fingerprints_differ() -> None:
@@ -142,6 +166,7 @@ def without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
         ({}, "it holds no tensor"),
         ({"ctx": normal(4)}, "ctx is 4, expected …×…"),
         ({"ctx": torch.full((4, 8), torch.nan)}, "ctx holds values that are not finite"),
+        ({"ctx": torch.zeros(0, 8)}, "ctx is empty"),
         (without(maple_state("vit", 3), "prompt_learner.proj.bias"), "missing proj.bias"),
         (
             without(maple_state("vit", 3), "prompt_learner.compound_prompt_projections.1.weight"),
@@ -154,6 +179,15 @@ def without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
         (
             {"ctx": normal(4, 8), "meta_net.linear1.weight": normal(2, 32)},
             "missing meta_net.linear1.bias, meta_net.lin",
+        ),
+        (
+            without(maple_state("vit", 2), "prompt_learner.proj.bias")
+            | {"prompt_learner.compound_prompts_text.0": normal(5)},
+            "missing proj.bias; compound_prompts_text.0 is 5, expected 2×64",
+        ),
+        (
+            maple_state("vit", 2) | {"prompt_learner.compound_prompts_text.999999999": normal(2, 64)},
+            "missing compound_prompts_text.1, compound_prompt_projections.1.weight",
         ),
     ],
 )

@@ -23,12 +23,12 @@ EXACT = {"rtol": 0, "atol": 1e-10}
 
 
 @cache
-def backbone(kind: str) -> Backbone:
-    return tiny_prompted_backbone(kind)
+def backbone(kind: str, blocks: int = 2) -> Backbone:
+    return tiny_prompted_backbone(kind, blocks=blocks)
 
 
 @cache
-def pixels(views: int = 20) -> Tensor:
+def pixels(views: int = 64) -> Tensor:
     return torch.randn(views, 3, 32, 32, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
@@ -41,10 +41,11 @@ def prompts(folder: Path, kind: str, depth: int) -> MaplePrompts:
 
 
 @pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
-@pytest.mark.parametrize("depth", [1, 2])
-def test_forward_is_the_literal_one(kind: str, depth: int, tmp_path: Path) -> None:
-    side = TwoTowerSide(backbone(kind), NAMES, prompts(tmp_path, kind, depth))
-    oracle = LiteralMaple(tiny_model(kind), NAMES, maple_state(kind, depth))
+@pytest.mark.parametrize(("depth", "blocks"), [(1, 2), (2, 2), (3, 4), (9, 10)])
+def test_forward_is_the_literal_one(kind: str, depth: int, blocks: int, tmp_path: Path) -> None:
+    """Also with the published depths of 3 and 9, and blocks after the last prompts."""
+    side = TwoTowerSide(backbone(kind, blocks), NAMES, prompts(tmp_path, kind, depth))
+    oracle = LiteralMaple(tiny_model(kind, blocks=blocks), NAMES, maple_state(kind, depth))
     found = side.judge(pixels()[None], []).logits[0]
     expected = oracle.logits(pixels()[:1], oracle.start)[0]
     torch.testing.assert_close(found, expected, **EXACT)
@@ -78,11 +79,15 @@ def test_several_steps_and_the_learning_rate_of_shifts(tmp_path: Path) -> None:
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), rtol=0, atol=1e-9)
 
 
-def test_the_gradient_of_the_selected_views_is_that_of_all(tmp_path: Path) -> None:
-    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
-    oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
-    found = MaplePrompts(*side.gradient(pixels(), get_method("maple+o-tpt").plan("fine-grained"))).state()
-    expected = oracle.gradient(pixels(), {"entropy": 1.0, "orthogonality": 18.0})
+@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
+@pytest.mark.parametrize("method", TUNED)
+def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: str, tmp_path: Path) -> None:
+    """Six of 64 views go through the graph here, all of them there."""
+    side = TwoTowerSide(backbone(kind, 4), NAMES, prompts(tmp_path, kind, 3))
+    oracle = LiteralMaple(tiny_model(kind, blocks=4), NAMES, maple_state(kind, 3))
+    found = MaplePrompts(*side.gradient(pixels(), get_method(method).plan("fine-grained"))).state()
+    published = {"maple+tpt": {}, "maple+c-tpt": {"dispersion": 50.0}, "maple+o-tpt": {"orthogonality": 18.0}}
+    expected = oracle.gradient(pixels(), {"entropy": 1.0, **published[method]})
     assert set(found) == {f"prompt_learner.{name}" for name in expected}
     for name, gradient in expected.items():
         assert gradient.abs().max() > 0

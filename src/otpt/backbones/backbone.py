@@ -58,14 +58,14 @@ class Backbone:
         self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast)
         self.embed_dim = self.text.output_dim
 
-    def encode_pixels(self, pixels: Tensor) -> Tensor:
-        """Unit-norm features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``.
+    def encode_pixels(self, pixels: Tensor, *, unit: bool = True) -> Tensor:
+        """Features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``; of norm one if ``unit``.
 
         The feature of a view is the same, bit for bit, whatever batch it comes in with.
         """
         if len(pixels) == 0:
             return torch.empty(0, self.embed_dim, dtype=self.dtype, device=self.device)
-        return self._image(pixels)
+        return self._image(pixels, unit=unit)
 
     def __repr__(self) -> str:
         return (

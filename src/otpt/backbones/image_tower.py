@@ -60,15 +60,16 @@ class ImageTower:
         self._autocast = autocast
         self._visual = tune(visual, image_size, self.chunk, pack=autocast is None)
 
-    def __call__(self, pixels: Tensor) -> Tensor:
+    def __call__(self, pixels: Tensor, *, unit: bool = True) -> Tensor:
+        """The features; with any norm, as the tower gives them, if not ``unit``."""
         side = self.image_size
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (3, side, side):
             raise ValueError(f"expected pixels of shape (N, 3, {side}, {side}), but got {tuple(pixels.shape)}")
         with torch.inference_mode():
-            features = [self._encode(chunk) for chunk in pixels.split(self.chunk)]
+            features = [self._encode(chunk, unit) for chunk in pixels.split(self.chunk)]
         return torch.cat(features)  # outside: an ordinary tensor, which later gradients may pass by
 
-    def _encode(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor, unit: bool) -> Tensor:
         count = len(pixels)
         pixels = pixels.to(self.device, self.dtype)
         if count < self.chunk:
@@ -80,7 +81,8 @@ class ImageTower:
             mixed = torch.autocast(self.device.type, dtype=self._autocast)
         with mixed:
             features = first(self._visual(pixels))
-        return F.normalize(features[:count].to(self.dtype), dim=-1)
+        features = features[:count].to(self.dtype)
+        return F.normalize(features, dim=-1) if unit else features
 
 
 def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Module:

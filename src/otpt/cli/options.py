@@ -8,6 +8,7 @@ from pathlib import Path
 from otpt.backbones import Backbone, load_backbone
 from otpt.classifier import Classifier, load
 from otpt.data import Dataset, find_entry, load_dataset
+from otpt.data.dataset import DEFAULT_PROMPT
 from otpt.errors import OtptError
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.prompts import Prompt
@@ -81,9 +82,8 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--prompt",
-        default="a photo of a",
         metavar="WORDS",
-        help="context, [CLS] for a class name in the middle (default: %(default)r)",
+        help=f"context, [CLS] for a class name in the middle (default: {DEFAULT_PROMPT!r})",
     )
     group.add_argument(
         "--prompt-tokens",
@@ -150,6 +150,8 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
 def chosen_prompt(options: argparse.Namespace) -> Prompt:
     """The prompt that the options describe."""
     if options.context is not None:
+        if options.prompt is not None or options.prompt_tokens is not None:
+            raise OtptError("--context and words (--prompt, --prompt-tokens) were given; expected one of them.")
         learned = read_learned(options.context)
         if not isinstance(learned, CoopContext):
             raise OtptError(
@@ -157,7 +159,7 @@ def chosen_prompt(options: argparse.Namespace) -> Prompt:
                 "The others run under 'otpt evaluate'."
             )
         return learned.prompt()
-    return Prompt(options.prompt, tokens=options.prompt_tokens)
+    return Prompt(DEFAULT_PROMPT if options.prompt is None else options.prompt, tokens=options.prompt_tokens)
 
 
 def read_lines(path: Path, what: str) -> list[str]:

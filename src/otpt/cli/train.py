@@ -20,7 +20,7 @@ from otpt.evaluation import FeatureCache
 from otpt.evaluation.files import write_atomically
 from otpt.evaluation.starts import folder_name
 from otpt.learning import COOP, MAPLE, Epoch, Recipe, train_coop, train_maple
-from otpt.prompts.learned import CoopContext, LearnedPrompt, write_learned
+from otpt.prompts.learned import LearnedPrompt, write_learned
 
 _NUMBERS = ("shots", "epochs", "batch", "learning_rate", "seed")
 _Trainer = Callable[[argparse.Namespace, Backbone, Dataset, Recipe, Callable[[Epoch], None]], LearnedPrompt]
@@ -113,9 +113,8 @@ def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]
             _tell(epoch, recipe.epochs, as_json=options.json)
 
         learned = trainer(options, backbone, dataset, recipe, on_epoch)
-        names = learned.class_names if isinstance(learned, CoopContext) else None
         for path in files:
-            write_atomically(path, write_learned(path, learned, class_names=names))
+            write_atomically(path, write_learned(path, learned))
         if options.json:
             print(json.dumps({"files": [str(path) for path in files], "accuracy": epochs[-1].accuracy}))
         else:

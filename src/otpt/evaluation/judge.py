@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.backbones.image_tower import first
 from otpt.classifier import Classifier, Prediction
 from otpt.data import Dataset
 from otpt.evaluation.cache import FeatureCache
@@ -159,9 +158,7 @@ class DatasetJudge:
         if condition == "raw":
             clean = replace(self._settings.recipe, n_views=1)
             pixels = torch.cat([self._pixels(index, clean, pictures.seed) for index in pictures.indices])
-            with torch.no_grad():
-                raw = [first(self._backbone.visual(each[None].to(features))) for each in pixels]
-            features = torch.cat(raw)
+            features = self._backbone.encode_pixels(pixels, unit=False)
         return judge(text, pictures.views, plans, starts=context.starts(features))
 
     def _ask_two_tower(self, side: TwoTowerSide, pictures: _Pictures, plans: Sequence[TuningPlan]) -> Judgement:

@@ -85,9 +85,12 @@ class Settings:
         if self.prompts is not None:
             prompts = tuple(Prompt(each) if isinstance(each, str) else each for each in self.prompts)
             object.__setattr__(self, "prompts", prompts)
-            _each_once("prompt", [prompt_name(prompt) for prompt in prompts])
-        _each_once("method", [method.name for method in self.chosen])
-        _each_once("seed", list(self.seeds))
+            each_once("prompt", [prompt_name(prompt) for prompt in prompts])
+        each_once("method", [method.name for method in self.chosen])
+        if self.prompts is not None and all(method.start != "words" for method in self.chosen):
+            named = ", ".join(method.name for method in self.chosen)
+            raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
+        each_once("seed", list(self.seeds))
         if self.family is not None and self.family not in FAMILIES:
             raise unknown("family of data sets", self.family, FAMILIES)
         if self.features not in FEATURE_TYPES:
@@ -152,7 +155,7 @@ def check_bins(bins: int, side: str) -> None:
 
 def run_config(backbone: Model, datasets: Sequence[Dataset], settings: Settings) -> dict[str, Any]:
     """The full configuration of a run, as it is stored in its folder."""
-    _each_once("data set", [dataset.name for dataset in datasets])
+    each_once("data set", [dataset.name for dataset in datasets])
     folders = [folder_name(dataset.name) for dataset in datasets]
     return {
         "format": FORMAT,
@@ -232,7 +235,8 @@ def _vectors_digest(prompt: Prompt) -> str:
     return hashlib.sha256(prompt.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
 
 
-def _each_once(kind: str, names: Sequence[object]) -> None:
+def each_once(kind: str, names: Sequence[object]) -> None:
+    """``OtptError`` if there are no names, or one of them is there twice."""
     if not names:
         raise OtptError(f"No {kind} was given; expected at least one.")
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)

@@ -10,12 +10,14 @@ from typing import Any
 
 from otpt.errors import OtptError
 from otpt.methods import Method
-from otpt.prompts.learned import LearnedPrompt, fingerprint, read_learned
+from otpt.prompts.learned import LearnedPrompt, context_alone, fingerprint, read_learned
 
 PLACE = "{dataset}"
+ALONE = "coop="
+"""Before a file: take its context as one of CoOp, and nothing else of it."""
 
 ContextSource = str | Path | LearnedPrompt
-"""A file, a pattern of files with ``{dataset}`` in it, or what was read from one."""
+"""A file, a pattern of files with ``{dataset}`` in it, either after ``coop=``; or what was read from one."""
 
 
 def find_contexts(
@@ -25,7 +27,7 @@ def find_contexts(
     found: dict[str, LearnedPrompt] = {}
     starts = {method.start: method.name for method in methods if method.start != "words"}
     for source in sources:
-        learned = _read(source, dataset) if isinstance(source, (str, Path)) else source
+        learned = read_context(source, dataset)
         if learned.kind in found:
             raise OtptError(f"Two prompts of the kind {learned.kind!r} were given; expected one a data set.")
         if learned.kind not in starts:
@@ -63,8 +65,16 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "data"
 
 
-def _read(source: str | Path, dataset: str) -> LearnedPrompt:
-    path = Path(str(source).replace(PLACE, folder_name(dataset))).expanduser()
+def read_context(source: ContextSource, dataset: str) -> LearnedPrompt:
+    """The learned prompt that a source has for a data set."""
+    if not isinstance(source, (str, Path)):
+        return source
+    alone = str(source).startswith(ALONE)
+    learned = _read(Path(str(source).removeprefix(ALONE).replace(PLACE, folder_name(dataset))).expanduser())
+    return context_alone(learned) if alone else learned
+
+
+def _read(path: Path) -> LearnedPrompt:
     try:
         state = path.stat()
     except OSError:

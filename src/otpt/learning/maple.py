@@ -74,6 +74,8 @@ def initial_prompts(
     depth = min(DEPTH, layers) if depth is None else depth
     if not 1 <= depth <= max(layers, 1):
         raise OtptError(f"The depth of MaPLe is {depth}; this backbone has room for 1 to {layers}.")
+    if not 1 <= tokens <= len(WORDS.split()):
+        raise OtptError(f"MaPLe was asked for {tokens} prompts a layer; expected 1 to {len(WORDS.split())}.")
     context = tokenize_prompts(backbone.text, ["x"], Prompt(WORDS, tokens=tokens)).start.cpu().float()
     draw = torch.Generator().manual_seed(seed)
     deep = START_STD * torch.randn(depth - 1, *context.shape, generator=draw)

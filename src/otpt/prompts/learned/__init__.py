@@ -8,6 +8,7 @@ from otpt.prompts.learned.contexts import (
     CoopContext,
     LearnedPrompt,
     MaplePrompts,
+    context_alone,
     fingerprint,
     visual_prompts,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "DeepPrefixEncoder",
     "LearnedPrompt",
     "MaplePrompts",
+    "context_alone",
     "fingerprint",
     "read_learned",
     "visual_prompts",

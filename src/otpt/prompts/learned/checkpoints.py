@@ -35,6 +35,8 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     tensors, notes = read_tensors(Path(path))
     own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
     for name, tensor in own.items():
+        if not tensor.numel():
+            raise OtptError(f"{_file(path)} is damaged: {name} is empty.")
         if not bool(tensor.isfinite().all()):
             raise OtptError(f"{_file(path)} is damaged: {name} holds values that are not finite.")
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
@@ -50,9 +52,10 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     return CoopContext(own["ctx"], _class_names(notes, path))
 
 
-def write_learned(path: str | Path, learned: LearnedPrompt, *, class_names: tuple[str, ...] | None = None) -> bytes:
+def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
     """The bytes of a file: safetensors if ``path`` ends so, else a checkpoint as Dassl's trainers load it."""
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in learned.state().items()}
+    class_names = learned.class_names if isinstance(learned, CoopContext) else None
     notes = {} if class_names is None else {"class_names": json.dumps(class_names, ensure_ascii=False)}
     if Path(path).suffix == ".safetensors":
         return save(state, notes)
@@ -84,8 +87,9 @@ def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
 
 
 def _count(own: Mapping[str, Tensor], start: str) -> int:
-    numbers = [name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)]
-    return max((int(number) + 1 for number in numbers if number.isdigit()), default=0)
+    """How many deep layers the names speak of; no number counts that is beyond their count, for one is missing then."""
+    numbers = {name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)}
+    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdigit()), default=0))
 
 
 def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
@@ -111,10 +115,9 @@ def _expect(path: str | Path, own: Mapping[str, Tensor], shapes: Mapping[str, tu
         for name, shape in shapes.items()
         if name in own and not _fits(tuple(own[name].shape), shape)
     ]
-    if missing:
-        raise OtptError(f"{_file(path)} is not whole: missing {', '.join(missing)}.")
-    if misshapen:
-        raise OtptError(f"{_file(path)} holds tensors of another shape: {'; '.join(misshapen)}.")
+    wrong = [f"missing {', '.join(missing)}"] * bool(missing) + misshapen
+    if wrong:
+        raise OtptError(f"{_file(path)} is not a whole learned prompt: {'; '.join(wrong)}.")
 
 
 def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

@@ -124,6 +124,13 @@ class MaplePrompts:
 LearnedPrompt = CoopContext | CocoopContext | MaplePrompts
 
 
+def context_alone(learned: LearnedPrompt) -> CoopContext:
+    """The context as one of CoOp: MaPLe's without deep prompts and image side, CoCoOp's without its net."""
+    if isinstance(learned, CoopContext):
+        return learned
+    return CoopContext(learned.text[0] if isinstance(learned, MaplePrompts) else learned.vectors)
+
+
 def visual_prompts(text: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
     """P_l = T_l·A_lᵀ + a_l: (J, n, W), (J, W_v, W), (J, W_v) → (J, n, W_v)."""
     return torch.baddbmm(biases[:, None], text, weights.mT)
