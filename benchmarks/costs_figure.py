@@ -1,7 +1,7 @@
 """The figures of the page on scale: ``python -m benchmarks.costs_figure`` after ``python -m benchmarks.evaluation``.
 
-Reads ``build/evaluation.json``; writes ``docs/assets/costs.svg`` (seconds a picture against classes, views and methods)
-and ``docs/assets/memory.svg`` (memory along 20,000 pictures).
+Reads ``benchmarks/results/evaluation.json``; writes ``docs/assets/costs.svg`` (seconds a picture against classes, views
+and methods) and ``docs/assets/memory.svg`` (memory along 20,000 pictures).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-MEASURED = Path("build/evaluation.json")
+from benchmarks.evaluation import RESULTS
+
 ASSETS = Path("docs/assets")
 _BLUE, _GREY = "#0072B2", "#767676"  # told apart by everybody, legible on white and on black
 # No date and fixed names inside the files, so that the same numbers give the same bytes.
@@ -55,7 +56,7 @@ def memory(samples: list[tuple[int, float]]) -> Figure:
 
 def main() -> None:
     """Draw both."""
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    measured = json.loads(RESULTS.read_text(encoding="utf-8"))
     with mpl.rc_context(_STYLE):
         for name, figure in (("costs", costs(measured["costs"])), ("memory", memory(measured["memory"]))):
             figure.savefig(ASSETS / f"{name}.svg", metadata={"Date": None})
