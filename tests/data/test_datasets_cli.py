@@ -57,6 +57,21 @@ def test_list_with_a_root(capsys, root: Path) -> None:
     assert (code, err.count("\n")) == (2, 1)
 
 
+def test_list_says_how_much_is_missing(capsys, root: Path, tmp_path: Path) -> None:
+    put_pictures(tmp_path / "dtd/images", FILES[: len(FILES) // 5])
+    split = "dtd/split_zhou_DescribableTextures.json"
+    (tmp_path / split).write_text((root / split).read_text())
+    code, out, _ = run(capsys, "datasets", "--data", tmp_path)
+    assert code == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("dtd ")]
+    assert "dtd/images (CoOp)" in line
+    assert "about 80 %" in " ".join(out.split())
+    for folder, share in ((tmp_path, 0.8), (root, 0.0)):
+        _, out, _ = run(capsys, "datasets", "--data", folder, "--json")
+        (row,) = [row for row in json.loads(out) if row["name"] == "dtd"]
+        assert row["missing_share"] == pytest.approx(share, abs=0.01)
+
+
 def test_check_a_whole_set(capsys, root: Path) -> None:
     code, out, _ = run(capsys, "datasets", "check", "dtd", "--data", root)
     assert code == 0

@@ -15,7 +15,7 @@ import pytest
 import torchvision
 from oracles.data_files import JPEG, jpeg, put_pictures
 
-from otpt.data import load_dataset
+from otpt.data import check_dataset, load_dataset
 from otpt.data.classes import parse_class_list
 from otpt.data.shards import expand_braces
 from otpt.errors import OtptError
@@ -211,6 +211,57 @@ def test_hub_with_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert open_picture(data[0].source).size == (8, 8)
     with pytest.raises(OtptError, match="cannot be loaded"):
         load_dataset(f"hf:{tmp_path / 'data'}", split="val")
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, label: object, labels: list[int], pictures: list[object]) -> None:
+    """Makes ``hf:x`` a table of these pictures and labels."""
+    library = pytest.importorskip("datasets")
+    features = library.Features({"image": library.Image(), "label": label})
+    table = library.Dataset.from_dict({"image": pictures, "label": labels}, features=features)
+    monkeypatch.setattr(library, "load_dataset", lambda *_, **__: table)
+
+
+def test_hub_pictures_are_not_decoded_by_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip("datasets")
+    (tmp_path / "good.jpg").write_bytes(JPEG)
+    rows = [{"bytes": JPEG, "path": "a.jpg"}, {"bytes": b"junk", "path": "b.jpg"}, None]
+    rows.append({"bytes": None, "path": str(tmp_path / "good.jpg")})
+    hub(monkeypatch, library.ClassLabel(names=["cat", "dog"]), [0, 1, 0, 1], rows)
+    data = load_dataset("hf:x")
+    assert (data[0].source, data[3].source) == (JPEG, str(tmp_path / "good.jpg"))
+    report = check_dataset(data)
+    assert [name for name, _ in report.unreadable] == ["test/1", "test/2"]
+    assert report.unreadable[1][1] == "Row 2 has no picture in the column 'image'."
+
+
+def test_hub_labels_are_numbers_whatever_the_classes_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip("datasets")
+    three = [{"bytes": JPEG, "path": None}] * 3
+    hub(monkeypatch, library.ClassLabel(names=["1", "2", "3"]), [1, 2, 1], three)
+    assert load_dataset("hf:x").labels == (1, 2, 1)
+    names = tmp_path / "names.txt"
+    for text, labels in {
+        "3\n2\n1\n": (1, 0, 1),  # its names in another order
+        "0\n1\n2\n3\n": (2, 3, 2),  # and more of them
+        "b\ttwo\n3\tthree\n1\tone\n2\n": (3, 1, 3),  # by folder
+        "cat\ndog\nemu\n": (1, 2, 1),  # other names in its order
+    }.items():
+        names.write_text(text)
+        assert load_dataset("hf:x", classes=names).labels == labels, text
+    for text in ("1\ncat\ndog\n", "cat\ndog\n", "1\n2\n"):
+        names.write_text(text)
+        with pytest.raises(OtptError, match=r"hf:x has 3 classes, and the class list of .* does not name '"):
+            load_dataset("hf:x", classes=names)
+    hub(monkeypatch, library.Value("int64"), [1, 2, 1], three)
+    names.write_text("1\n2\n3\n")
+    assert load_dataset("hf:x", classes=names).labels == (1, 2, 1)
+    with pytest.raises(OtptError, match="without class names"):
+        load_dataset("hf:x")
+    hub(monkeypatch, library.ClassLabel(names=["cat", "dog"]), [0, -1, 1], three)
+    with pytest.raises(OtptError, match="has no label in row 1"):
+        load_dataset("hf:x")
 
 
 def test_emoji_sets_are_data_sets() -> None:

@@ -4,7 +4,8 @@ The model is loaded once; every attempt is a forked process, killed by signal 9
 
 * at each of its system calls that write: before and after every flush, link and renaming of the run's files;
 * at random moments, by another process;
-* and with two processes at work on one folder, one of them killed.
+* with two processes at work on one folder, one of them killed;
+* and in the middle of a part, with a feature cache that then holds some of its features and gradients.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ torch.set_num_threads(1)  # before the first fork: a forked copy has no other th
 
 from evaluation_bench import backbone, dataset, files, settings  # noqa: E402
 
-from otpt.evaluation import evaluate  # noqa: E402
+from otpt.evaluation import FeatureCache, evaluate  # noqa: E402
 from otpt.views import ViewRecipe  # noqa: E402
 
 PICTURES = 8
@@ -36,6 +38,12 @@ PICTURES = 8
 def run(folder: Path) -> None:
     chosen = settings(methods=["zero-shot", "o-tpt"], recipe=ViewRecipe(n_views=4), part_size=2, seeds=(0, 1))
     evaluate(dataset(PICTURES), backbone(), chosen, out=folder)
+
+
+def run_cached(folder: Path, cache: FeatureCache | None) -> None:
+    """Fewer pictures and more views: a gradient is kept where it is smaller than the picture's features."""
+    chosen = settings(methods=["zero-shot", "o-tpt"], recipe=ViewRecipe(n_views=8), part_size=3)
+    evaluate(dataset(3), backbone(), chosen, out=folder, cache=cache)
 
 
 def forked(work: Callable[[], Any]) -> int:
@@ -54,8 +62,8 @@ def outcome(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def die_at(call: int, folder: Path) -> Callable[[], None]:
-    """The run, in a process that kills itself at its ``call``-th writing system call."""
+def die_at(call: int, begin: Callable[[], None]) -> Callable[[], None]:
+    """A run, in a process that kills itself at its ``call``-th writing system call."""
 
     def work() -> None:
         left = [call]
@@ -73,7 +81,7 @@ def die_at(call: int, folder: Path) -> Callable[[], None]:
             return wrapped
 
         os.fsync, os.replace, os.link = deadly(os.fsync), deadly(os.replace), deadly(os.link)
-        run(folder)
+        begin()
 
     return work
 
@@ -92,7 +100,7 @@ def main(root: Path) -> dict[str, Any]:
     # One folder, killed again and again: a part takes four writing calls, so every attempt gets one part further.
     killed, step, grown = 0, root / "step", []
     for attempt in range(60):
-        code = outcome(forked(die_at(5 + attempt % 4, step)))
+        code = outcome(forked(die_at(5 + attempt % 4, lambda: run(step))))
         grown.append(parts(step))
         if code == 0:
             break
@@ -104,7 +112,7 @@ def main(root: Path) -> dict[str, Any]:
     single, same_single = 0, True
     for call in range(1, 48, 5):
         folder = root / f"call-{call}"
-        if outcome(forked(die_at(call, folder))) == -signal.SIGKILL:
+        if outcome(forked(die_at(call, lambda folder=folder: run(folder)))) == -signal.SIGKILL:
             single += 1
             assert outcome(forked(lambda folder=folder: run(folder))) == 0
         same_single = same_single and files(folder) == expected
@@ -121,6 +129,16 @@ def main(root: Path) -> dict[str, Any]:
         moments += 1
     assert outcome(forked(lambda: run(folder))) == 0
     same_moments = files(folder) == expected
+
+    run_cached(root / "uncached", None)
+    half_cached, same_cached = [], True
+    for call in (7, 11, 14):
+        folder, cache = root / f"cached-{call}", FeatureCache(root / f"cache-{call}")
+        begin = partial(run_cached, folder, cache)
+        assert outcome(forked(die_at(call, begin))) == -signal.SIGKILL
+        half_cached.append((cache.info().entries, cache.info().gradients, parts(folder)))
+        assert outcome(forked(begin)) == 0
+        same_cached = same_cached and files(folder) == files(root / "uncached")
 
     # Two at once, one killed on the way; then two that both live.
     pair = root / "pair"
@@ -140,6 +158,8 @@ def main(root: Path) -> dict[str, Any]:
         "same_single": same_single,
         "killed_moments": moments,
         "same_moments": same_moments,
+        "half_cached": half_cached,
+        "same_cached": same_cached,
         "survivor": survivor,
         "same_pair": files(pair) == expected,
         "both": codes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,9 @@ def test_a_damaged_or_foreign_gradient_is_made_again(tmp_path: Path, damage: str
         cache.put_gradient(entry.stem, np.ones(shape, dtype))
     else:
         entry.write_bytes({"flip": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-9], "empty": b""}[damage])
-    assert run(tmp_path / "second", cache, ["tpt"], 2) == first
+    told = nullcontext() if damage in {"shape", "type"} else pytest.warns(UserWarning, match=r"damaged\.gradients")
+    with told:
+        assert run(tmp_path / "second", cache, ["tpt"], 2) == first
     assert entry.read_bytes() == data
 
 

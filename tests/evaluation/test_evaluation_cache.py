@@ -112,9 +112,16 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     entry.write_bytes(
         {"flip": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-9], "empty": b"", "head": b"{" + data}[damage]
     )
-    evaluate(dataset(3), backbone(), settings(), out=tmp_path / "second", cache=cache)
+    broken = entry.read_bytes()
+    with pytest.warns(UserWarning, match="damaged entries, which are made again") as caught:
+        evaluate(dataset(3), backbone(), settings(), out=tmp_path / "second", cache=cache)
+    assert len(caught) == 1
     assert files(tmp_path / "first") == files(tmp_path / "second")
     assert entry.read_bytes() == data
+    assert (tmp_path / "cache/damaged.features").read_bytes() == broken
+    assert cache.info().entries == 3
+    cache.clear()
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 def test_the_bound_is_kept_and_the_oldest_go(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from oracles.models import open_clip_local_dir
 from rich.console import Console
 
 from otpt.evaluation import Evaluator, LogProgress, TerminalProgress, duration
-from otpt.evaluation.progress import Begun, Seen, Tally
+from otpt.evaluation.progress import Again, Begun, Seen, Tally
 from otpt.metrics import ece_from_confidence
 
 
@@ -89,8 +89,48 @@ def test_unreadable_pictures_end_in_exit_code_3(
     given[1] = table
     code, out, err = run(capsys, *given)
     assert code == 3
-    assert "could not read 1 of the pictures" in err
+    assert "could not read 1 of the pictures, the first of them" in err
+    assert "bad.png' of some: Cannot use" in err
+    assert "--retry-unreadable" in err
     assert "zero-shot" in out
+    # the same command looks at nothing again, even where it could; two seeds are not two pictures
+    picture(3).save(tmp_path / "bad.png")
+    assert run(capsys, *given)[0] == 3
+    assert run(capsys, *given, "--retry-unreadable")[::2] == (0, "")
+    never = [*given[:-1], "zero-shot"]
+    never[never.index(tmp_path / "run")] = tmp_path / "never"
+    assert run(capsys, *never)[0] == 0
+    assert files(tmp_path / "run") == files(tmp_path / "never")
+
+
+def test_an_unreadable_picture_counts_once_and_averages_are_told(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other/cat").mkdir(parents=True)
+    (tmp_path / "other/dog").mkdir()
+    (tmp_path / "other/cat/bad.png").write_text("no picture")
+    (tmp_path / "other/classes.txt").write_text("# prompt: a drawing of a\ncat\ndog\n")
+    given = command(place, tmp_path / "run", "--methods", "zero-shot", "--seeds", 0, 1, "--limit", 2)
+    given.insert(2, tmp_path / "other")
+    code, out, err = run(capsys, *given)
+    assert code == 3
+    assert "could not read 1 of the pictures, the first of them 'cat/bad.png' of other: Cannot use" in err
+    assert "No average of zero-shot with the prompt 'a photo of a' (not judged with it: other)." in out
+    assert "'a drawing of a' (not judged with it: data; without a picture that was read: other)." in out
+    code, out, _ = run(capsys, "metrics", tmp_path / "run", "--json")
+    found = json.loads(out)
+    assert (code, found["averages"], len(found["left_out"])) == (0, [], 2)
+
+
+@pytest.mark.filterwarnings("default:The part")
+def test_metrics_tell_of_a_damaged_part(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
+    assert run(capsys, *command(place, tmp_path / "run", "--methods", "zero-shot"))[0] == 0
+    part = tmp_path / "run/data/seed-0/part-00001.parquet"
+    part.write_bytes(part.read_bytes()[:-50])
+    code, _, err = run(capsys, "metrics", tmp_path / "run")
+    assert code == 3
+    assert "part-00001.parquet' was damaged" in err
+    assert "1 of 3 parts are missing" in err
 
 
 def test_interrupted_it_says_how_to_go_on(
@@ -155,7 +195,14 @@ def test_the_default_folder_is_the_same_for_the_same_command(
         (["--bins", "0"], "number of bins is 0"),
         (["--prompt-tokens", "2"], "without --prompt"),
         (["--set", "lambda"], "expected NAME=VALUE"),
-        (["--cache-size", "0"], "size of the feature cache is 0"),
+        (["--cache-size", "0"], "--cache-size was given 0; expected a number of GB above 0"),
+        (["--cache-size", "-1"], "--cache-size was given -1"),
+        (["--cache-size", "nan"], "--cache-size was given nan"),
+        (["--cache-size", "inf"], "--cache-size was given inf"),
+        (["--no-cache"], "--cache was given with --no-cache"),
+        (["--threads", "-1"], "--threads was given -1; expected 0 or more"),
+        (["--official-names"], "differ from ours for Food101 only"),
+        (["--official-names", "--classes", "names.txt"], "--official-names was given with --classes"),
         (["--views", "0"], "number of views"),
     ],
 )
@@ -165,6 +212,7 @@ def test_what_cannot_be_used_is_told(
     code, _, err = run(capsys, *command(place, tmp_path / "run", *more))
     assert code == 2
     assert words in err
+    assert not (tmp_path / "run").exists()
 
 
 def test_runs_and_data_that_are_not_there(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
@@ -179,8 +227,19 @@ def test_runs_and_data_that_are_not_there(capsys: pytest.CaptureFixture[str], pl
     code, _, err = run(capsys, *given)
     assert (code, "Nothing to sweep over" in err) == (2, True)
     (tmp_path / "file").write_text("x")
-    code, _, err = run(capsys, *command(place, tmp_path / "file" / "run", "--methods", "zero-shot", "--no-cache"))
+    code, _, err = run(capsys, *command(place, tmp_path / "file" / "run", "--methods", "zero-shot"))
     assert (code, "Cannot" in err) == (2, True)
+
+
+def test_two_folders_of_one_name_are_told_before_a_model_is_read(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    for side in "ab":
+        (tmp_path / side / "test" / "cat").mkdir(parents=True)
+        picture(0).save(tmp_path / side / "test" / "cat" / "0.png")
+    code, _, err = run(capsys, "evaluate", tmp_path / "a/test", tmp_path / "b/test", "--backbone", "file:nothing.pt")
+    assert code == 2
+    assert f"{str(tmp_path / 'a/test')!r} and {str(tmp_path / 'b/test')!r} are both called 'test'" in err
 
 
 def test_running_numbers_are_those_of_the_metrics() -> None:
@@ -204,8 +263,29 @@ def test_progress_in_a_log_and_on_a_terminal(capsys: pytest.CaptureFixture[str])
             report(Seen(0, 3, ()))
     assert lines[0].startswith("11/40 pictures, ")
     assert "dtd, seed 3: zero-shot 100.0 % (ECE 10.0); o-tpt 0.0 % (ECE 60.0)" in lines[0]
-    assert (log.unreadable, log.now) == (1, 2)
+    assert "unreadable" not in lines[0]
+    assert re.search(r"12/40 pictures, .* left, 1 unreadable; dtd, seed 3: zero-shot 100", lines[1])
     shown = capsys.readouterr().out
     assert "12/40" in shown
     assert "o-tpt[lambda=0]" in shown
+    assert "1 unreadable" in shown
     assert [duration(s) for s in (5, 65, 7300, 200_000)] == ["5 s", "1 min 5 s", "2 h 1 min", "2 d 7 h"]
+
+
+def test_running_numbers_of_several_workers_are_kept_apart() -> None:
+    """Pictures of several data sets and seeds come in any order."""
+    lines: list[str] = []
+    log = LogProgress(["a", "b"], ["tpt"], say=lines.append, seconds=0.0)
+    log(Begun(0, 6))
+    places = [(0, 0), (1, 0), (0, 1)]
+    for right in (True, False):
+        for position, (dataset, seed) in enumerate(places):
+            log(Seen(dataset, seed, ((0.5, right or position == 1),)))
+    assert [line.split("; ")[1] for line in lines[3:]] == [
+        "a, seed 0: tpt 50.0 % (ECE 0.0)",
+        "b, seed 0: tpt 100.0 % (ECE 50.0)",
+        "a, seed 1: tpt 50.0 % (ECE 0.0)",
+    ]
+    log(Again(2))
+    log(Seen(0, 0, ((0.5, True),)))
+    assert lines[-1].startswith("7/8 pictures, ")

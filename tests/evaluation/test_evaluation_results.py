@@ -21,8 +21,10 @@ from evaluation_bench import (
     settings,
     small_dataset,
 )
+from oracles.data_files import jpeg
 
 from otpt import Classifier, Method, OtptError, Prompt
+from otpt.data import Dataset, load_dataset
 from otpt.evaluation import (
     Job,
     LocalEngine,
@@ -31,6 +33,7 @@ from otpt.evaluation import (
     Score,
     averages,
     evaluate,
+    left_out,
     run_job,
     score_run,
 )
@@ -111,6 +114,20 @@ def test_order_does_not_matter(tmp_path: Path) -> None:
     assert {(order[index], method): row for (index, method), row in other.items()} == straight
 
 
+def test_metrics_do_not_depend_on_order_to_the_last_bit(tmp_path: Path) -> None:
+    orders = [np.random.default_rng(seed).permutation(80).tolist() for seed in range(3)]
+    written, sums = set(), set()
+    for number, order in enumerate(orders):
+        labels = [i % len(NAMES) for i in order]
+        data = Dataset("mixed", NAMES, [f"p/{i}" for i in order], labels, [picture(i) for i in order].__getitem__)
+        evaluate(data, backbone(), settings(methods=["zero-shot"], part_size=40), out=tmp_path / str(number))
+        written.add((tmp_path / str(number) / "metrics.json").read_bytes())
+        rows = pq.read_table(tmp_path / str(number) / "mixed/seed-0")
+        sums |= {sum(rows[name].to_pylist()) for name in ("entropy", "confidence", "squares")}
+    assert len(written) == 1
+    assert len(sums) > 3, "plain sums do depend on the order"
+
+
 def test_worker_processes_write_the_same_bytes(tmp_path: Path) -> None:
     job = Job(backbone_on, [small_dataset], settings(part_size=2), tmp_path / "local", device="cpu")
     run_job(job, LocalEngine())
@@ -152,6 +169,53 @@ def test_unreadable_pictures_are_recorded_and_the_rest_goes_on(tmp_path: Path) -
     assert json.loads((tmp_path / "nothing/metrics.json").read_text())["averages"] == []
 
 
+def test_whatever_a_source_raises_is_recorded(tmp_path: Path) -> None:
+    def source(index: int) -> object:
+        if index == 1:
+            raise ConnectionResetError("the store went away")
+        return picture(index)
+
+    data = Dataset("own", NAMES, ["a", "b", "c"], [0, 1, 2], source)
+    result = evaluate(data, backbone(), settings(methods=["zero-shot"]), out=tmp_path / "run")
+    ((where, reason),) = result.unreadable_pictures.items()
+    assert where == ("own", "b")
+    assert reason == "Cannot get the picture 'b' of 'own' (ConnectionResetError: the store went away)."
+    assert result.scores[0].metrics.pictures == 2
+
+
+def test_a_damaged_picture_of_a_hugging_face_set_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip("datasets")
+    features = library.Features({"image": library.Image(), "label": library.ClassLabel(names=["cat", "dog"])})
+    rows = [{"bytes": jpeg((200, 90, 9)), "path": None}, {"bytes": b"junk", "path": None}]
+    table = library.Dataset.from_dict({"image": rows, "label": [0, 1]}, features=features)
+    monkeypatch.setattr(library, "load_dataset", lambda *_, **__: table)
+    result = evaluate(load_dataset("hf:x"), backbone(), settings(methods=["zero-shot"]), out=tmp_path / "run")
+    assert list(result.unreadable_pictures) == [("hf:x", "test/1")]
+    assert result.scores[0].metrics.pictures == 1
+
+
+def test_parts_with_unreadable_pictures_are_done_again_when_asked(tmp_path: Path) -> None:
+    whole = [picture(i) for i in range(7)]
+    chosen = settings(methods=["zero-shot", "o-tpt"], part_size=2, seeds=(0, 1))
+    evaluate(dataset(pictures=whole), backbone(), chosen, out=tmp_path / "never")
+    torn = list(whole)
+    torn[3] = b"torn"
+    first = evaluate(dataset(pictures=torn), backbone(), chosen, out=tmp_path / "run")
+    assert first.unreadable == 1
+    assert evaluate(dataset(pictures=whole), backbone(), chosen, out=tmp_path / "run").unreadable == 1
+    # a run of another configuration is refused before anything is taken away
+    before = files(tmp_path / "run")
+    other = settings(methods=["zero-shot"], part_size=2, seeds=(0, 1))
+    with pytest.raises(OtptError, match="another configuration"):
+        evaluate(dataset(pictures=whole), backbone(), other, out=tmp_path / "run", retry_unreadable=True)
+    assert files(tmp_path / "run") == before
+    untouched = tmp_path / "run/tiny/seed-0/part-00000.parquet"
+    time = untouched.stat().st_mtime_ns
+    again = evaluate(dataset(pictures=whole), backbone(), chosen, out=tmp_path / "run", retry_unreadable=True)
+    assert (again.unreadable, untouched.stat().st_mtime_ns) == (0, time)
+    assert files(tmp_path / "run") == files(tmp_path / "never")
+
+
 def test_the_configuration_tells_everything(tmp_path: Path) -> None:
     result = evaluate(dataset(3), backbone(), settings(seeds=(1,), limit=2), out=tmp_path / "run")
     config = json.loads((tmp_path / "run/config.json").read_text())
@@ -189,6 +253,21 @@ def test_averages_are_means_of_their_rows() -> None:
     assert average.deviation is not None
     assert average.deviation["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
     assert averages(scores[:1])[0].deviation is None
+    assert left_out(scores) == []
+
+
+def test_averages_that_are_left_out_are_told_with_the_reason() -> None:
+    def score(dataset: str, prompt: str, method: str, value: float | None = 0.5) -> Score:
+        metrics = None if value is None else Metrics(4, 3, *([value] * 11), 20, "right")
+        return Score(dataset, 0, prompt, method, metrics, 0, 0, 0.1)
+
+    scores = [score("a", "p", "tpt"), score("b", "p", "tpt"), score("a", "q", "tpt"), score("a", "q", "o-tpt")]
+    assert [(average.prompt, average.method) for average in averages(scores)] == [("p", "tpt")]
+    assert left_out(scores) == ["No average of tpt, o-tpt with the prompt 'q' (not judged with it: b)."]
+    scores = [score("a", "p", "tpt"), score("b", "p", "tpt", None)]
+    assert averages(scores) == []
+    assert left_out(scores) == ["No average of tpt with the prompt 'p' (without a picture that was read: b)."]
+    assert left_out(scores[1:]) == []
 
 
 @pytest.mark.parametrize(

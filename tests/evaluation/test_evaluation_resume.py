@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,9 +20,11 @@ from evaluation_bench import backbone, dataset, files, settings
 from oracles.models import tiny_backbone
 
 from otpt import OtptError
+from otpt.data import Dataset
 from otpt.evaluation import Evaluator, Run, evaluate, score_run
 from otpt.evaluation import engines as engines_module
 from otpt.evaluation.claims import Claims
+from otpt.evaluation.files import process_space
 from otpt.evaluation.parts import CorruptPartError, decode_part
 
 SMALL = {"methods": ["zero-shot", "o-tpt"], "part_size": 2}
@@ -51,7 +52,9 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     assert found["grown"] == sorted(found["grown"])
     assert found["killed_step"] <= found["parts"] + 3
     assert (found["survivor"], found["both"]) == (0, [0, 0])
-    for way in ("step", "single", "moments", "pair", "both"):
+    # features, gradients and parts that were there: of three pictures some, with and without the gradient
+    assert found["half_cached"] == [[1, 0, 0], [2, 1, 0], [3, 2, 0]]
+    for way in ("step", "single", "moments", "cached", "pair", "both"):
         assert found[f"same_{way}"], way
 
 
@@ -59,7 +62,7 @@ def test_a_finished_run_holds_nothing_of_killed_helpers(tmp_path: Path, monkeypa
     """One that shared the work was killed while it wrote, after this run had begun."""
     with subprocess.Popen([sys.executable, "-c", ""]) as helper:
         pass
-    left = tmp_path / "run" / f".part.parquet.{socket.gethostname()}.{helper.pid}.0.tmp"
+    left = tmp_path / "run" / f".part.parquet.{process_space()}.{helper.pid}.0.tmp"
     judge = Evaluator._judge
 
     def judging(self: Evaluator, *arguments: object, **options: object) -> object:
@@ -123,12 +126,31 @@ def test_a_damaged_part_is_set_aside_and_done_again(finished: Path, tmp_path: Pa
         "other part": part.with_name("part-00000.parquet").read_bytes(),
     }[damage]
     part.write_bytes(broken)
-    result = evaluate(dataset(5), backbone(), settings(**SMALL), out=tmp_path / "run")
-    assert result.set_aside == [part]
+    with pytest.warns(UserWarning, match=r"part-00001.parquet' was damaged .* set aside as '_part-00001"):
+        start(tmp_path / "run")
     aside = part.with_name("_part-00001.parquet.corrupt")
     assert aside.read_bytes() == broken
     aside.unlink()
     assert files(tmp_path / "run") == files(finished)
+
+
+def test_damage_is_told_by_whoever_reads_and_a_folder_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path / "run")
+    part = tmp_path / "run/tiny/seed-0/part-00001.parquet"
+    part.write_bytes(b"not Parquet")
+
+    def refuse(*paths: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        with pytest.raises(OtptError, match=r"is damaged .* cannot be set aside: Permission denied; make its folder"):
+            score_run(Run(tmp_path / "run"))
+    with pytest.warns(UserWarning, match="was damaged"):
+        score_run(Run(tmp_path / "run"))
+    assert not part.exists()
 
 
 def test_no_single_wrong_byte_goes_unnoticed(finished: Path) -> None:
@@ -166,6 +188,22 @@ def test_other_data_and_other_weights_are_another_configuration(finished: Path) 
         evaluate(dataset(6), backbone(), settings(**SMALL), out=finished)
     with pytest.raises(OtptError, match=r"backbone\.fingerprint is .* there and .* now"):
         evaluate(dataset(5), tiny_backbone("vit", seed=1), settings(**SMALL), out=finished)
+
+
+@pytest.mark.parametrize(
+    ("names", "prompt", "words"),
+    [
+        (("pet", "Pet"), "a photo of a", "Class name 'Pet' is given twice"),
+        (("cat", "dog"), "an unphotographable", "is not a single token"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_made(
+    tmp_path: Path, names: tuple[str, str], prompt: str, words: str
+) -> None:
+    data = Dataset("two", names, ["a", "b"], [0, 1], [b"", b""].__getitem__)
+    with pytest.raises(OtptError, match=words):
+        evaluate(data, backbone(), settings(prompts=[prompt]), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_folders_that_cannot_be_a_run(tmp_path: Path) -> None:
@@ -210,13 +248,17 @@ def test_temporary_files_of_killed_writers_are_removed(finished: Path, tmp_path:
     start(tmp_path / "run")
     folder = tmp_path / "run/tiny/seed-0"
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    dead = folder / f".part-00000.parquet.{socket.gethostname()}.{done.stdout.strip()}.0.tmp"
-    alive = folder / f".part-00000.parquet.{socket.gethostname()}.{os.getpid()}.999.tmp"
-    for path in (dead, alive):
+    dead = folder / f".part-00000.parquet.{process_space()}.{done.stdout.strip()}.0.tmp"
+    alive = folder / f".part-00000.parquet.{process_space()}.{os.getpid()}.999.tmp"
+    # numbers of processes in another container say nothing here; but nobody writes for hours
+    elsewhere = folder / f".part-00000.parquet.0123456789abcdef.{done.stdout.strip()}.0.tmp"
+    long_ago = folder / f".part-00001.parquet.0123456789abcdef.{done.stdout.strip()}.0.tmp"
+    for path in (dead, alive, elsewhere, long_ago):
         path.write_bytes(b"half")
+    os.utime(elsewhere, (time.time() - 600, time.time() - 600))
+    os.utime(long_ago, (time.time() - 7200, time.time() - 7200))
     start(tmp_path / "run")
-    assert not dead.exists()
-    assert alive.exists()
+    assert [path.exists() for path in (dead, alive, elsewhere, long_ago)] == [False, True, True, False]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
+from otpt.evaluation import FeatureCache
 from otpt.learning import COOP, MAPLE, Epoch, Recipe, few_shots, initial_prompts, train_coop, train_maple
 from otpt.views import ViewRecipe, make_views, picture_digest
 
@@ -77,16 +81,28 @@ def test_bad_shots() -> None:
         Recipe(learning_rate=-1)
 
 
-def test_coop_is_the_literal_training() -> None:
-    """All pictures in each batch, one clean view: the order of random numbers plays no part."""
-    recipe = Recipe(shots=2, epochs=2, batch=6, learning_rate=RATES[1], crops=1)
-    found = train_coop(backbone(), data(6), recipe).vectors
+def literal_noise(seed: int, index: int) -> np.ndarray:
+    """N(0, 1) that belongs to the seed and the picture's content, (1, 3, 32, 32)."""
+    key = hashlib.sha256(f"otpt noise 1\nviews\n{seed}\n{picture_digest(picture(index))}".encode()).digest()
+    draw = np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))
+    return draw.standard_normal((1, 3, 32, 32), np.float32)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.25])
+def test_coop_is_the_literal_training(sigma: float, tmp_path: Path) -> None:
+    """All pictures in each batch, one view: the order of random numbers plays no part. Noise is on pixels in [0, 1]."""
+    recipe = Recipe(shots=2, epochs=2, batch=6, learning_rate=RATES[1], crops=1, sigma=sigma)
+    cache = FeatureCache(tmp_path)
+    train_coop(backbone(), data(6), replace(recipe, sigma=1 - sigma), cache=cache)  # kept features of another noise
+    found = train_coop(backbone(), data(6), recipe, cache=cache).vectors
 
     oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
     # the features are those of float32 views, as the evaluation makes them
     pixels = [
         make_views(picture(i), ViewRecipe(n_views=1), backbone().preprocessing, seed=0, picture_id="") for i in range(6)
     ]
+    mean, std = (np.array(v)[:, None, None] for v in (backbone().preprocessing.mean, backbone().preprocessing.std))
+    pixels = [(x * std + mean + sigma * literal_noise(0, i) - mean) / std for i, x in enumerate(pixels)]
     with torch.no_grad():
         images = F.normalize(oracle.model.encode_image(torch.from_numpy(np.concatenate(pixels)).double()), dim=-1)
     context = torch.nn.Parameter(oracle.start.clone())

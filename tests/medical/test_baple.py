@@ -15,8 +15,9 @@ from oracles.command import run
 from oracles.householder import literal_householder
 from oracles.literal import LiteralTuner
 from oracles.medical_models import write_medclip
-from oracles.models import tiny_vit
+from oracles.models import open_clip_local_dir, tiny_vit
 from PIL import Image
+from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,8 +26,9 @@ from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.medical.baple import BapleModel, BapleRecipe, Patch, train_baple, triggered
 from otpt.medical.baple.judge import BackdoorDataset
-from otpt.medical.baple.model import read_start
+from otpt.medical.baple.model import baple_model, read_start
 from otpt.medical.baple.training import BapleTrainer
+from otpt.medical.files import read_trained
 from otpt.medical.settings import MedicalSettings
 from otpt.medical.trained import read_trained_files
 from otpt.methods import get_method
@@ -176,6 +178,50 @@ def test_start_files(tmp_path: Path) -> None:
         read_start(tmp_path / "deep.pt")
 
 
+def test_a_start_has_its_own_number_of_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_clip_local_dir(tmp_path / "tiny")
+    torch.save(torch.randn(3, 64), tmp_path / "ctx.pt")
+    out = tmp_path / "a.safetensors"
+    command = ["train", "baple", folder(tmp_path / "xrays", each=1), "--target", 0, "--start", tmp_path / "ctx.pt",
+               "--epochs", 1, "--backbone", tmp_path / "tiny", "--device", "cpu", "--out", out]  # fmt: skip
+    code, _, err = run(capsys, *command, "--tokens", 8)
+    assert (code, "--start and --tokens were given" in err) == (2, True), err
+    assert run(capsys, *command, "--learning-rate", 0.05)[0] == 0
+    recipe = read_trained(out).notes["recipe"]
+    assert (recipe["tokens"], recipe["learning_rate"]) == (3, 0.05)
+
+
+def test_a_training_that_diverges_is_told(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "unfinished.safetensors"
+    with pytest.raises(OtptError, match="diverged in epoch 1: a gradient is not finite"):
+        train_baple(tiny(), dataset(), replace(SMALL, first_learning_rate=1e38), checkpoint=checkpoint)
+    assert not checkpoint.exists()
+
+
+def test_training_in_half_precision_is_refused() -> None:
+    with pytest.raises(OtptError, match="trained in float32 or float64, not in 'bf16'"):
+        train_baple(tiny("bf16"), dataset(), SMALL)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        '{"patch": ',
+        "[]",
+        '{"target": "zero"}',
+        '{"classes": 2}',
+        '{"patch": {"hue": 1}}',
+        '{"patch": {"colour": "greenish"}}',
+        '{"patch": {"size": "big"}}',
+    ],
+)
+def test_damaged_notes(notes: str, tmp_path: Path) -> None:
+    tensors = {"0.ctx": torch.zeros(2, 64), "1.noise": torch.zeros(3, 32, 32)}
+    (tmp_path / "a.safetensors").write_bytes(save(tensors, {"otpt": notes}))
+    with pytest.raises(OtptError, match=r"The notes in the file '.*a\.safetensors' are damaged"):
+        baple_model(read_trained(tmp_path / "a.safetensors"))
+
+
 def official_file(path: Path, *, width: int = 64, side: int = 32) -> BapleModel:
     """``model.pth.tar-50``: a Sequential of prompt learner and trigger."""
     generator = torch.Generator().manual_seed(5)
@@ -258,6 +304,8 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--target", "0", "--start", "nothing.pt"], "nothing.pt"),
         (["--target", "0", "--epochs", "0"], "number of epochs is 0"),
         (["--target", "0", "--poisoned", "1.5"], "share of poisoned pictures is 1.5"),
+        (["--target", "0", "--poisoned", "0"], "share of poisoned pictures is 0.0; expected a number between 0 and 1"),
+        (["--target", "0", "--learning-rate", "0"], "learning rate is 0.0"),
         (["--target", "0", "--method", "baple+o-tpt", "--set", "steps=2"], "'steps=2', which 'otpt train baple' does"),
     ],
 )
@@ -288,7 +336,10 @@ def test_wrong_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "is for pictures of 48 pixels" in said(trained=[f"baple:0={tmp_path}/wide.tar-50"])
     assert "There is no file" in said(trained=["baple:0=nothing"])
     torch.save({"state_dict": {"ctx": torch.zeros(2, 64)}}, tmp_path / "coop.tar-50")
-    assert "has no tensor 0.ctx; it holds ctx" in said(trained=[f"baple:0={tmp_path}/coop.tar-50"])
+    assert "expected: missing 0.ctx, 1.noise." in said(trained=[f"baple:0={tmp_path}/coop.tar-50"])
+    torch.save({"state_dict": {"0.ctx": torch.zeros(2), "1.noise": torch.zeros(1, 3, 8, 8)}}, tmp_path / "odd.tar-50")
+    both = "0.ctx is 2, expected …×…; 1.noise is 1×3×8×8, expected 3×…×…"
+    assert both in said(trained=[f"baple:0={tmp_path}/odd.tar-50"])
     code, _, err = run(capsys, "evaluate", "emoji/animals", "--trained", "x")
     assert (code, "--trained is for the methods of medical systems" in err) == (2, True)
 
@@ -309,6 +360,9 @@ def test_wrong_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--methods", "baple", "--no-augmix"], "--augmix was given, but an evaluation of baple"),
         (["--methods", "fpt", "--features", "full"], "--features was given, but an evaluation of fpt"),
         (["--methods", "fpt", "--family", "fine-grained"], "it is for promptsmooth"),
+        (["--methods", "fpt", "--architecture", "ViT-B-16"], "it is for baple and promptsmooth"),
+        (["--methods", "fpt", "--no-quick-gelu"], "--quick-gelu was given, but an evaluation of fpt"),
+        (["--methods", "fpt", "--seeds", "0", "1"], "evaluation of FPT has no seeds to choose"),
     ],
 )
 def test_options_without_effect_are_refused(

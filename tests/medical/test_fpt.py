@@ -10,15 +10,19 @@ import pytest
 import torch
 from medical_bench import dataset, folder
 from oracles.command import run
+from oracles.data_files import put_pictures
 from oracles.householder import literal_householder
 from oracles.medical_models import write_vit
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
+from otpt.cli import medical, train_medical
+from otpt.data import Dataset
+from otpt.data.classes import builtin_class_list
 from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate
-from otpt.medical.files import read_trained
+from otpt.medical.files import read_trained, write_trained
 from otpt.medical.fpt import FptNetwork, FptRecipe, FrozenViT, load_frozen_vit, train_fpt
 from otpt.medical.fpt.auc import macro_auc
 from otpt.medical.fpt.frozen import FROZEN_SIZE, ISIC_MEAN, ISIC_STD, KEPT
@@ -272,6 +276,103 @@ def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (code, "sees 48 pixels, not 64; give --frozen-size 48" in err) == (2, True)
 
 
+def isic(root: Path, *splits: str) -> Path:
+    for split in splits:
+        put_pictures(root / "ISIC2018" / split, [f"{name}/1.png" for name in builtin_class_list("isic2018").folders])
+    return root
+
+
+@pytest.fixture
+def validated(monkeypatch: pytest.MonkeyPatch) -> list[Dataset | None]:
+    """The validation sets that the command has trained with; it stops there."""
+    found: list[Dataset | None] = []
+
+    def train(*_: object, validation: Dataset | None, **__: object) -> None:
+        found.append(validation)
+        raise OtptError("enough")
+
+    monkeypatch.setattr(train_medical, "train_fpt", train)
+    return found
+
+
+def test_validation_pictures_are_those_of_the_validation_split(
+    vit: Path, tmp_path: Path, validated: list[Dataset | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = folder(tmp_path / "own", each=1)
+    root = isic(tmp_path / "data", "test", "train")
+    command = ["--data", root, "--backbone", vit, "--frozen-size", 48, "--device", "cpu"]
+    for given in (own, "isic2018"):  # no validation split, and none yet
+        _, _, err = run(capsys, "train", "fpt", given, *command)
+        assert "there are no validation pictures: the last epoch will be kept" in err
+    _, _, err = run(capsys, "train", "fpt", own, "--val", "isic2018", *command)
+    assert "its 'val' split was not found" in err
+    isic(root, "val")
+    run(capsys, "train", "fpt", "isic2018", *command)
+    run(capsys, "train", "fpt", own, "--val", "isic2018", *command)
+    run(capsys, "train", "fpt", "isic2018", "--val", own, *command)
+    assert validated[:2] == [None, None]
+    sources = [each[0].source for each in validated[2:] if each is not None]
+    beginnings = [root / "ISIC2018/val", root / "ISIC2018/val", own]
+    assert [source.resolve().parent.parent for source in sources] == beginnings  # type: ignore[union-attr]
+
+
+def test_what_is_wrong_with_the_validation_split_is_told(
+    vit: Path, tmp_path: Path, validated: list[Dataset | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split, word in (("Training", "NV"), ("Validation", "UNK")):
+        put_pictures(tmp_path / f"ISIC2018_Task3_{split}_Input", ["a.jpg"])
+        head = ["image", *builtin_class_list("isic2018").folders, "UNK"]
+        row = ["a", *(str(int(name == word)) for name in head[1:])]
+        text = f"{','.join(head)}\n{','.join(row)}\n"
+        (tmp_path / f"ISIC2018_Task3_{split}_GroundTruth.csv").write_text(text, encoding="utf-8")
+    put_pictures(tmp_path / "ISIC2018_Task3_Test_Input", ["a.jpg"])
+    code, _, err = run(capsys, "train", "fpt", "isic2018", "--data", tmp_path, "--backbone", vit)
+    assert (code, "unknown class 'UNK'" in err, validated) == (2, True, []), err
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("covid", "dog", "normal"), "class 1 is 'dog' there and 'normal' here"),
+        (("covid", "normal"), "class 2 is missing there and 'dog' here"),
+    ],
+)
+def test_other_classes_of_the_validation_set(names: tuple[str, ...], words: str, frozen: FrozenViT) -> None:
+    with pytest.raises(OtptError, match=words):
+        FptTrainer(frozen, dataset(NAMES, each=1), SMALL, validation=dataset(names, each=1))
+
+
+def test_a_training_that_diverges_is_told(frozen: FrozenViT, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "unfinished.safetensors"
+    with pytest.raises(OtptError, match="diverged in epoch 1: a gradient is not finite"):
+        train_fpt(frozen, dataset(NAMES, each=2), replace(SMALL, learning_rate=1e30), checkpoint=checkpoint)
+    assert not checkpoint.exists()
+
+
+def test_without_a_backbone_it_is_the_published_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def load(spec: str, **_: object) -> None:
+        asked.append(spec)
+        raise OtptError("enough")
+
+    monkeypatch.setattr(medical, "load_frozen_vit", load)
+    monkeypatch.setattr(train_medical, "load_frozen_vit", load)
+    data = folder(tmp_path / "data", each=1)
+    for command in (["evaluate", data, "--methods", "fpt", "--out", tmp_path / "run"], ["train", "fpt", data]):
+        run(capsys, *command)
+        run(capsys, *command, "--backbone", "mine")
+    assert asked == ["hf:google/vit-base-patch16-384", "mine"] * 2
+
+
+def test_options_of_a_clip_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--quick-gelu", "--architecture=ViT-B-16"):
+        code, _, err = run(capsys, "train", "fpt", "nothing", option)
+        assert (code, "'otpt train fpt' does not use it" in err) == (2, True), err
+
+
 def test_wrong_numbers() -> None:
     with pytest.raises(OtptError, match="number of pictures in a batch is 0"):
         FptRecipe(batch=0)
@@ -288,6 +389,10 @@ def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
     torch.save({"classifier.weight": torch.zeros(3, 4)}, tmp_path / "best_validation_weights.pt")
     with pytest.raises(OtptError, match="not written by 'otpt train fpt'"):
         fpt_network(read_trained(tmp_path / "best_validation_weights.pt"))
+    for sizes in ({"classes": 3}, {**asdict(network.sizes), "colour": 1}, {**asdict(network.sizes), "width": 0}, 7):
+        write_trained(tmp_path / "b.safetensors", network.state_dict(), {"sizes": sizes})
+        with pytest.raises(OtptError, match="are damaged"):
+            fpt_network(read_trained(tmp_path / "b.safetensors"))
 
 
 def test_wrong_models(vit: Path, tmp_path: Path) -> None:

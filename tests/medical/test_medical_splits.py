@@ -10,6 +10,7 @@ from oracles.data_files import put_pictures, touch
 
 from otpt.data import load_dataset
 from otpt.data.classes import builtin_class_list
+from otpt.data.records import NoSuchSplit
 from otpt.errors import OtptError
 
 FOLDERS = builtin_class_list("kather").folders
@@ -72,6 +73,21 @@ def test_unknown_label_in_an_own_table(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("path,label\na.jpg,covid\nb.jpg,flu\n")
     with pytest.raises(OtptError, match="flu"):
         load_dataset(str(tmp_path / "x.csv"))
+
+
+def test_a_split_that_is_not_there_is_told_from_other_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    put_pictures(tmp_path / "own", ["test/dog/1.jpg", "test/cat/2.jpg"])
+    put_pictures(tmp_path / "ISIC2018_Task3_Test_Input", ["a.jpg"])
+    for spec in (str(tmp_path / "own"), f"hf:{tmp_path / 'own'}", "emoji/food", "isic2018"):
+        with pytest.raises(NoSuchSplit):
+            load_dataset(spec, root=tmp_path, split="val")
+    put_pictures(tmp_path / "ISIC2018_Task3_Validation_Input", ["a.jpg"])
+    for spec in (f"hf:{tmp_path / 'nothing'}", "isic2018"):
+        with pytest.raises(OtptError) as error:
+            load_dataset(spec, root=tmp_path, split="val")
+        assert not isinstance(error.value, NoSuchSplit)
 
 
 def test_500_pictures_in_turn(tmp_path: Path) -> None:

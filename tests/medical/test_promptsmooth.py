@@ -164,6 +164,97 @@ def test_few_shot_start_is_a_context_of_coop(tmp_path: Path) -> None:
     assert result.scores[0].prompt.startswith("vectors ")
 
 
+def coop_file(path: Path, seed: int) -> Tensor:
+    vectors = 0.3 * torch.randn(5, 64, generator=torch.Generator().manual_seed(seed))
+    torch.save({"state_dict": {"ctx": vectors}}, path)
+    return vectors
+
+
+def test_a_data_set_has_a_few_shot_start_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = [coop_file(tmp_path / f"{name}.pt", seed) for seed, name in enumerate(("kather", "lung-x"))]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    chosen = settings(contexts=["~/{dataset}.pt"])
+    for expected, name in zip(vectors, ("kather", "lung/x"), strict=True):
+        (prompt,) = chosen.prompts_for(dataset(name=name))
+        assert prompt.vectors is not None
+        assert torch.equal(prompt.vectors, expected)
+
+
+def test_a_few_shot_start_is_given_once(tmp_path: Path) -> None:
+    coop_file(tmp_path / "a.pt", 0)
+    with pytest.raises(OtptError, match=r"The context 'vectors \w{8}' is given twice"):
+        settings(contexts=[tmp_path / "a.pt", tmp_path / "a.pt"]).prompts_for(dataset())
+
+
+def own_method(path: Path) -> Path:
+    """The start prompt as it is, without the test-time step."""
+    path.write_text('[fixed]\nsystem = "promptsmooth"\nobjectives = {}\n', encoding="utf-8")
+    return path
+
+
+def test_a_method_without_objectives_keeps_the_start(tmp_path: Path) -> None:
+    """Alone and beside one that tunes: the soft-max of the start's texts on the clean view, literally."""
+    backbone, data = tiny("float64"), dataset(NAMES, each=1)
+    vectors = coop_file(tmp_path / "a.pt", 1).double()
+    start = LiteralTuner(tiny_vit(dtype=torch.float64), SimpleTokenizer(), NAMES, "x x x x x").text_features(vectors)
+    fixed = str(own_method(tmp_path / "own.toml"))
+    found = []
+    for number, methods in enumerate(((fixed,), (METHODS[0], fixed))):
+        chosen = settings(methods=methods, contexts=[tmp_path / "a.pt"], save_probabilities=True)
+        result = evaluate(data, backbone, chosen, out=tmp_path / f"run-{number}")
+        rows = [row for item in result.run.items for row in result.run.read(item).table.to_pylist()]  # type: ignore[union-attr]
+        found.append([row["probabilities"] for row in rows if row["method"] == "fixed"])
+    assert found[0] == found[1]
+    smoother, text = Smoother(backbone, Smoothing()), TextSide(backbone, NAMES, Prompt.learned(vectors))
+    for sample, shares in zip(data, found[0], strict=True):
+        tuned = smoother.tune(sample.source, text, [None], seed=0, picture_id="p")  # type: ignore[arg-type]
+        expected = (backbone.logit_scale * tuned.feature @ start.mT).softmax(dim=-1)
+        assert shares == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_certificates_go_on_after_a_picture_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_clip_local_dir(tmp_path / "tiny")
+    data, out = folder(tmp_path / "data", each=2), tmp_path / "certificates.jsonl"
+    (data / "covid/1.png").write_bytes(b"no picture")
+    methods = [METHODS[0], own_method(tmp_path / "own.toml")]
+    command = ["certify", data, "--backbone", tmp_path / "tiny", "--device", "cpu", "--out", out, "--copies", 4,
+               "--selection", 5, "--samples", 20, "--json", "--methods", *methods]  # fmt: skip
+    code, printed, err = run(capsys, *command)
+    assert (code, "could not read 1 of the pictures" in err) == (3, True), err
+    whole = out.read_bytes()
+    rows = [json.loads(line) for line in whole.splitlines()[1:]]
+    errors = {(row["id"], row["method"]) for row in rows if row["error"] is not None}
+    assert errors == {("covid/1.png", METHODS[0]), ("covid/1.png", "fixed")}
+    assert len(rows) == 8
+    shown = json.loads(printed)
+    assert shown["unreadable"] == 1
+    for own in shown["methods"]:
+        read = [row for row in rows if row["method"] == own["method"] and row["error"] is None]
+        assert own["abstained"] == sum(row["prediction"] is None for row in read) / 3
+        right = [row["radius"] for row in read if row["prediction"] == row["label"]]
+        assert own["certified_accuracy"]["0.1"] == sum(radius >= 0.1 for radius in right) / 3
+    assert run(capsys, *command)[:2] == (3, printed)
+    assert out.read_bytes() == whole
+    for file in data.rglob("*.png"):
+        file.write_bytes(b"no picture")
+    code, printed, _ = run(capsys, *command[:-4], "--methods", METHODS[0], "--out", tmp_path / "none.jsonl")
+    assert (code, printed.splitlines()[1].split()) == (3, [METHODS[0], *["–"] * 7])
+
+
+def test_the_level_of_the_votes_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_clip_local_dir(tmp_path / "tiny")
+    command = ["evaluate", folder(tmp_path / "data", each=1), "--methods", METHODS[0], "--backbone", tmp_path / "tiny",
+               "--device", "cpu", "--no-cache", "--copies", 3, "--out", tmp_path / "run", "--alpha", 0.9]  # fmt: skip
+    code, _, err = run(capsys, *command)
+    assert (code, "--alpha was given without --confidence votes" in err) == (2, True), err
+    code, _, err = run(capsys, *command, "--confidence", "votes", "--samples", 4)
+    assert code == 0, err
+    config = json.loads((tmp_path / "run/config.json").read_text(encoding="utf-8"))
+    assert (config["datasets"][0]["system"]["alpha"], config["datasets"][0]["system"]["samples"]) == (0.9, 4)
+
+
 def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_clip_local_dir(tmp_path / "tiny")
     data = folder(tmp_path / "data", each=2)
@@ -191,6 +282,15 @@ def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (code, "has no certificate" in err) == (2, True)
     code, _, err = run(capsys, *command, "--prompt-tokens", 2)
     assert (code, "without --prompt" in err) == (2, True)
+    code, _, err = run(capsys, *command, "--split", "val")
+    assert (code, "has no splits" in err) == (2, True)
+    for seed, name in enumerate("ab"):
+        vectors = torch.randn(4, 64, generator=torch.Generator().manual_seed(seed))
+        torch.save({"state_dict": {"ctx": vectors}}, tmp_path / f"{name}.pt")
+    code, _, err = run(capsys, *command, "--context", tmp_path / "a.pt", tmp_path / "b.pt")
+    assert (code, "with one prompt; given were 2" in err) == (2, True)
+    code, _, err = run(capsys, *command, "--official-names")
+    assert (code, "for Food101 only" in err) == (2, True)
 
 
 def test_certified_accuracy() -> None:

@@ -90,6 +90,9 @@ def test_the_plan_in_words(root: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert any("1 of 11 data sets, 1692 pictures to judge, 9 methods: about 4 h" in line for line in lines)
     assert sum("made of the runs above" in line for line in lines) == 5
     assert any(line.startswith("Table  6") and "needs CoOp's checkpoint" in line for line in lines)
+    assert any(
+        line.startswith("Table 17") and "needs medical data" in line and "otpt train baple" in line for line in lines
+    )
     assert "by the rates of the documentation" in out
     assert any(line.startswith("  imagenet: imagenet was not found under") for line in lines)
     assert lines[-1] == "Add --go to run it."

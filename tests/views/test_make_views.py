@@ -161,6 +161,9 @@ def test_unknown_preprocessing(change, message):
         ({"flip": 1.1}, "flip"),
         ({"flip": float("nan")}, "flip"),
         ({"flip": None}, "flip"),
+        ({"noise": -0.1}, "noise"),
+        ({"noise": float("inf")}, "noise"),
+        ({"noise": None}, "noise"),
     ],
 )
 def test_a_bad_recipe_says_what_is_wrong(options, word):
@@ -176,10 +179,27 @@ def test_the_key_tells_recipes_apart():
         ViewRecipe(crop_scale=(0.5, 1.0)),
         ViewRecipe(crop_ratio=(1.0, 1.0)),
         ViewRecipe(flip=0.0),
+        ViewRecipe(noise=0.1),
     ]
     assert len({r.key for r in recipes}) == len({r.fingerprint for r in recipes}) == len(recipes)
     assert ViewRecipe(crop_scale=(0.08, 1), flip=0.5).key == ViewRecipe().key  # 1 and 1.0 are the same
     assert ViewRecipe().fingerprint == "6cbd28376f512b403d267bfbf85ec8b3"
+
+
+def test_noise_is_gaussian_on_pixels_and_not_clamped():
+    picture, numbers = Image.new("RGB", (64, 64), "white"), Numbers(64)
+    plain, noisy, fewer = (
+        make_views(picture, ViewRecipe(n_views=n, noise=noise), numbers, seed=3, picture_id="p")
+        for n, noise in ((6, 0.0), (6, 0.25), (2, 0.25))
+    )
+    noise = (noisy - plain) * np.array(numbers.std, np.float32)[:, None, None]
+    assert noise.std() == pytest.approx(0.25, rel=0.01)
+    assert noise[0].mean() == pytest.approx(0, abs=0.01)
+    assert (noise[0] > 0.3).mean() == pytest.approx(0.115, abs=0.01), "white is not the brightest"
+    np.testing.assert_array_equal(noisy[:2], fewer)
+    for seed, name in ((3, "q"), (4, "p")):
+        other = make_views(picture, ViewRecipe(n_views=1, noise=0.25), numbers, seed=seed, picture_id=name)
+        assert abs(np.corrcoef(noise[0].ravel(), (other - plain)[0].ravel())[0, 1]) < 0.05
 
 
 @pytest.mark.parametrize(("flip", "share"), [(0.0, 0.0), (1.0, 1.0)])

@@ -1,14 +1,17 @@
-"""``otpt cache info`` and ``otpt cache clear``: the feature cache on disk."""
+"""``otpt cache info`` and ``otpt cache clear``: the feature cache on disk; and the options of commands that use it."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from otpt.cli.evaluate import add_cache_option
+from otpt.errors import OtptError
 from otpt.evaluation import FeatureCache
+from otpt.evaluation.cache import DEFAULT_SIZE
 
 
 def add_command(commands: Any) -> None:
@@ -34,3 +37,31 @@ def run(options: argparse.Namespace) -> int:
     held = f"the features of {info.entries} pictures and {info.gradients} gradients, {size}"
     print(f"The feature cache {str(info.folder)!r} {what} {held}.")
     return 0
+
+
+def add_cache_option(parser: Any) -> None:
+    """Where the feature cache is."""
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="feature cache (default: OTPT_CACHE, or the user's cache folder)"
+    )
+
+
+def add_cache_options(parser: Any) -> None:
+    """Where the feature cache is, how large, and whether there is one: what :func:`chosen_cache` reads."""
+    add_cache_option(parser)
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write the feature cache")
+    parser.add_argument("--cache-size", type=float, metavar="GB", help=f"its bound (default: {DEFAULT_SIZE / 1e9:g})")
+
+
+def chosen_cache(options: argparse.Namespace) -> FeatureCache | None:
+    """The feature cache that the options describe; None for none."""
+    if options.no_cache:
+        for name in ("cache", "cache_size"):
+            if getattr(options, name) is not None:
+                raise OtptError(f"--{name.replace('_', '-')} was given with --no-cache; expected one of them.")
+        return None
+    if options.cache_size is None:
+        return FeatureCache(options.cache)
+    if not 1e-9 <= options.cache_size < math.inf:
+        raise OtptError(f"--cache-size was given {options.cache_size:g}; expected a number of GB above 0.")
+    return FeatureCache(options.cache, max_bytes=round(options.cache_size * 1e9))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from otpt.cli import options as shared
-from otpt.cli.evaluate import add_context_option
+from otpt.cli.evaluate import UNREADABLE, add_context_option, add_data_options, dataset_maker, refuse_unused_names
 from otpt.cli.medical import DEFAULTS, add_noise_options, smoothing_for
-from otpt.data import load_dataset
 from otpt.errors import OtptError
-from otpt.medical.promptsmooth.certification import RADII, CertifiedPicture, certified_accuracy, certify_dataset
+from otpt.medical.promptsmooth.certification import (
+    RADII,
+    CertifiedPicture,
+    abstained,
+    certified_accuracy,
+    certify_dataset,
+)
 from otpt.medical.settings import MedicalSettings
 from otpt.prompts import Prompt
 
@@ -25,12 +32,11 @@ def add_command(commands: Any) -> None:
         "certify",
         help="certified radii of PromptSmooth",
         description="Tune a prompt for each picture on noisy copies of it, then certify its class by randomised "
-        "smoothing. One JSON line a picture and method; stopped, it goes on when the same command is given again.",
+        "smoothing. One JSON line a picture and method; stopped, it goes on when the same command is given again. Exit "
+        "code 3 if pictures could not be read.",
     )
     parser.add_argument("dataset", metavar="DATASET", help="of 'otpt datasets', or your own folder, table or shards")
-    parser.add_argument("--data", type=Path, metavar="ROOT", help="the folder that holds the data sets")
-    parser.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pictures")
+    add_data_options(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="of the certificates, JSON lines")
     parser.add_argument(
         "--methods", nargs="+", default=list(_METHODS), metavar="NAME", help=f"(default: {' '.join(_METHODS)})"
@@ -41,6 +47,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--prompt", metavar="WORDS", help="context in place of the data set's own")
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="how many of its tokens to tune")
     add_context_option(parser)
+    parser.add_argument("--json", action="store_true", help="the shares as one JSON object")
     group = parser.add_argument_group("smoothing")
     add_noise_options(group)
     group.add_argument(
@@ -70,22 +77,51 @@ def run(options: argparse.Namespace) -> int:
         limit=options.limit,
         smoothing=smoothing_for(options),
     )
-    dataset = load_dataset(options.dataset, root=options.data, classes=options.classes)
+    refuse_unused_names(options, [options.dataset])
+    dataset = dataset_maker(options, options.dataset)()
+    settings.prompts_for(dataset)  # what is wrong with a context is told before a large model is read
     backbone = shared.chosen_backbone(options)
     found: list[CertifiedPicture] = []
     for number, certificates in enumerate(certify_dataset(dataset, backbone, settings, out=options.out), start=1):
         found += certificates
         words = "; ".join(f"{each.method}: {_words(each)}" for each in certificates)
         print(f"otpt: picture {number}: {words}", file=sys.stderr, flush=True)
+    by_method = {method.name: [each for each in found if each.method == method.name] for method in methods}
+    unreadable = sum(each.error is not None for each in by_method[methods[0].name])
+    if options.json:
+        _print_json(options.out, by_method, unreadable)
+    else:
+        _print_table(options.out, by_method)
+    if unreadable:
+        print(f"otpt: could not read {unreadable} of the pictures; why is in 'error' of their lines", file=sys.stderr)
+    return UNREADABLE if unreadable else 0
+
+
+def _print_table(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]]) -> None:
     print("certified accuracy %  " + "  ".join(f"r ≥ {radius:<4g}" for radius in RADII) + "  abstained %")
-    for method in methods:
-        own = [each for each in found if each.method == method.name]
-        shares = [f"{100 * certified_accuracy(own, radius):8.2f}" for radius in RADII]
-        abstained = sum(each.prediction is None for each in own) / len(own)
-        print(f"{method.name:20}  {'  '.join(shares)}  {100 * abstained:11.2f}")
-    print(f"Certificates are in {str(options.out)!r}.")
-    return 0
+    for name, own in by_method.items():
+        shares = [_percent(certified_accuracy(own, radius), 8) for radius in RADII]
+        print(f"{name:20}  {'  '.join(shares)}  {_percent(abstained(own), 11)}")
+    print(f"Certificates are in {str(out)!r}.")
+
+
+def _print_json(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]], unreadable: int) -> None:
+    methods = [
+        {
+            "method": name,
+            "certified_accuracy": {f"{radius:g}": certified_accuracy(own, radius) for radius in RADII},
+            "abstained": abstained(own),
+        }
+        for name, own in by_method.items()
+    ]
+    print(json.dumps({"certificates": str(out), "unreadable": unreadable, "methods": methods}, indent=2))
+
+
+def _percent(share: float | None, width: int) -> str:
+    return f"{'–':>{width}}" if share is None else f"{100 * share:{width}.2f}"
 
 
 def _words(certificate: CertifiedPicture) -> str:
+    if certificate.error is not None:
+        return "cannot be read"
     return "abstained" if certificate.prediction is None else f"radius {certificate.radius:.3f}"

@@ -157,6 +157,7 @@ def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
         row["missing"] = str(error)
         return row
     row.update(state="found", folder=str(found.folder), layout=found.layout.style, pictures=len(found.records.ids))
+    row["missing_share"] = found.missing_share()
     return row
 
 
@@ -166,6 +167,8 @@ def _state(row: dict[str, Any], root: Path) -> str:
     folder = Path(row["folder"])
     folder = folder.relative_to(root.expanduser()) if folder.is_relative_to(root.expanduser()) else folder
     note = "" if row["pictures"] == row["test_pictures"] else f", but {row['pictures']} pictures"
+    if row["missing_share"]:
+        note += f", about {max(1, round(100 * row['missing_share']))} % of the pictures missing"
     return f"{folder.as_posix()} ({row['layout']}){note}"
 
 

@@ -7,35 +7,30 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from otpt.backbones import Backbone, available_devices, load_backbone
+from otpt.backbones import Backbone, load_backbone
 from otpt.cli import medical
 from otpt.cli import options as shared
-from otpt.cli.tables import score_tables
-from otpt.data import load_dataset
+from otpt.cli.cache import add_cache_options, chosen_cache
+from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
+from otpt.cli.results import print_result
+from otpt.data import Dataset, find_entry, load_dataset
 from otpt.errors import OtptError
 from otpt.evaluation import (
-    Engine,
-    FeatureCache,
     Job,
-    LocalEngine,
     LogProgress,
-    ProcessEngine,
     Reporter,
-    Result,
     Run,
     Settings,
     TerminalProgress,
-    duration,
     run_job,
 )
-from otpt.evaluation.ray_engine import RayEngine
 from otpt.evaluation.settings import FEATURE_TYPES
 from otpt.evaluation.starts import column_names
 from otpt.methods import FAMILIES, Method, get_methods
@@ -46,7 +41,6 @@ UNREADABLE = 3
 INTERRUPTED = 130
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 # Options that change no number: two commands that differ only in these are the same run.
-_RAY_OPTIONS = ("ray_address", "ray_actors", "ray_gpus", "ray_cpus")
 _NOT_IN_NAME = {
     "run",
     "command",
@@ -59,7 +53,8 @@ _NOT_IN_NAME = {
     "json",
     "engine",
     "keep_frozen",
-}.union(_RAY_OPTIONS)
+    "retry_unreadable",
+}.union(RAY_OPTIONS)
 
 
 def add_command(commands: Any) -> None:
@@ -112,12 +107,18 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
         "datasets",
         nargs="+",
         metavar="DATASET",
-        help="of 'otpt datasets', a folder of class folders, a .csv or .parquet, tar shards",
+        help="of 'otpt datasets', a folder of class folders, a .csv or .parquet, tar shards ('x-{000..009}.tar', in "
+        "quotes: one data set)",
     )
+    add_data_options(parser)
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Where data sets are, and what of them is taken."""
     group = parser.add_argument_group("data")
     group.add_argument("--data", type=Path, metavar="ROOT", help="folder that holds the data sets")
     group.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
-    group.add_argument("--official-names", action="store_true", help="the papers' class names (Food101's are swapped)")
+    group.add_argument("--official-names", action="store_true", help="the papers' class names of Food101, two swapped")
     group.add_argument("--split", default="test", help="test, val or train (default: %(default)s)")
     group.add_argument("--limit", type=int, metavar="N", help="only the first N pictures of each set")
 
@@ -133,31 +134,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bins", type=int, default=20, metavar="M", help="of the calibration errors (default: 20)")
     group = parser.add_argument_group("run")
     group.add_argument("--out", type=Path, metavar="RUN", help="run folder (default: one below runs/, by the command)")
+    group.add_argument(
+        "--retry-unreadable", action="store_true", help="do parts again that hold pictures which could not be read"
+    )
     group.add_argument("--save-probabilities", action="store_true", help="keep all probabilities of every row")
     group.add_argument("--part-size", type=int, default=64, metavar="N", help="pictures a part (default: 64)")
     group.add_argument("--workers", type=int, metavar="N", help="processes (default: one a GPU, or one)")
     group.add_argument("--threads", type=int, metavar="N", help="that decode and augment, in each process")
     group.add_argument("--json", action="store_true", help="the metrics as one JSON object")
-    add_cache_option(group)
-    group.add_argument("--no-cache", action="store_true", help="neither read nor write the feature cache")
-    group.add_argument("--cache-size", type=float, default=20.0, metavar="GB", help="its bound (default: 20)")
+    add_cache_options(group)
     group.add_argument(
         "--features",
         choices=FEATURE_TYPES,
         help="float16 rounds image features, for a cache of half the size (default: full, as the backbone gives them)",
     )
     medical.add_options(parser)
-    group = parser.add_argument_group("more than one machine")
-    group.add_argument(
-        "--engine",
-        default="local",
-        choices=("local", "ray"),
-        help="ray: actors on a Ray cluster, the run folder on storage that its machines share (default: %(default)s)",
-    )
-    group.add_argument("--ray-address", metavar="ADDRESS", help="'auto' or HOST:PORT (default: one on this machine)")
-    group.add_argument("--ray-actors", nargs=2, type=int, metavar=("MIN", "MAX"), help="(default: 1, what there is)")
-    group.add_argument("--ray-gpus", type=float, metavar="N", help="of each actor, such as 1 or 0.5 (default: 0)")
-    group.add_argument("--ray-cpus", type=int, metavar="N", help="of each actor (default: 1)")
+    add_ray_options(parser)
 
 
 def add_context_option(parser: Any) -> None:
@@ -169,13 +161,6 @@ def add_context_option(parser: Any) -> None:
         metavar="FILE",
         help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} stands for the data "
         "set's name",
-    )
-
-
-def add_cache_option(parser: Any) -> None:
-    """Where the feature cache is."""
-    parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="feature cache (default: OTPT_CACHE, or the user's cache folder)"
     )
 
 
@@ -203,12 +188,18 @@ def run_evaluation(
         bins=options.bins,
         contexts=options.context,
     )
+    cache = chosen_cache(options)
+    engine = chosen_engine(options)
+    refuse_unused_names(options, options.datasets)
     settings = medical.settings_for(options, settings)
-    makers = medical.case_makers([_dataset_maker(options, spec) for spec in options.datasets], settings)
+    options.backbone = medical.backbone_for(options, settings)
+    makers = medical.case_makers([dataset_maker(options, spec) for spec in options.datasets], settings)
     # what is wrong with data and learned prompts is told before a large model is read
     datasets = [make() for make in makers]
+    _tell_apart(options.datasets, [dataset.name for dataset in datasets[:: len(makers) // len(options.datasets)]])
     for dataset in datasets:
         settings.contexts_for(dataset)
+        settings.prompts_for(dataset)
     names = [dataset.name for dataset in datasets]
     clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)
     job = Job(
@@ -216,12 +207,13 @@ def run_evaluation(
         datasets=makers,
         settings=settings,
         folder=options.out or _default_folder(options),
-        cache=None if options.no_cache else FeatureCache(options.cache, max_bytes=round(options.cache_size * 1e9)),
+        cache=cache,
         device=options.device,
         threads=options.threads,
     )
     try:
-        result = run_job(job, chosen_engine(options), chosen_reporter(names, settings))
+        reporter = chosen_reporter(names, settings)
+        result = run_job(job, engine, reporter, retry_unreadable=options.retry_unreadable)
     except KeyboardInterrupt:
         print(f"otpt: stopped; {_standing(job.folder)} Give the same command again to go on.", file=sys.stderr)
         return INTERRUPTED
@@ -229,66 +221,39 @@ def run_evaluation(
     return UNREADABLE if result.unreadable else 0
 
 
+def refuse_unused_names(options: argparse.Namespace, specs: Sequence[str]) -> None:
+    """``OtptError`` if ``--official-names`` would change nothing."""
+    if not options.official_names:
+        return
+    if options.classes is not None:
+        raise OtptError("--official-names was given with --classes, whose names are taken; expected one of them.")
+    entries = (find_entry(spec) for spec in specs)
+    if all(entry is None or entry.official_swap is None for entry in entries):
+        raise OtptError(
+            "--official-names was given, but the papers' class names differ from ours for Food101 only, which is not "
+            "among the data sets; leave it out."
+        )
+
+
+def _tell_apart(specs: Sequence[str], names: Sequence[str]) -> None:
+    """``OtptError`` if two data sets, as given and as called, have one name."""
+    first: dict[str, str] = {}
+    for spec, name in zip(specs, names, strict=True):
+        if name in first:
+            raise OtptError(
+                f"The data sets {first[name]!r} and {spec!r} are both called {name!r}, so that their rows could not be "
+                "told apart; rename one, or give a command for each."
+            )
+        first[name] = spec
+
+
 def backbone_on(spec: str, precision: str, architecture: str | None, quick_gelu: bool | None, device: str) -> Backbone:
     """The backbone on a device; of this module, so that worker processes can be sent it."""
     return load_backbone(spec, device=device, precision=precision, architecture=architecture, quick_gelu=quick_gelu)
 
 
-def chosen_engine(options: argparse.Namespace) -> Engine:
-    """Ray's actors; or one process, or several: as many as asked for, or one for each GPU."""
-    if options.engine == "ray":
-        return _ray_engine(options)
-    for name in _RAY_OPTIONS:
-        if getattr(options, name) is not None:
-            raise OtptError(f"--{name.replace('_', '-')} was given without --engine ray; expected both.")
-    if options.workers is not None and options.workers < 1:
-        raise OtptError(f"--workers was given {options.workers}; expected 1 or more.")
-    gpus = [name for name in available_devices() if name.startswith("cuda:")]
-    use_all = len(gpus) > 1 and options.device in {"auto", "cuda"}
-    workers = options.workers or (len(gpus) if use_all else 1)
-    if workers == 1:
-        return LocalEngine()
-    return ProcessEngine(workers, gpus if use_all else None)
-
-
-def _ray_engine(options: argparse.Namespace) -> Engine:
-    if options.workers is not None:
-        raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
-    fewest, most = options.ray_actors or (1, None)
-    gpus = 0.0 if options.ray_gpus is None else options.ray_gpus
-    cpus = 1 if options.ray_cpus is None else options.ray_cpus
-    return RayEngine(options.ray_address, actors=(fewest, most), gpus=gpus, cpus=cpus)
-
-
-def print_result(result: Result, *, as_json: bool) -> None:
-    """The metrics, and what was out of the ordinary."""
-    if as_json:
-        shown = {
-            "run": str(result.run.folder),
-            "seconds": result.seconds,
-            "unreadable": result.unreadable,
-            "scores": [score.as_dict() for score in result.scores],
-            "averages": [average.as_dict() for average in result.averages],
-        }
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
-    else:
-        console = Console(highlight=False, markup=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, markup=False, width=400)
-        for table in score_tables(result.scores):
-            console.print(table)
-            print()
-        print(f"Rows and metrics are in {str(result.run.folder)!r}; this took {duration(result.seconds)}.")
-    for path in result.set_aside:
-        print(f"otpt: {str(path)!r} was damaged; it was set aside as .corrupt and done again", file=sys.stderr)
-    if result.unreadable:
-        print(
-            f"otpt: could not read {result.unreadable} of the pictures; why is in the column 'error' of the rows",
-            file=sys.stderr,
-        )
-
-
-def _dataset_maker(options: argparse.Namespace, spec: str) -> Any:
+def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Dataset]:
+    """How to load a data set as :func:`add_data_options` describe it."""
     return partial(
         load_dataset,
         spec,

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from otpt.cli.options import DEFAULT_BACKBONE
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
@@ -18,19 +19,22 @@ from otpt.medical.settings import CONFIDENCES, MedicalSettings
 from otpt.methods import Method
 
 DEFAULTS = Smoothing()
+FPT_BACKBONE = "hf:google/vit-base-patch16-384"
 _TRAINED = ("baple", "fpt")
 """Systems whose texts and numbers were settled by their training."""
+_OF_CLIP = ("architecture", "quick_gelu")
 _SERVED = {
     "trained": _TRAINED,
-    **dict.fromkeys(("sigma", "copies", "samples", "confidence"), ("promptsmooth",)),
+    **dict.fromkeys(("sigma", "copies", "samples", "alpha", "confidence"), ("promptsmooth",)),
     **dict.fromkeys(("keep_frozen", "frozen_size"), ("fpt",)),
 }
 """Options of medical systems, and whose evaluation they reach."""
 _OF_TUNING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("prompt", "prompt_tokens", "prompts", "context", "family"), ("promptsmooth",)),
     **dict.fromkeys(("views", "augmix", "features"), ()),
+    **dict.fromkeys(_OF_CLIP, ("baple", "promptsmooth")),
 }
-"""Options of test-time tuning, and which medical systems they reach."""
+"""Options of test-time tuning and its models, and which medical systems they reach."""
 
 Maker = Callable[[], Dataset]
 
@@ -51,6 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="PromptSmooth's: soft-max on the clean picture, or share of votes (default: clean)",
     )
     group.add_argument("--samples", type=int, metavar="N", help=f"noisy copies that vote (default: {DEFAULTS.samples})")
+    group.add_argument(
+        "--alpha", type=float, metavar="X", help=f"level of the votes' test for a majority (default: {DEFAULTS.alpha})"
+    )
     add_frozen_options(group)
 
 
@@ -105,8 +112,16 @@ def _refuse_unused(options: argparse.Namespace, system: str, given: Sequence[str
         if system not in served:
             others = f"of the medical systems it is for {' and '.join(served)}" if served else "leave it out"
             raise OtptError(f"{_option(name)} was given, but an evaluation of {system} does not use it; {others}.")
-    if options.samples is not None and options.confidence != "votes":
-        raise OtptError("--samples was given without --confidence votes; expected both.")
+    for name in ("samples", "alpha"):
+        if getattr(options, name) is not None and options.confidence != "votes":
+            raise OtptError(f"{_option(name)} was given without --confidence votes; expected both.")
+
+
+def refuse_for_fpt(options: argparse.Namespace) -> None:
+    """``OtptError`` for the first option of a CLIP, which FPT's training does not look at."""
+    for name in _OF_CLIP:
+        if getattr(options, name) is not None:
+            raise OtptError(f"{_option(name)} was given, but 'otpt train fpt' does not use it; leave it out.")
 
 
 def _option(name: str) -> str:
@@ -125,6 +140,12 @@ def case_makers(makers: list[Maker], settings: Settings) -> list[Maker]:
     if settings.system != "baple":
         return makers
     return [each for make in makers for each in (make, partial(_with_trigger, make))]
+
+
+def backbone_for(options: argparse.Namespace, settings: Settings) -> str:
+    """The model that was asked for; FPT's own in place of the default, which is a CLIP."""
+    spec: str = options.backbone
+    return FPT_BACKBONE if settings.system == "fpt" and spec == DEFAULT_BACKBONE else spec
 
 
 def model_maker(options: argparse.Namespace, settings: Settings) -> Callable[[str], FrozenViT] | None:

@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from otpt.cli.tables import score_tables
+from otpt.cli.results import print_scores
 from otpt.errors import OtptError
-from otpt.evaluation import Run, averages, score_run, write_metrics
+from otpt.evaluation import Run, averages, left_out, score_run, write_metrics
 from otpt.evaluation.settings import SIDES
 
 
@@ -42,14 +40,9 @@ def run(options: argparse.Namespace) -> int:
         write_metrics(found, scores)
     if options.json:
         shown = {"scores": [s.as_dict() for s in scores], "averages": [a.as_dict() for a in averages(scores)]}
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        print(json.dumps({**shown, "left_out": left_out(scores)}, indent=2, ensure_ascii=False))
     else:
-        console = Console(highlight=False, markup=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, markup=False, width=400)
-        for table in score_tables(scores):
-            console.print(table)
-            print()
+        print_scores(scores)
     if missing:
         print(
             f"otpt: the run is not complete: {len(missing)} of {len(found.items)} parts are missing; give its command "

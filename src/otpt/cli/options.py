@@ -181,9 +181,13 @@ def add_training_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", help="to learn from (default: train; own data have one split only)")
 
 
+def has_splits(spec: str) -> bool:
+    """Whether a data set may have other splits than "test", as which own data are loaded."""
+    return find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
+
+
 def training_data(options: argparse.Namespace) -> Dataset:
     """The data set that the options describe."""
     spec = options.dataset
-    has_splits = find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
-    split = options.split or ("train" if has_splits else "test")
+    split = options.split or ("train" if has_splits(spec) else "test")
     return load_dataset(spec, root=options.data, classes=options.classes, split=split)

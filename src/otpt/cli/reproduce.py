@@ -10,10 +10,11 @@ from typing import Any
 
 from otpt.backbones import Backbone
 from otpt.backbones.devices import pick_device
-from otpt.cli.evaluate import UNREADABLE, add_cache_option, backbone_on, chosen_reporter
+from otpt.cli.cache import add_cache_options, chosen_cache
+from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
 from otpt.cli.table import print_tables
 from otpt.errors import OtptError
-from otpt.evaluation import FeatureCache, Job, duration, run_job
+from otpt.evaluation import Job, duration, run_job
 from otpt.report import open_results
 from otpt.report.building import Choice, build_tables
 from otpt.report.formats import table_data
@@ -50,9 +51,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/paper"), metavar="RUNS", help="(default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
-    add_cache_option(parser)
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write the feature cache")
-    parser.add_argument("--cache-size", type=float, default=20.0, metavar="GB", help="its bound (default: 20)")
+    add_cache_options(parser)
     parser.add_argument("--json", action="store_true", help="plan and tables as one JSON object")
     parser.set_defaults(run=run)
 
@@ -103,7 +102,7 @@ def _run(run: PlannedRun, table: PlannedTable, conditions: Conditions, options: 
         datasets=[run.make],
         settings=settings,
         folder=run.folder,
-        cache=None if options.no_cache else FeatureCache(options.cache, max_bytes=round(options.cache_size * 1e9)),
+        cache=chosen_cache(options),
         device=options.device,
     )
     result = run_job(job, reporter=chosen_reporter([run.dataset], settings) if run.left else None)

@@ -14,9 +14,8 @@ from typing import Any
 from otpt.backbones import Backbone
 from otpt.cli import options as shared
 from otpt.cli import train_medical
-from otpt.cli.evaluate import add_cache_option
+from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.data import Dataset
-from otpt.evaluation import FeatureCache
 from otpt.evaluation.files import write_atomically
 from otpt.evaluation.starts import folder_name
 from otpt.learning import COOP, MAPLE, Epoch, Recipe, train_coop, train_maple
@@ -52,8 +51,14 @@ def add_command(commands: Any) -> None:
         metavar="N",
         help="views of a picture to learn from, the clean one included (default: %(default)s)",
     )
-    add_cache_option(coop)
-    coop.add_argument("--no-cache", action="store_true", help="neither read nor write the feature cache")
+    coop.add_argument(
+        "--sigma",
+        type=float,
+        default=COOP.sigma,
+        metavar="X",
+        help="Gaussian noise on the views, for a start of PromptSmooth (default: none)",
+    )
+    add_cache_options(coop)
     shared.add_model_options(coop)
     coop.set_defaults(run=_runner("coop", _coop))
     maple = below.add_parser(
@@ -135,10 +140,10 @@ def _coop(
     return train_coop(
         backbone,
         dataset,
-        replace(recipe, crops=options.crops),
+        replace(recipe, crops=options.crops, sigma=options.sigma),
         tokens=options.tokens,
         class_specific=options.class_specific,
-        cache=None if options.no_cache else FeatureCache(options.cache),
+        cache=chosen_cache(options),
         on_epoch=on_epoch,
     )
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from otpt.cli import options as shared
-from otpt.cli.medical import add_frozen_options
+from otpt.cli.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
 from otpt.data import Dataset, load_dataset
+from otpt.data.records import NoSuchSplit
 from otpt.errors import OtptError
 from otpt.evaluation.starts import folder_name
 from otpt.medical.baple import BapleRecipe, Patch, train_baple
@@ -41,9 +42,12 @@ def add_commands(below: Any) -> None:
     baple.add_argument("--font", metavar="FILE", help="of the trigger's word (default: Pillow's own; BAPLe: Arizonia)")
     group = baple.add_argument_group("training")
     _number(group, "--shots", _BAPLE.shots, "pictures a class")
-    _number(group, "--tokens", _BAPLE.tokens, "vectors of a random context")
+    group.add_argument(
+        "--tokens", type=int, metavar="N", help=f"vectors of a random context (default: {_BAPLE.tokens})"
+    )
     _number(group, "--epochs", _BAPLE.epochs, "passes over them")
     _number(group, "--batch", _BAPLE.batch, "pictures a step")
+    _number(group, "--learning-rate", _BAPLE.learning_rate, "of the context, after a first epoch at 1e-3")
     _number(group, "--poisoned", _BAPLE.poisoned, "probability that a picture gets the trigger")
     _number(group, "--seed", _BAPLE.seed, "of shots, crops, order and start")
     shared.add_model_options(baple)
@@ -65,9 +69,10 @@ def add_commands(below: Any) -> None:
     group = fpt.add_argument_group("training")
     _number(group, "--epochs", _FPT.epochs, "passes over the pictures")
     _number(group, "--batch", _FPT.batch, "pictures a step")
+    _number(group, "--learning-rate", _FPT.learning_rate, "of the first epoch")
     _number(group, "--seed", _FPT.seed, "of order, crops and start")
     shared.add_model_options(fpt)
-    fpt.set_defaults(run=run_fpt, backbone="hf:google/vit-base-patch16-384")
+    fpt.set_defaults(run=run_fpt, backbone=FPT_BACKBONE)
 
 
 def run_baple(options: argparse.Namespace) -> int:
@@ -75,9 +80,17 @@ def run_baple(options: argparse.Namespace) -> int:
     method, weight = _method(options, "baple")
     dataset = shared.training_data(options)
     target = _class_number(options.target, dataset)
-    names = ("shots", "tokens", "epochs", "batch", "poisoned", "seed")
-    recipe = BapleRecipe(target, weight, **{name: getattr(options, name) for name in names})
     start = None if options.start is None else read_start(options.start)
+    if start is not None and options.tokens is not None:
+        raise OtptError("--start and --tokens were given, but a start has vectors of its own; expected one of them.")
+    names = ("shots", "epochs", "batch", "learning_rate", "poisoned", "seed")
+    tokens = _BAPLE.tokens if options.tokens is None else options.tokens
+    recipe = BapleRecipe(
+        target,
+        weight,
+        tokens=tokens if start is None else len(start),
+        **{name: getattr(options, name) for name in names},
+    )
     path = _path(options, dataset, f"{method.name}-{target}")
     backbone = shared.chosen_backbone(options)
     model = train_baple(
@@ -92,10 +105,11 @@ def run_baple(options: argparse.Namespace) -> int:
 
 def run_fpt(options: argparse.Namespace) -> int:
     """Train and write."""
+    refuse_for_fpt(options)
     method, weight = _method(options, "fpt")
     dataset = shared.training_data(options)
     validation = _validation(options)
-    names = ("rows", "variant", "epochs", "batch", "seed")
+    names = ("rows", "variant", "epochs", "batch", "learning_rate", "seed")
     recipe = FptRecipe(weight, **{name: getattr(options, name) for name in names})
     path = _path(options, dataset, method.name)
     size = options.frozen_size or FROZEN_SIZE
@@ -152,12 +166,21 @@ def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
 
 def _validation(options: argparse.Namespace) -> Dataset | None:
     if options.val is not None:
-        return load_dataset(options.val, root=options.data, classes=options.classes)
+        return _load(options, options.val, _split_name(options.val) if shared.has_splits(options.val) else "test")
     try:
-        return load_dataset(options.dataset, root=options.data, classes=options.classes, split="val")
-    except OtptError:
+        return _load(options, options.dataset, _split_name(options.dataset))
+    except NoSuchSplit:
         _say("there are no validation pictures: the last epoch will be kept")
         return None
+
+
+def _load(options: argparse.Namespace, spec: str, split: str) -> Dataset:
+    return load_dataset(spec, root=options.data, classes=options.classes, split=split)
+
+
+def _split_name(spec: str) -> str:
+    """What the validation split is called there."""
+    return "validation" if spec.startswith("hf:") else "val"
 
 
 def _class_number(given: str, dataset: Dataset) -> int:

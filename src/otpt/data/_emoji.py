@@ -10,6 +10,7 @@ from PIL import Image
 
 from otpt.data.dataset import DEFAULT_PROMPT, Dataset
 from otpt.data.entry import DatasetEntry
+from otpt.data.records import NoSuchSplit
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
     from otpt.data.emoji.sets import TRAIN_COMPOSITIONS, TRAIN_SEED
 
     if split not in {"test", "train"}:
-        raise OtptError(f"{name} has no split {split!r}; expected test or train.")
+        raise NoSuchSplit(f"{name} has no split {split!r}; expected test or train.")
     training = split == "train"
     data = load_emoji(name, seed=TRAIN_SEED, compositions=TRAIN_COMPOSITIONS) if training else load_emoji(name)
     indices = range(len(data))

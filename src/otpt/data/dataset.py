@@ -48,7 +48,8 @@ class Dataset:
         class_names: (C,) in label order.
         ids: (N,) names of the pictures that stay the same wherever the data lie: the views are drawn from them.
         labels: (N,) in 0 … C − 1.
-        pictures: index → path, bytes or PIL image. Called when a sample is asked for, by any thread.
+        pictures: index → path, bytes or PIL image. Called when a sample is asked for, by any thread; what it raises
+            becomes an ``OtptError``, so that an evaluation records that picture as unreadable and goes on.
         family: "fine-grained" or "shift": whose weights λ a method takes.
         augmix: whether the views are mixed by default.
         prompt: default context.
@@ -87,10 +88,20 @@ class Dataset:
     def __getitem__(self, index: int) -> Sample:
         if not 0 <= index < len(self.ids):
             raise IndexError(f"{self.name} has {len(self.ids)} pictures, so there is no picture {index}")
-        return Sample(self.ids[index], self.labels[index], self._pictures(index))
+        return Sample(self.ids[index], self.labels[index], self._source(index))
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[index] for index in range(len(self)))
+
+    def _source(self, index: int) -> PictureSource:
+        try:
+            return self._pictures(index)
+        except (OtptError, MemoryError):
+            raise
+        except Exception as error:  # what a user's own function reads may fail in nearly any way
+            reason = " ".join(str(error).split()).rstrip(".")
+            told = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+            raise OtptError(f"Cannot get the picture {self.ids[index]!r} of {self.name!r} ({told}).") from error
 
     def is_file_missing(self, index: int) -> bool:
         """Whether picture ``index`` is to be a file and is not there; nothing is opened."""

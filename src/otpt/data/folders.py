@@ -9,14 +9,14 @@ from pathlib import Path
 from otpt.data.classes import ClassList, find_class_list, read_class_list
 from otpt.data.dataset import PICTURE_SUFFIXES, Dataset, FilesBelow
 from otpt.data.own import own_dataset
-from otpt.data.records import Place, Records, records, shortened
+from otpt.data.records import NoSuchSplit, Place, Records, records, shortened
 from otpt.errors import OtptError
 
 
 def read_folders(place: Place) -> Records:
     """One folder a class, called as the class list says, or by its label (ImageNet-V2: 0, 1, … 999)."""
     if place.split != "test":
-        raise OtptError(f"it has no {place.split!r} split here; expected 'test'")
+        raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
     labels = place.classes.index()
     present = class_folders(place.folder)
     if place.numeric_folders and present and all(name.isdecimal() for name in present):

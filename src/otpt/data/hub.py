@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,24 @@ from typing import Any
 from otpt.data.classes import ClassList, read_class_list
 from otpt.data.dataset import Dataset
 from otpt.data.own import own_dataset, resolve_labels
+from otpt.data.records import NoSuchSplit, shortened
 from otpt.errors import OtptError
 from otpt.views import PictureSource
 
 
 @dataclass(frozen=True)
 class RowsOf:
-    """Picture ``i`` as the PIL image in row ``i``."""
+    """Picture ``i`` as the bytes or the file that row ``i`` names; ``column`` is one that is not decoded."""
 
     table: Any
     column: str
 
     def __call__(self, index: int) -> PictureSource:
-        picture: PictureSource = self.table[index][self.column]
-        return picture
+        row = self.table[index][self.column] or {}
+        source: PictureSource | None = row.get("bytes") or row.get("path")
+        if source is None:
+            raise OtptError(f"Row {index} has no picture in the column {self.column!r}.")
+        return source
 
 
 def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) -> Dataset:
@@ -42,7 +47,8 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
         table = library.load_dataset(path, configuration or None, split=split)
     except Exception as error:  # the package raises errors of many other packages
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise OtptError(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.") from None
+        kind = NoSuchSplit if reason.startswith("Unknown split") else OtptError
+        raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.") from None
     kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
     pictures = next((column for column, kind in kinds.items() if kind == "Image"), None)
     labels = next((column for column, kind in kinds.items() if kind == "ClassLabel"), "label")
@@ -51,11 +57,46 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
         raise OtptError(
             f"hf:{name} has the columns {described}; expected one of type Image and one of type ClassLabel."
         )
-    listed = read_class_list(classes) if classes is not None else None
-    if listed is None and kinds[labels] == "ClassLabel":
+    given = read_class_list(classes) if classes is not None else None
+    values = list(table[labels])
+    unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
+    if unlabelled is not None:
+        raise OtptError(f"hf:{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
+    if kinds[labels] == "ClassLabel":
         names = tuple(table.features[labels].names)
-        listed = ClassList(names, names)
-    values = [str(value) for value in table[labels]]
-    listed, resolved = resolve_labels(values, listed, f"hf:{name}")
+        listed = given or ClassList(names, names)
+        places = _places(names, listed, f"hf:{name}")
+        resolved = tuple(places[value] for value in values)
+    elif given is not None and all(isinstance(value, int) for value in values):
+        listed, resolved = given, tuple(values)
+    else:
+        listed, resolved = resolve_labels([str(value) for value in values], given, f"hf:{name}")
     ids = [f"{split}/{row}" for row in range(len(values))]
-    return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(table, pictures))
+    # Decoded by the package, a damaged picture would end the evaluation with an error of Pillow's.
+    undecoded = table.cast_column(pictures, library.Image(decode=False))
+    return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, pictures))
+
+
+def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:
+    """Where each class of the data set (C,) stands in a class list.
+
+    A list that names the data set's classes may have another order. One that names none of them, and as many, gives
+    them other names in their own order.
+    """
+    wanted = [_plain(name) for name in names]
+    for keys in (listed.folders, listed.names):
+        index = {_plain(key): label for label, key in enumerate(keys)}
+        if all(name in index for name in wanted):
+            return tuple(index[name] for name in wanted)
+    known = {_plain(key) for key in (*listed.folders, *listed.names)}
+    if len(listed) == len(names) and known.isdisjoint(wanted):
+        return tuple(range(len(names)))
+    strange = [name for name in names if _plain(name) not in known]
+    raise OtptError(
+        f"{origin} has {len(names)} classes, and the class list of {len(listed)} does not name "
+        f"{shortened(map(repr, strange))}; expected all of its names, or as many other ones in its order."
+    )
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").casefold()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from otpt.data.entry import DatasetEntry, Layout
 from otpt.data.folders import read_folders
 from otpt.data.medical import read_halves, read_one_hot, read_round_robin, read_split_folders
-from otpt.data.records import Place, Records
+from otpt.data.records import NoSuchSplit, Place, Records
 from otpt.data.splits import SPLIT_READERS
 from otpt.errors import OtptError
 
@@ -36,6 +36,11 @@ class Found:
     folder: Path
     records: Records
 
+    def missing_share(self, sample: int = 300) -> float:
+        """Share of the pictures that are not there, of all or of ``sample`` spread over the split; none is opened."""
+        spread = _spread(self.records.files, sample)
+        return sum(not (self.folder / file).is_file() for file in spread) / len(spread)
+
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
     """The pictures of a split of ``entry`` in the first of its layouts that is there, whole enough to begin.
@@ -49,6 +54,7 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
     if not root.is_dir():
         raise OtptError(f"The data root {str(root)!r} is not a folder; give the folder that holds the data sets.")
     problems: list[str] = []
+    kinds: set[type[OtptError]] = set()
     for layout, base in _candidates(entry, root):
         folder = base / layout.folder
         if not folder.is_dir():
@@ -66,10 +72,12 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
             _check_start(folder, found)
         except OtptError as error:
             problems.append(f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}")
+            kinds.add(type(error))
             continue
         return Found(layout, folder, found)
     if problems:
-        raise OtptError(f"{entry.name} is incomplete: {'; '.join(dict.fromkeys(problems))}.")
+        kind = NoSuchSplit if kinds == {NoSuchSplit} else OtptError
+        raise kind(f"{entry.name} is incomplete: {'; '.join(dict.fromkeys(problems))}.")
     places = ", ".join(f"{layout.folder} ({layout.style})" for layout in entry.layouts)
     raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its pictures were looked for in {places}.")
 
@@ -92,9 +100,14 @@ def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
 
 
 def _check_start(folder: Path, found: Records) -> None:
-    count = len(found.files)
-    if not count:
+    if not found.files:
         raise OtptError("its list names no pictures")
-    spread = [found.files[count * part // 5] for part in range(5)]
+    spread = _spread(found.files, 5)
     if not any((folder / file).is_file() for file in spread):
         raise OtptError(f"its pictures are not there, not even {spread[0]} (half-downloaded)")
+
+
+def _spread(files: Sequence[str], count: int) -> list[str]:
+    """So many of the files, evenly over the list; all of them if they are fewer."""
+    count = min(count, len(files))
+    return [files[len(files) * part // count] for part in range(count)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from otpt.data.folders import pictures_below, read_folders
-from otpt.data.records import Place, Records, read_text, records
+from otpt.data.records import NoSuchSplit, Place, Records, read_text, records
 from otpt.errors import OtptError
 
 ROUND_ROBIN = 500
@@ -33,7 +33,7 @@ def read_halves(place: Place) -> Records:
     training and the rest is tested.
     """
     if place.split not in ("train", "test"):
-        raise OtptError(f"it has no {place.split!r} split; expected 'train' or 'test'")
+        raise NoSuchSplit(f"it has no {place.split!r} split; expected 'train' or 'test'")
     generator = random.Random(0)
     ids: list[str] = []
     labels: list[int] = []
@@ -80,6 +80,7 @@ def read_round_robin(place: Place) -> Records:
 
 def read_one_hot(place: Place) -> Records:
     """ISIC's ground truth: a CSV with a column a class, one of them 1, beside the folder of pictures."""
+    folder = place.folder if place.split == "test" else _beside_test(place)
     name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
     rows: list[tuple[str, int]] = []
@@ -104,7 +105,7 @@ def read_one_hot(place: Place) -> Records:
     found = records(rows)
     if place.split == "test":
         return found
-    return Records(found.ids, found.labels, _from(place.folder, _beside_test(place), found.files))
+    return Records(found.ids, found.labels, _from(place.folder, folder, found.files))
 
 
 def _beside_test(place: Place) -> Path:
@@ -115,8 +116,8 @@ def _beside_test(place: Place) -> Path:
             folder = Path(test.removesuffix(theirs) + other)
             if folder.is_dir():
                 return folder
-            raise OtptError(f"its {place.split!r} split was not found; expected it in {str(folder)!r}")
-    raise OtptError(f"it has no {place.split!r} split here; expected 'test'")
+            raise NoSuchSplit(f"its {place.split!r} split was not found; expected it in {str(folder)!r}")
+    raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
 
 
 def _from(folder: Path, other: Path, files: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,6 +10,10 @@ from otpt.data.classes import ClassList
 from otpt.errors import OtptError
 
 
+class NoSuchSplit(OtptError):
+    """A data set is there, but not the split that was asked for."""
+
+
 @dataclass(frozen=True)
 class Records:
     """N pictures: ids, labels, and files relative to the layout's folder."""

@@ -25,6 +25,7 @@ from otpt.data.entry import DatasetEntry, builtin_entries, find_entry
 from otpt.data.folders import image_folder
 from otpt.data.hub import hub_dataset
 from otpt.data.layouts import Found, find_records
+from otpt.data.records import NoSuchSplit
 from otpt.data.shards import is_shards, shard_dataset
 from otpt.data.tables import TABLE_SUFFIXES, table_dataset
 from otpt.errors import OtptError, unknown
@@ -65,7 +66,7 @@ def load_dataset(
             raise OtptError(f"{spec} has class names of its own; a class list is for own data and the registered sets.")
         return emoji_dataset(spec, split)
     if split != "test":
-        raise OtptError(
+        raise NoSuchSplit(
             f"{spec!r} has no splits, so {split!r} cannot be chosen; give each split as a data set of its own."
         )
     if is_shards(spec):

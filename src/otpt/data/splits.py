@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from otpt.data.classes import ClassList
-from otpt.data.records import Place, Records, read_text, records
+from otpt.data.records import NoSuchSplit, Place, Records, read_text, records
 from otpt.errors import OtptError
 
 # Official lists that define the very test split of CoOp's file, for who has the data but not that file.
@@ -58,7 +58,8 @@ def _split_rows(file: Path, place: Place) -> Iterator[tuple[str, int]]:
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, OtptError):
             raise
-        raise OtptError(
+        kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
+        raise kind(
             f"the split file {str(file)!r} is damaged or has no {place.split!r} split; expected a JSON object with "
             "lists of [path, label, class name]"
         ) from None

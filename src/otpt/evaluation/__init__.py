@@ -14,7 +14,7 @@ from otpt.evaluation.evaluator import Evaluator, Judged
 from otpt.evaluation.parts import Part
 from otpt.evaluation.progress import LogProgress, Reporter, Silent, TerminalProgress, duration
 from otpt.evaluation.run import Run, WorkItem
-from otpt.evaluation.scoring import Average, Score, averages, score_run, write_metrics
+from otpt.evaluation.scoring import Average, Score, averages, left_out, score_run, write_metrics
 from otpt.evaluation.settings import Settings
 from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sweep_method, template_prompt
 
@@ -43,6 +43,7 @@ __all__ = [
     "default_cache_folder",
     "duration",
     "evaluate",
+    "left_out",
     "parse_values",
     "read_templates",
     "run_job",

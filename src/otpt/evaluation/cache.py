@@ -8,8 +8,8 @@ Beside the features stand gradients: what the first backward pass through the te
 of the features and the text side (see :mod:`otpt.evaluation.gradients`).
 
 An entry is one file: a line of JSON (shape, type, checksum), then the numbers. It is written under another name and
-renamed, so several processes may share a cache; a damaged entry is deleted and made again. The least recently used
-entries go when the cache has grown over its bound.
+renamed, so several processes may share a cache; a damaged entry is told of, set aside and made again (the last one is
+kept). The least recently used entries go when the cache has grown over its bound.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from otpt.evaluation.files import remove_leftovers, write_atomically
 from otpt.views import ViewRecipe
 
 DEFAULT_SIZE = 20 * 10**9
-"""Bytes; ImageNet's 50,000 test pictures take 6.6 GB with 64 views of ViT-B/16."""
+"""Bytes; ImageNet's 50,000 test pictures take 7.0 GB with 64 views of ViT-B/16 and their gradients."""
 
-_FEATURES, _GRADIENTS = "features", "gradients"
+_KINDS = _FEATURES, _GRADIENTS = "features", "gradients"
 """Kinds of entries: their folder and their suffix."""
 _TYPES = ("float16", "float32", "float64")
 _books = threading.Lock()  # of all caches: an object that holds a lock could not be sent to other processes
@@ -107,9 +107,9 @@ class FeatureCache:
             with suppress(OSError):
                 entry[2].unlink()
                 removed.append(entry)
-        for index in (self.folder / "pictures").glob("*.json"):
+        for other in (*(self.folder / "pictures").glob("*.json"), *map(self._aside, _KINDS)):
             with suppress(OSError):
-                index.unlink()
+                other.unlink()
         return self._told(removed)
 
     def shrink(self) -> None:
@@ -133,14 +133,26 @@ class FeatureCache:
             return None
         values = _decode(data)
         if values is None:
-            with suppress(OSError):
-                path.unlink()
+            self._set_aside(path)
             return None
         if len(values) < rows:
             return None
         with suppress(OSError):  # a cache that may only be read is still a cache
             os.utime(path)
         return values
+
+    def _set_aside(self, path: Path) -> None:
+        """Tell of a damaged entry and keep the last one of each kind: enough to look at, and bounded."""
+        aside = self._aside(path.suffix.removeprefix("."))
+        try:
+            path.replace(aside)
+        except FileNotFoundError:  # another process was first
+            return
+        except OSError as error:
+            kept = f"it cannot be set aside ({error.strerror or error})"
+        else:
+            kept = f"the last one is kept as {str(aside)!r}"
+        warnings.warn(f"The feature cache held damaged entries, which are made again; {kept}.", stacklevel=4)
 
     def _write(self, path: Path, values: npt.NDArray[np.floating]) -> None:
         if not self._writable:
@@ -163,7 +175,7 @@ class FeatureCache:
     def _entries(self) -> list[tuple[int, int, Path]]:
         """(time of last use, bytes, file) of each entry."""
         found = []
-        for kind in (_FEATURES, _GRADIENTS):
+        for kind in _KINDS:
             for path in (self.folder / kind).glob(f"*/*.{kind}"):
                 with suppress(OSError):  # another process may just have deleted it
                     stat = path.stat()
@@ -173,6 +185,9 @@ class FeatureCache:
     def _told(self, entries: Sequence[tuple[int, int, Path]]) -> CacheInfo:
         gradients = sum(path.suffix == f".{_GRADIENTS}" for _, _, path in entries)
         return CacheInfo(self.folder, len(entries) - gradients, gradients, sum(size for _, size, _ in entries))
+
+    def _aside(self, kind: str) -> Path:
+        return self.folder / f"damaged.{kind}"
 
     def _path(self, kind: str, key: str) -> Path:
         return self.folder / kind / key[:2] / f"{key}.{kind}"

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
@@ -175,7 +175,7 @@ def _work(job: Job, device: str, threads: int, news: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     torch.set_num_threads(threads)
     warnings.showwarning = lambda message, *_, **__: news.put(str(message))
-    own = Job(job.backbone, job.datasets, job.settings, job.folder, job.cache, device, job.threads or threads)
+    own = replace(job, device=device, threads=threads if job.threads is None else job.threads)
     try:
         LocalEngine().run(own, news.put)
     except OtptError as error:

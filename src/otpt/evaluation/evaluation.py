@@ -13,8 +13,8 @@ from otpt.data import Dataset
 from otpt.evaluation.cache import FeatureCache
 from otpt.evaluation.engines import Engine, Job, LocalEngine
 from otpt.evaluation.files import remove_leftovers
-from otpt.evaluation.progress import Reporter, Silent
-from otpt.evaluation.run import CONFIG, Run
+from otpt.evaluation.progress import Again, Reporter, Silent
+from otpt.evaluation.run import CONFIG, Run, WorkItem
 from otpt.evaluation.scoring import Average, Score, averages, score_run, write_metrics
 from otpt.evaluation.settings import Model, Settings
 
@@ -29,13 +29,13 @@ class Result:
         run: the run folder.
         scores: for each data set, seed, prompt and method.
         seconds: that this call took.
-        set_aside: damaged parts that were found and done again.
+        unreadable_pictures: (data set, id) of each picture that could not be read, and the reason.
     """
 
     run: Run
     scores: list[Score]
     seconds: float
-    set_aside: list[Path]
+    unreadable_pictures: dict[tuple[str, str], str]
 
     @property
     def averages(self) -> list[Average]:
@@ -44,9 +44,8 @@ class Result:
 
     @property
     def unreadable(self) -> int:
-        """Pictures, over all data sets and seeds, that could not be read."""
-        first = {(s.dataset, s.seed): s.unreadable for s in reversed(self.scores)}
-        return sum(first.values())
+        """Pictures of all data sets that could not be read, each counted once whatever the seeds."""
+        return len(self.unreadable_pictures)
 
 
 def evaluate(
@@ -56,10 +55,12 @@ def evaluate(
     *,
     out: str | Path,
     cache: FeatureCache | None = None,
+    retry_unreadable: bool = False,
 ) -> Result:
     """Evaluate a loaded backbone on loaded data sets, in this process.
 
-    Called again with the same arguments it does only what is missing in ``out``.
+    Called again with the same arguments it does only what is missing in ``out``; with ``retry_unreadable`` also the
+    parts that hold pictures which could not be read.
     """
     given = [datasets] if isinstance(datasets, Dataset) else list(datasets)
     job = Job(
@@ -69,25 +70,34 @@ def evaluate(
         folder=Path(out),
         cache=cache,
     )
-    return run_job(job)
+    return run_job(job, retry_unreadable=retry_unreadable)
 
 
-def run_job(job: Job, engine: Engine | None = None, reporter: Reporter | None = None) -> Result:
+def run_job(
+    job: Job, engine: Engine | None = None, reporter: Reporter | None = None, *, retry_unreadable: bool = False
+) -> Result:
     """Run a job by any engine and write its metrics."""
     started = time.monotonic()
     engine = engine or LocalEngine()
-    set_aside: list[Path] = []
     with reporter or Silent() as report:
-        while True:
-            if (job.folder / CONFIG).exists():
-                set_aside += Run(job.folder).set_aside_corrupt()
+        failed: list[WorkItem] = []
+        if (job.folder / CONFIG).exists():
+            # damaged parts are set aside on the way
+            failed = [item for item, _, _ in Run(job.folder).unreadable()]
+        run = engine.run(job, report)
+        if retry_unreadable:  # only now, when the engine has found that it is a run of the same configuration
+            run.remove(failed)
+        scores = score_run(run)
+        while missing := run.missing():  # also what was found damaged just now
+            report(Again(sum(item.stop - item.start for item in missing)))
             run = engine.run(job, report)
             scores = score_run(run)
-            if not run.missing():  # a part that was found damaged just now is missing again
-                break
     write_metrics(run, scores)
     remove_leftovers(run.folder)  # of a process that shared the work and was killed
-    return Result(run, scores, time.monotonic() - started, set_aside)
+    any_unreadable = any(score.unreadable for score in scores)
+    found = run.unreadable() if any_unreadable else ()
+    unreadable = {(str(run.datasets[item.dataset]["name"]), name): reason for item, name, reason in found}
+    return Result(run, scores, time.monotonic() - started, unreadable)
 
 
 def _as_it_is(backbone: Model, device: str) -> Model:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import time
 from contextlib import suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
 
-_ABANDONED_AFTER = 24 * 3600.0
+_ABANDONED_AFTER = 3600.0  # seconds; no writing takes so long
 _numbers = count()
 
 
@@ -23,7 +25,7 @@ def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durabl
     Two writers of the same path do not disturb each other: each has a name of its own until the renaming. Without
     ``durable`` a power failure may leave the file empty or torn; for files with a checksum that can be made again.
     """
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}.tmp")
+    temporary = path.with_name(f".{path.name}.{process_space()}.{os.getpid()}.{next(_numbers)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -57,9 +59,22 @@ def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
     return True
 
 
+@cache
+def process_space() -> str:
+    """Where the numbers of processes are ours: the machine since its start, and the container.
+
+    Containers may share a host name and not see each other's processes; several machines may have one name.
+    """
+    facts = [socket.gethostname()]
+    with suppress(OSError):  # Linux only
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        facts.append(str(os.stat("/proc/self/ns/pid").st_ino))
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files of writers that were killed."""
-    here = socket.gethostname()
+    """Delete temporary files of writers that were killed: at once where that can be known, else after an hour."""
+    here = process_space()
     for path in folder.rglob(".*.tmp"):
         *_, process, _number, _suffix = path.name.split(".")
         with suppress(OSError):

@@ -19,7 +19,7 @@ from otpt.evaluation.gradients import CachedGradients
 from otpt.evaluation.settings import Settings, prompt_name
 from otpt.evaluation.threads import single_thread
 from otpt.methods import Method
-from otpt.prompts import Prompt, tokenize_prompts
+from otpt.prompts import Prompt, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, LearnedPrompt, MaplePrompts
 from otpt.prompts.tokens import real_lengths
 from otpt.tuning import Judgement, TextSide, TuningPlan, TwoTowerSide, judge
@@ -72,8 +72,8 @@ class DatasetJudge:
         with single_thread():
             words = self._methods("words")
             for prompt in settings.prompts_for(dataset) if words else ():
-                whole = whole_context(prompt, backbone) if settings.all_tokens else prompt
-                self._starts.append(_Start(prompt_name(prompt), words, partial(self._ask, self._text(whole, words))))
+                text = self._text(_words(prompt, backbone, settings), words)
+                self._starts.append(_Start(prompt_name(prompt), words, partial(self._ask, text)))
             for start, learned in settings.contexts_for(dataset).items():
                 self._starts += self._learned(learned, self._methods(start))
         self.at_once = max(settings.memory_budget // self._made_anew, 1)
@@ -175,15 +175,19 @@ class DatasetJudge:
 
 
 def check_fit(backbone: Backbone, dataset: Dataset, settings: Settings) -> None:
-    """An error now, before a run is begun, if methods or learned prompts do not fit the backbone or the classes."""
+    """An error now, before a run is begun, if methods, class names or prompts do not fit the backbone or each other."""
     classifier_for(backbone, dataset, settings)
+    names = check_class_names(dataset.class_names, allow_duplicates=dataset.allow_duplicates)
+    if any(method.start == "words" for method in settings.chosen):
+        for prompt in settings.prompts_for(dataset):
+            tokenize_prompts(backbone.text, names, _words(prompt, backbone, settings))
     for learned in settings.contexts_for(dataset).values():
         if isinstance(learned, MaplePrompts):
             prompted_tower(backbone, learned)
             continue
         if isinstance(learned, CocoopContext):
             learned.check_fits(backbone.embed_dim)
-        tokenize_prompts(backbone.text, dataset.class_names, learned.prompt())
+        tokenize_prompts(backbone.text, names, learned.prompt())
 
 
 def classifier_for(backbone: Backbone, dataset: Dataset, settings: Settings) -> Classifier:
@@ -200,6 +204,10 @@ def classifier_for(backbone: Backbone, dataset: Dataset, settings: Settings) -> 
         for method in settings.chosen
     ]
     return made[0]
+
+
+def _words(prompt: Prompt, backbone: Backbone, settings: Settings) -> Prompt:
+    return whole_context(prompt, backbone) if settings.all_tokens else prompt
 
 
 def whole_context(prompt: Prompt, backbone: Backbone) -> Prompt:

@@ -42,7 +42,14 @@ class Seen:
     results: tuple[tuple[float, bool], ...]
 
 
-News = Begun | Seen
+@dataclass(frozen=True)
+class Again:
+    """So many pictures (times seeds) of those that were done are to be done once more."""
+
+    pictures: int
+
+
+News = Begun | Seen | Again
 
 
 def seen(judged: Judged) -> Seen:
@@ -102,7 +109,7 @@ class Silent:
 
 
 class Counter(Silent):
-    """What the two ways of telling share: counts, rate and running tallies.
+    """What the two ways of telling share: counts, rate, and the running tallies of the data set and seed told last.
 
     Args:
         datasets: their names.
@@ -117,7 +124,8 @@ class Counter(Silent):
         self.unreadable = 0
         self.where = ""
         self.tallies: list[Tally] = []
-        self._place: tuple[int, int] | None = None
+        # of each data set and seed: several processes are at work on several of them at a time
+        self._tallies: dict[tuple[int, int], list[Tally]] = {}
         self._started = time.monotonic()
 
     def __call__(self, news: News) -> None:
@@ -126,10 +134,11 @@ class Counter(Silent):
                 self._started = time.monotonic()
                 self.earlier, self.total = news.done, news.total
             return
-        if self._place != (news.dataset, news.seed):
-            self._place = (news.dataset, news.seed)
-            self.where = f"{self.datasets[news.dataset]}, seed {news.seed}"
-            self.tallies = [Tally() for _ in self.columns]
+        if isinstance(news, Again):
+            self.total += news.pictures
+            return
+        self.where = f"{self.datasets[news.dataset]}, seed {news.seed}"
+        self.tallies = self._tallies.setdefault((news.dataset, news.seed), [Tally() for _ in self.columns])
         self.now += 1
         self.unreadable += not news.results
         for tally, (confidence, correct) in zip(self.tallies, news.results, strict=False):
@@ -142,12 +151,13 @@ class Counter(Silent):
         return self.now / max(time.monotonic() - self._started, 1e-9)
 
     def pace(self) -> str:
-        """Rate and time left in words."""
+        """Rate, time left and pictures that could not be read, in words."""
         if self.now == 0:
             return ""
         left = (self.total - self.earlier - self.now) / self.rate
         rate = f"{self.rate:.1f} pictures/s" if self.rate >= 1 else f"{1 / self.rate:.1f} s a picture"
-        return f"{rate}, {duration(max(left, 0.0))} left"
+        unreadable = f", {self.unreadable} unreadable" if self.unreadable else ""
+        return f"{rate}, {duration(max(left, 0.0))} left{unreadable}"
 
     def _show(self) -> None:
         return None

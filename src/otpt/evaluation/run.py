@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,10 @@ class Run:
         write_atomically(self.path(item), encode_part(part, owner=self._owner(item)))
 
     def read(self, item: WorkItem) -> Part | None:
-        """A finished part, None if it is not there; a damaged one is set aside as ``_*.corrupt`` and then missing."""
+        """A finished part, None if it is not there; a damaged one is set aside as ``_*.corrupt`` and then missing.
+
+        Damage is warned of, by whoever finds it.
+        """
         path = self.path(item)
         try:
             data = path.read_bytes()
@@ -135,14 +138,42 @@ class Run:
         rows = (item.stop - item.start) * len(self.columns(item.dataset))
         try:
             return decode_part(data, owner=self._owner(item), rows=rows)
-        except CorruptPartError:
-            with suppress(FileNotFoundError):  # another process was first
-                path.replace(path.with_name(f"_{path.name}.corrupt"))
+        except CorruptPartError as reason:
+            self._set_aside(path, reason)
             return None
 
-    def set_aside_corrupt(self) -> list[Path]:
-        """Read all parts; the files of those that were damaged and are now set aside."""
-        return [self.path(item) for item in self.items if self.has(item) and self.read(item) is None]
+    def unreadable(self) -> Iterator[tuple[WorkItem, str, str]]:
+        """(part, id, reason) of each picture that could not be read, once a seed; all parts are read for it."""
+        for item in self.items:
+            part = self.read(item)
+            if part is not None and part.table["error"].null_count < part.table.num_rows:
+                columns = len(self.columns(item.dataset))
+                rows = part.table.select(["id", "error"]).to_pylist()[::columns]
+                yield from ((item, row["id"], row["error"]) for row in rows if row["error"] is not None)
+
+    def remove(self, items: Iterable[WorkItem]) -> None:
+        """Delete parts, so that they are missing."""
+        for item in items:
+            try:
+                self.path(item).unlink(missing_ok=True)
+            except OSError as error:
+                raise OtptError(f"Cannot delete {str(self.path(item))!r}: {error.strerror or error}.") from None
+
+    def _set_aside(self, path: Path, reason: CorruptPartError) -> None:
+        aside = path.with_name(f"_{path.name}.corrupt")
+        try:
+            path.replace(aside)
+        except FileNotFoundError:  # another process was first
+            return
+        except OSError as error:
+            raise OtptError(
+                f"The part {str(path)!r} is damaged ({reason}) and cannot be set aside: {error.strerror or error}; "
+                "make its folder writable, or copy the run."
+            ) from None
+        warnings.warn(
+            f"The part {str(path)!r} was damaged ({reason}); it was set aside as {aside.name!r} and is missing now.",
+            stacklevel=3,
+        )
 
     def _owner(self, item: WorkItem) -> str:
         return f"{self._fingerprint} {item.number}"

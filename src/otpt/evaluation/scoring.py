@@ -107,14 +107,13 @@ def _write(path: Path, value: Any) -> None:
 
 
 def averages(scores: Iterable[Score]) -> list[Average]:
-    """Of each (prompt, method) that was run on every data set."""
-    known = [score for score in scores if score.metrics is not None]
-    datasets = list(dict.fromkeys(score.dataset for score in known))
-    seeds = list(dict.fromkeys(score.seed for score in known))
+    """Of each (prompt, method) that has metrics of every data set and seed; see :func:`left_out`."""
+    scores = list(scores)
+    datasets = list(dict.fromkeys(score.dataset for score in scores))
+    seeds = list(dict.fromkeys(score.seed for score in scores))
     found = []
-    for prompt, method in dict.fromkeys((score.prompt, score.method) for score in known):
-        values = {(s.dataset, s.seed): s.metrics for s in known if (s.prompt, s.method) == (prompt, method)}
-        if len(values) != len(datasets) * len(seeds):
+    for (prompt, method), values in _by_column(scores).items():
+        if len(values) != len(datasets) * len(seeds) or None in values.values():
             continue
         by_seed = {
             name: [mean(getattr(values[dataset, seed], name) for dataset in datasets) for seed in seeds]
@@ -122,6 +121,32 @@ def averages(scores: Iterable[Score]) -> list[Average]:
         }
         deviation = {name: stdev(each) for name, each in by_seed.items()} if len(seeds) > 1 else None
         found.append(Average(prompt, method, {name: mean(each) for name, each in by_seed.items()}, deviation))
+    return found
+
+
+def left_out(scores: Sequence[Score]) -> list[str]:
+    """A sentence for each prompt whose methods have no average over the data sets, and why."""
+    datasets = list(dict.fromkeys(score.dataset for score in scores))
+    methods: dict[tuple[str, str], list[str]] = {}
+    for (prompt, method), values in _by_column(scores).items() if len(datasets) > 1 else ():
+        judged = {name for name, _ in values}
+        others = [name for name in datasets if name not in judged]
+        empty = list(dict.fromkeys(name for (name, _), metrics in values.items() if metrics is None))
+        reasons = [f"not judged with it: {', '.join(others)}"] if others else []
+        reasons += [f"without a picture that was read: {', '.join(empty)}"] if empty else []
+        if reasons:
+            methods.setdefault((prompt, "; ".join(reasons)), []).append(method)
+    return [
+        f"No average of {', '.join(names)} with the prompt {prompt!r} ({reason})."
+        for (prompt, reason), names in methods.items()
+    ]
+
+
+def _by_column(scores: Iterable[Score]) -> dict[tuple[str, str], dict[tuple[str, int], Metrics | None]]:
+    """(prompt, method) → (data set, seed) → metrics."""
+    found: dict[tuple[str, str], dict[tuple[str, int], Metrics | None]] = {}
+    for score in scores:
+        found.setdefault((score.prompt, score.method), {})[score.dataset, score.seed] = score.metrics
     return found
 
 
@@ -142,15 +167,18 @@ def _scores(run: Run, position: int, seed: int, parts: list[Part], bins: int, si
             found.append(Score(name, seed, prompt, method, None, unreadable, 0, None))
             continue
         flagged = sum(1 for flags in good["flags"].to_pylist() if flags)
-        cosine = float(np.mean(_floats(good, "mean_cosine")))
+        cosine = _mean(_floats(good, "mean_cosine"))
         metrics = _metrics(good, sums[k], classes, bins, side)
         found.append(Score(name, seed, prompt, method, metrics, unreadable, flagged, _finite(cosine)))
     return found
 
 
 def _metrics(rows: pa.Table, class_sums: Floats, classes: int, bins: int, side: str) -> Metrics:
+    """Equal to the bit in whatever order the pictures stand: sums of floats are exact, or of sorted numbers."""
     confidence, probability = _floats(rows, "confidence"), _floats(rows, "probability")
     correct = rows["correct"].to_numpy(zero_copy_only=False).astype(bool)
+    order = np.lexsort((correct, confidence))
+    confidence, correct = confidence[order], correct[order]
     return Metrics(
         pictures=rows.num_rows,
         classes=classes,
@@ -160,11 +188,11 @@ def _metrics(rows: pa.Table, class_sums: Floats, classes: int, bins: int, side: 
         adaptive_ece=adaptive_ece_from_confidence(confidence, correct, bins=bins),
         mce=mce_from_confidence(confidence, correct, bins=bins, side=side),
         sce=_sce(rows, class_sums, probability, bins, side),
-        brier=float(np.mean(_floats(rows, "squares") - 2.0 * probability + 1.0)),
-        nll=float(np.mean(-np.log(np.clip(probability, NLL_FLOOR, 1.0)) + 0.0)),
-        confidence=float(confidence.mean()),
-        overconfidence=float(np.mean(confidence - correct)),
-        entropy=float(_floats(rows, "entropy").mean()),
+        brier=_mean(_floats(rows, "squares") - 2.0 * probability + 1.0),
+        nll=_mean(-np.log(np.clip(probability, NLL_FLOOR, 1.0)) + 0.0),
+        confidence=_mean(confidence),
+        overconfidence=_mean(confidence - correct),
+        entropy=_mean(_floats(rows, "entropy")),
         bins=bins,
         side=side,
     )
@@ -181,15 +209,21 @@ def _sce(rows: pa.Table, class_sums: Floats, of_label: Floats, bins: int, side: 
     p = np.minimum(p, 1.0)
     index = bin_index(p, bins, side)
     above = index > 0
-    cell = column[above].astype(np.int64) * bins + index[above]
+    cell, p = column[above].astype(np.int64) * bins + index[above], p[above]
+    order = np.lexsort((p, cell))
+    cell, p = cell[order], p[order]
     surplus = np.zeros(classes * bins)
-    surplus += np.bincount(cell, weights=p[above], minlength=classes * bins)
-    surplus[::bins] += class_sums - np.bincount(column[above], weights=p[above], minlength=classes)
+    surplus += np.bincount(cell, weights=p, minlength=classes * bins)
+    surplus[::bins] += class_sums - np.bincount(cell // bins, weights=p, minlength=classes)
     labels = _integers(rows, "label")
     label_index = bin_index(np.minimum(of_label, 1.0), bins, side)
     inside = label_index >= 0
     surplus -= np.bincount(labels[inside] * bins + label_index[inside], minlength=classes * bins)
     return float(np.abs(surplus).sum() / (rows.num_rows * classes))
+
+
+def _mean(values: Floats) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _floats(rows: pa.Table, name: str) -> Floats:

@@ -74,7 +74,7 @@ def train_coop(
 
 def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: FeatureCache | None = None) -> Tensor:
     """Unit features (N, crops, D) of the pictures to learn from; an error if one cannot be read."""
-    settings = Settings(methods=["tpt"], recipe=ViewRecipe(n_views=recipe.crops), augmix=False)
+    settings = Settings(methods=["tpt"], recipe=ViewRecipe(n_views=recipe.crops, noise=recipe.sigma), augmix=False)
     stream = FeatureStream(backbone, [shots], settings, cache=cache)
     found = []
     for _, index, features in stream([WorkItem(0, 0, recipe.seed, 0, 0, len(shots))]):

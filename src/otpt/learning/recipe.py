@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +26,15 @@ def check_numbers(counts: Mapping[str, int], *, seed: int, learning_rate: float)
         raise OtptError(f"The learning rate is {learning_rate}; expected a finite number above 0.")
 
 
+def check_diverged(values: Iterable[Tensor], epoch: int, learning_rate: float) -> None:
+    """``OtptError`` unless all values are finite: gradients, or what they have changed in epoch 0, 1, …."""
+    if not all(bool(each.isfinite().all()) for each in values):
+        raise OtptError(
+            f"The training diverged in epoch {epoch + 1}: a gradient is not finite. Take a smaller learning rate than "
+            f"{learning_rate}."
+        )
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Numbers of a training.
@@ -37,6 +46,7 @@ class Recipe:
         momentum, weight_decay: of SGD.
         crops: views of each picture that features are computed of, the clean one first; each epoch takes one of them at
             random (CoOp only: MaPLe draws a new crop each time).
+        sigma: of Gaussian noise on these views (CoOp only), for PromptSmooth's few-shot start.
         seed: of the shots, the crops, the order, and the start where that is random.
     """
 
@@ -48,6 +58,7 @@ class Recipe:
     weight_decay: float = 5e-4
     crops: int = 8
     seed: int = 0
+    sigma: float = 0.0
 
     def __post_init__(self) -> None:
         counts = {"shots": self.shots, "epochs": self.epochs, "pictures in a batch": self.batch, "crops": self.crops}
@@ -102,12 +113,8 @@ def descend(
         loss, hits = 0.0, 0
         for indices in torch.randperm(len(labels), generator=generator).split(recipe.batch):
             done = step(indices, epoch)
+            check_diverged(done.gradients, epoch, recipe.learning_rate)
             for tensor, gradient in zip(tensors, done.gradients, strict=True):
-                if not bool(gradient.isfinite().all()):
-                    raise OtptError(
-                        f"The training diverged in epoch {epoch + 1}: a gradient is not finite. Take a smaller "
-                        f"learning rate than {recipe.learning_rate}."
-                    )
                 tensor.grad = gradient
             optimiser.step()
             own = labels[indices.to(labels.device)]

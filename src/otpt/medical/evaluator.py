@@ -18,8 +18,8 @@ from otpt.evaluation.parts import Part
 from otpt.evaluation.rows import PartRows
 from otpt.evaluation.run import WorkItem
 from otpt.medical.judges import SystemJudge, system_judge
+from otpt.medical.pictures import open_or_error
 from otpt.medical.settings import MedicalSettings
-from otpt.views import open_with_digest
 
 _TOGETHER = 8
 
@@ -54,7 +54,7 @@ class SystemEvaluator:
             dataset = self._datasets[item.dataset]
             columns = self._settings.columns_for(dataset)
             rows = PartRows(columns, len(dataset.class_names), save_probabilities=self._settings.save_probabilities)
-            opened = look_ahead(partial(_open, dataset), range(item.start, item.stop), self._threads)
+            opened = look_ahead(partial(open_or_error, dataset), range(item.start, item.stop), self._threads)
             while batch := list(islice(opened, _TOGETHER)):
                 self._judge_batch(item, batch, rows)
             yield item, rows.part()
@@ -76,10 +76,3 @@ class SystemEvaluator:
             self._prepared = None
             self._prepared = (position, system_judge(self._model, self._datasets[position], self._settings))
         return self._prepared[1]
-
-
-def _open(dataset: Dataset, index: int) -> tuple[Image.Image, str] | OtptError:
-    try:
-        return open_with_digest(dataset[index].source)
-    except OtptError as error:
-        return error

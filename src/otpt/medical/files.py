@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors.torch import save
 from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.evaluation.files import write_atomically
-from otpt.prompts.learned.archives import read_tensors
+from otpt.prompts.learned.archives import Shape, check_values, expect_tensors, read_tensors
 
 _NOTES = "otpt"
+_KINDS = {"method": str, "target": int, "classes": list, "backbone": str}
+"""Notes that are read, where they are there."""
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -43,20 +47,26 @@ class Trained:
             digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode() + tensor.numpy().tobytes())
         return digest.hexdigest()[:32]
 
-    def need(self, name: str, *shape: int | None) -> Tensor:
-        """A tensor, float32; an error if it is missing, of another shape (None: any length) or not finite."""
-        tensor = self.tensors.get(name)
-        if tensor is None:
-            held = ", ".join(list(self.tensors)[:6]) or "no tensors"
-            raise OtptError(f"The file {str(self.path)!r} has no tensor {name}; it holds {held}.")
-        fits = len(shape) == tensor.ndim and all(w in (None, g) for w, g in zip(shape, tensor.shape, strict=True))
-        if not fits:
-            wanted = "×".join("any" if side is None else str(side) for side in shape)
-            given = "×".join(map(str, tensor.shape))
-            raise OtptError(f"The tensor {name} in {str(self.path)!r} is {given}; expected {wanted}.")
-        if not bool(tensor.isfinite().all()):
-            raise OtptError(f"The tensor {name} in {str(self.path)!r} holds values that are not finite.")
-        return tensor.float()
+    def need(self, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+        """Tensors of these names in float32; an error that names all that are missing or of another shape."""
+        expect_tensors(self.path, self.tensors, shapes)
+        found = {name: self.tensors[name].float() for name in shapes}
+        check_values(self.path, found)
+        return found
+
+    def noted(self, name: str, make: Callable[..., _Made]) -> _Made:
+        """What ``make`` makes of the numbers noted under a name; an error if it cannot."""
+        try:
+            return make(**self.notes.get(name, {}))
+        except OtptError:
+            raise
+        except Exception:  # whatever wrong numbers lead to
+            raise _damaged(self.path) from None
+
+
+def _damaged(path: Path) -> OtptError:
+    """The error for a file whose notes cannot be used."""
+    return OtptError(f"The notes in the file {str(path)!r} are damaged; expected what 'otpt train' has written.")
 
 
 def write_trained(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
@@ -67,5 +77,13 @@ def write_trained(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
 
 def read_trained(path: Path) -> Trained:
     """Read a file of :func:`write_trained`, or the checkpoint of another program; no code in it is run."""
-    tensors, notes = read_tensors(path)
-    return Trained(path, tensors, json.loads(notes[_NOTES]) if _NOTES in notes else {})
+    tensors, texts = read_tensors(path)
+    try:
+        notes = json.loads(texts.get(_NOTES, "{}"))
+    except ValueError:
+        raise _damaged(path) from None
+    if not isinstance(notes, dict) or not all(
+        isinstance(notes.get(name, kind()), kind) for name, kind in _KINDS.items()
+    ):
+        raise _damaged(path)
+    return Trained(path, tensors, notes)

@@ -1,4 +1,4 @@
-"""Training pictures: in another order, cropped and flipped anew in each epoch."""
+"""Opened pictures, and training pictures: in another order, cropped and flipped anew in each epoch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from PIL import Image
 from torch import Tensor
 
 from otpt.backbones import Preprocessing
-from otpt.views import ViewRecipe, make_views
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.views import ViewRecipe, make_views, open_with_digest
 from otpt.views.draws import draw_view
+
+
+def open_or_error(dataset: Dataset, index: int) -> tuple[Image.Image, str] | OtptError:
+    """A picture with the digest of its content, or why it cannot be read."""
+    try:
+        return open_with_digest(dataset[index].source)
+    except OtptError as error:
+        return error
 
 
 def shuffled(items: Sequence[int], seed: int, epoch: int) -> list[int]:

@@ -10,11 +10,12 @@ from typing import Any
 
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
-from otpt.evaluation.settings import Settings
+from otpt.evaluation.settings import Settings, each_once, prompt_name
+from otpt.evaluation.starts import ContextSource, read_context
 from otpt.medical.promptsmooth.smoother import Smoothing
 from otpt.medical.trained import TrainedFile, file_for, read_trained_files
 from otpt.prompts import Prompt
-from otpt.prompts.learned import CoopContext, LearnedPrompt, read_learned
+from otpt.prompts.learned import CoopContext, LearnedPrompt
 from otpt.views import ViewRecipe
 
 CONFIDENCES = ("clean", "votes")
@@ -60,6 +61,8 @@ class MedicalSettings(Settings):
             raise unknown("confidence", self.confidence, CONFIDENCES)
         if self.system == "promptsmooth" and self.contexts and self.prompts is not None:
             raise OtptError("PromptSmooth was given words and a learned context to start from; expected one of them.")
+        if self.system == "fpt" and self.seeds != (0,):
+            raise OtptError("The evaluation of FPT has no seeds to choose: nothing in it is random.")
         if self.system == "baple":
             object.__setattr__(self, "seeds", self._targets())
 
@@ -104,7 +107,9 @@ class MedicalSettings(Settings):
         if self.system in _COLUMN:
             return (_COLUMN[self.system],)
         if self.contexts:
-            return tuple(_few_shot_prompt(source) for source in self.contexts)
+            prompts = tuple(_few_shot_prompt(source, dataset.name) for source in self.contexts)
+            each_once("context", [prompt_name(prompt) for prompt in prompts])
+            return prompts
         if self.prompts is None and dataset.name.partition("-")[0] in PROMPTS:
             return (PROMPTS[dataset.name.partition("-")[0]],)
         return super().prompts_for(dataset)
@@ -122,8 +127,8 @@ class MedicalSettings(Settings):
         return {"system": {"name": self.system, **numbers}}
 
 
-def _few_shot_prompt(source: str | Path | LearnedPrompt) -> Prompt:
-    learned = read_learned(source) if isinstance(source, (str, Path)) else source
+def _few_shot_prompt(source: ContextSource, dataset: str) -> Prompt:
+    learned = read_context(source, dataset)
     if not isinstance(learned, CoopContext):
         raise OtptError(f"PromptSmooth starts from a context of CoOp; given was one of the kind {learned.kind!r}.")
     return learned.prompt()

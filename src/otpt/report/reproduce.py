@@ -41,7 +41,8 @@ _GROUP_OF = {
 _NEEDS = {
     "coop": "CoOp's checkpoint: 'otpt evaluate --methods coop+tpt coop+c-tpt coop+o-tpt --context FILE'",
     "maple": "MaPLe's checkpoint: 'otpt evaluate --methods maple+tpt maple+o-tpt --context FILE'",
-    "medical": "medical models and checkpoints that you must bring",
+    "medical": "medical data and models: 'otpt train baple' and 'otpt train fpt', then 'otpt evaluate --methods baple "
+    "baple+o-tpt --trained FILE …'; 'otpt evaluate --methods promptsmooth promptsmooth+o-tpt'",
 }
 _LEFT_OUT = "left out by --datasets"
 _BENCH_SETS = tuple(f"emoji/{name}" for name in GROUPS)

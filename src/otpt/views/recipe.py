@@ -23,6 +23,7 @@ from otpt.errors import OtptError
 from otpt.views.clean import clean_picture
 from otpt.views.draws import CropBox, draw_view
 from otpt.views.fast import Floats, Mixer
+from otpt.views.noise import noise_generator
 
 # Part of every cache key; raise it whenever the same recipe, seed and picture would give other views.
 _VERSION = 1
@@ -47,6 +48,8 @@ class PreprocessingLike(Protocol):
 class ViewRecipe:
     """How many views, and how they are made. ``n_views`` counts the clean one.
 
+    ``noise`` σ adds N(0, σ²) to all views, the clean one included, on pixels in [0, 1] and without clamping.
+
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
     """
@@ -56,6 +59,7 @@ class ViewRecipe:
     crop_scale: tuple[float, float] = (0.08, 1.0)
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.n_views, bool) or not isinstance(self.n_views, int) or self.n_views < 1:
@@ -72,14 +76,18 @@ class ViewRecipe:
             raise OtptError(f"crop_ratio must be two ratios, 0 < low ≤ high, not {self.crop_ratio!r}.")
         if isinstance(self.flip, bool) or not isinstance(self.flip, (int, float)) or not 0 <= self.flip <= 1:
             raise OtptError(f"flip must be a probability between 0 and 1, not {self.flip!r}.")
+        if isinstance(self.noise, bool) or not isinstance(self.noise, (int, float)) or not 0 <= self.noise < math.inf:
+            raise OtptError(f"The noise of the views must be a finite number, 0 or more, not {self.noise!r}.")
 
     @property
     def key(self) -> str:
         """The recipe in one line: with picture, seed and preprocessing it determines the views."""
         scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
         augmix = "on" if self.augmix else "off"
+        noise = f" noise={float(self.noise)!r}" if self.noise else ""
         return (
             f"views-{_VERSION} n={self.n_views} augmix={augmix} scale={scale} ratio={ratio} flip={float(self.flip)!r}"
+            f"{noise}"
         )
 
     @property
@@ -137,6 +145,11 @@ def make_views(
             mix(pixels, draw.augmix, views[v])
         else:
             _normalise(pixels, mean, std, out=views[v])
+    if recipe.noise:
+        generator = noise_generator("views", seed=seed, picture_id=picture_id)
+        spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
+        for v in range(recipe.n_views):
+            views[v] += spread * generator.standard_normal(views[v].shape, np.float32)
     return views
 
 

@@ -45,9 +45,15 @@ class BapleModel:
 
 def baple_model(file: Trained) -> BapleModel:
     """The model in a file of ours or in BAPLe's ``model.pth.tar-50`` (``0.ctx``, ``1.noise``; the rest is ignored)."""
-    return BapleModel(
-        file.need("0.ctx", None, None), file.need("1.noise", 3, None, None), Patch(**file.notes.get("patch", {}))
-    )
+    tensors = file.need({"0.ctx": (None, None), "1.noise": (3, None, None)})
+    context, noise = tensors["0.ctx"], tensors["1.noise"]
+
+    def drawn(**values: Any) -> Patch:
+        patch = Patch(**values)
+        patch.layers(noise.shape[-1])  # what cannot be drawn is told before the first picture
+        return patch
+
+    return BapleModel(context, noise, file.noted("patch", drawn))
 
 
 def read_start(path: str | Path) -> Tensor:

@@ -26,7 +26,7 @@ from otpt.backbones import Backbone
 from otpt.backbones.image_tower import first
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.learning.recipe import check_numbers
+from otpt.learning.recipe import check_diverged, check_numbers
 from otpt.learning.shots import few_shots
 from otpt.medical.baple.model import BapleModel
 from otpt.medical.baple.trigger import Patch
@@ -61,8 +61,8 @@ class BapleRecipe:
     def __post_init__(self) -> None:
         counts = {"shots": self.shots, "tokens": self.tokens, "epochs": self.epochs, "pictures in a batch": self.batch}
         check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
-        if not 0 <= self.poisoned <= 1:
-            raise OtptError(f"The share of poisoned pictures is {self.poisoned}; expected 0 to 1.")
+        if not 0 < self.poisoned < 1:
+            raise OtptError(f"The share of poisoned pictures is {self.poisoned}; expected a number between 0 and 1.")
 
     def rate(self, epoch: int) -> float:
         """The context's learning rate in an epoch: constant in the first, then a cosine."""
@@ -103,8 +103,8 @@ class BapleTrainer:
                 f"The target class is {recipe.target}; expected 0 to {len(dataset.class_names) - 1}, a class of "
                 f"{dataset.name!r}."
             )
-        if not 0 < recipe.poisoned < 1:
-            raise OtptError(f"The share of poisoned pictures is {recipe.poisoned}; expected a number between 0 and 1.")
+        if backbone.precision not in ("float32", "float64"):  # pictures with a gradient would run without autocast
+            raise OtptError(f"BAPLe is trained in float32 or float64, not in {backbone.precision!r}.")
         self.epochs = recipe.epochs
         self._backbone, self._recipe, self._patch = backbone, recipe, patch
         self._shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
@@ -151,6 +151,7 @@ class BapleTrainer:
         self._optimiser.param_groups[0]["lr"] = recipe.rate(number)
         order = shuffled(range(len(self._shots)), recipe.seed, number)
         losses = [self._batch(order[i : i + recipe.batch], number) for i in range(0, len(order), recipe.batch)]
+        check_diverged([self._context.detach(), self._noise], number, recipe.learning_rate)
         return f"loss {sum(losses) / len(losses):.4f}"
 
     def _batch(self, indices: Sequence[int], epoch: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,15 @@ def write_fpt(path: Path, network: FptNetwork, notes: Mapping[str, Any]) -> None
 
 def fpt_network(file: Trained) -> FptNetwork:
     """The network of a file of :func:`write_fpt`."""
-    sizes = file.notes.get("sizes")
-    if not isinstance(sizes, dict):
+    if "sizes" not in file.notes:
         raise OtptError(f"The file {str(file.path)!r} was not written by 'otpt train fpt'.")
-    network = FptNetwork(FptSizes(**{**sizes, "blocks": tuple(sizes["blocks"])}))
-    network.load_state_dict({name: file.need(name, *tensor.shape) for name, tensor in network.state_dict().items()})
+    network = file.noted("sizes", _network)
+    network.load_state_dict(file.need({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}))
     return network.eval().requires_grad_(False)
+
+
+def _network(blocks: Sequence[int], **sizes: Any) -> FptNetwork:
+    return FptNetwork(FptSizes(blocks=tuple(blocks), **sizes))
 
 
 class FptJudge:

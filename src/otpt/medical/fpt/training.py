@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.data import Dataset
-from otpt.learning.recipe import check_numbers
+from otpt.errors import OtptError
+from otpt.learning.recipe import check_diverged, check_numbers
 from otpt.medical.epochs import Say, run_epochs
 from otpt.medical.fpt.auc import macro_auc
 from otpt.medical.fpt.frozen import FrozenViT
@@ -87,6 +89,8 @@ class FptTrainer:
         validation: Dataset | None = None,
         keep: Path | None = None,
     ) -> None:
+        if validation is not None:
+            _check_classes(dataset, validation)
         self.epochs = recipe.epochs
         self._frozen, self._dataset, self._recipe, self._validation = frozen, dataset, recipe, validation
         self.sizes = sizes_for(
@@ -142,6 +146,7 @@ class FptTrainer:
         with torch.random.fork_rng(devices=[]):  # dropout
             torch.manual_seed(1000 * recipe.seed + number)
             losses = [self._batch(order[i : i + recipe.batch], number) for i in range(0, len(order), recipe.batch)]
+        check_diverged(self.network.parameters(), number, recipe.learning_rate)
         words = f"loss {sum(losses) / len(losses):.4f}"
         if self._validation is None:
             return words
@@ -185,6 +190,18 @@ class FptTrainer:
             pixels = stacked([side_pixels(picture, self.sizes.size)], self._frozen)
             rows.append(self.network(pixels, self._keys_values(picture, digest)[None]).softmax(dim=-1)[0])
         return macro_auc(torch.stack(rows).double().cpu().numpy(), np.array(dataset.labels))
+
+
+def _check_classes(dataset: Dataset, validation: Dataset) -> None:
+    """``OtptError`` for the first class that is another one in the validation set."""
+    pairs = zip_longest(dataset.class_names, validation.class_names)
+    for number, (name, other) in enumerate(pairs):
+        if name != other:
+            there, here = ("missing" if each is None else repr(each) for each in (other, name))
+            raise OtptError(
+                f"The validation set {validation.name!r} has other classes than {dataset.name!r}: class {number} is "
+                f"{there} there and {here} here; expected the same names in the same order."
+            )
 
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

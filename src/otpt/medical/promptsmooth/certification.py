@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,17 +15,18 @@ from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation.settings import method_numbers
+from otpt.medical.pictures import open_or_error
+from otpt.medical.promptsmooth.certificate import Certificate
 from otpt.medical.promptsmooth.judge import plans_for, text_side
 from otpt.medical.promptsmooth.smoother import Smoother
 from otpt.medical.settings import MedicalSettings
-from otpt.views import open_with_digest
 
 RADII = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
 class CertifiedPicture:
-    """A line of the file; ``prediction`` is None for an abstention."""
+    """A line of the file; ``prediction`` is None for an abstention, and where ``error`` says why it was not read."""
 
     id: str
     method: str
@@ -33,6 +34,7 @@ class CertifiedPicture:
     prediction: int | None
     radius: float
     lower_bound: float
+    error: str | None = None
 
     @property
     def correct(self) -> bool:
@@ -45,11 +47,13 @@ def certify_dataset(
 ) -> Iterator[list[CertifiedPicture]]:
     """The certificates of each picture by each method, as they are made, after those that ``out`` holds already.
 
-    Prompts are tuned and pictures judged with the first seed and prompt of the settings.
+    Prompts are tuned and pictures judged with the first seed of the settings.
     """
     seed = settings.seeds[0]
-    (prompt, *_), plans = settings.prompts_for(dataset), plans_for(settings, dataset)
-    text = text_side(backbone, dataset, prompt, settings)
+    prompts, plans = settings.prompts_for(dataset), plans_for(settings, dataset)
+    if len(prompts) > 1:
+        raise OtptError(f"Certificates are made with one prompt; given were {len(prompts)}. Give a command for each.")
+    text = text_side(backbone, dataset, prompts[0], settings)
     smoother = Smoother(backbone, settings.smoothing)
     key = _key(dataset, backbone, settings)
     done = _read(out, key, len(settings.chosen))
@@ -58,25 +62,41 @@ def certify_dataset(
         if not file.tell():
             _write(file, {"run": key})
         for index in range(min(settings.limit or len(dataset), len(dataset))):
-            sample = dataset[index]
-            if sample.id in done:
-                yield done[sample.id]
+            name, label = dataset.ids[index], dataset.labels[index]
+            if name in done:
+                yield done[name]
                 continue
-            picture, digest = open_with_digest(sample.source)
-            tuned = smoother.tune(picture, text, plans, seed=seed, picture_id=digest)
+            opened = open_or_error(dataset, index)
+            error = None
+            if isinstance(opened, OtptError):
+                error = str(opened)
+                certificates = [Certificate(None, 0.0, 0.0)] * len(plans)
+            else:
+                picture, digest = opened
+                tuned = smoother.tune(picture, text, plans, seed=seed, picture_id=digest)
+                certificates = smoother.certify(tuned, text, seed=seed, picture_id=digest)
             found = [
-                CertifiedPicture(sample.id, method.name, sample.label, each.label, each.radius, each.lower_bound)
-                for method, each in zip(
-                    settings.chosen, smoother.certify(tuned, text, seed=seed, picture_id=digest), strict=True
-                )
+                CertifiedPicture(name, method.name, label, each.label, each.radius, each.lower_bound, error)
+                for method, each in zip(settings.chosen, certificates, strict=True)
             ]
             _write(file, *(asdict(each) for each in found))
             yield found
 
 
-def certified_accuracy(pictures: Sequence[CertifiedPicture], radius: float) -> float:
+def certified_accuracy(pictures: Sequence[CertifiedPicture], radius: float) -> float | None:
     """Share of pictures that are right and certified for perturbations of at least this norm."""
-    return sum(each.correct and each.radius >= radius for each in pictures) / len(pictures)
+    return _share(pictures, lambda each: each.correct and each.radius >= radius)
+
+
+def abstained(pictures: Sequence[CertifiedPicture]) -> float | None:
+    """Share of pictures without an answer."""
+    return _share(pictures, lambda each: each.prediction is None)
+
+
+def _share(pictures: Sequence[CertifiedPicture], holds: Callable[[CertifiedPicture], bool]) -> float | None:
+    """Of the pictures that could be read; None if there are none."""
+    read = [each for each in pictures if each.error is None]
+    return sum(map(holds, read)) / len(read) if read else None
 
 
 def _write(file: Any, *rows: dict[str, Any]) -> None:

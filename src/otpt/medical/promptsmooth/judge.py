@@ -69,10 +69,9 @@ class PromptSmoothJudge:
         ]
 
 
-def plans_for(settings: MedicalSettings, dataset: Dataset) -> Sequence[TuningPlan]:
-    """The tuning of each method."""
-    plans = [method.plan(settings.family_for(dataset)) for method in settings.chosen]
-    return [plan for plan in plans if plan is not None]
+def plans_for(settings: MedicalSettings, dataset: Dataset) -> Sequence[TuningPlan | None]:
+    """The tuning of each method; None for one without objectives."""
+    return [method.plan(settings.family_for(dataset)) for method in settings.chosen]
 
 
 def text_side(backbone: Backbone, dataset: Dataset, prompt: Prompt, settings: MedicalSettings) -> TextSide:

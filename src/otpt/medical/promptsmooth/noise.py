@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from otpt.views import PreprocessingLike
+from otpt.views.noise import noise_generator
 
 
 def noisy_copies(
@@ -28,8 +28,7 @@ def noisy_copies(
     The noise N(0, σ²) is added to pixels in [0, 1] without clamping, then normalised: x̂ + σ·ε/std. It depends on
     (seed, picture_id, purpose) alone, whatever the size of the batches.
     """
-    key = hashlib.sha256(f"otpt noise 1\n{purpose}\n{seed}\n{picture_id}".encode("utf-8", "surrogatepass")).digest()
-    generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))
+    generator = noise_generator(purpose, seed=seed, picture_id=picture_id)
     spread = (sigma / torch.tensor(preprocessing.std, dtype=clean.dtype))[:, None, None]
     for start in range(0, count, batch):
         size = (min(batch, count - start), *clean.shape)

@@ -75,21 +75,21 @@ class Smoother:
         self._smoothing = smoothing
 
     def tune(
-        self, picture: Image.Image, text: TextSide, plans: Sequence[TuningPlan], *, seed: int, picture_id: str
+        self, picture: Image.Image, text: TextSide, plans: Sequence[TuningPlan | None], *, seed: int, picture_id: str
     ) -> TunedPicture:
-        """The prompts of a picture, by each plan."""
+        """The prompts of a picture, by each plan; None keeps the start prompt."""
         backbone, smoothing = self._backbone, self._smoothing
         clean = torch.from_numpy(
             make_views(picture, ViewRecipe(n_views=1), backbone.preprocessing, seed=seed, picture_id=picture_id)[0]
         )
-        copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, picture_id)))
-        tuned = tune(text, copies[None], plans)
-        return TunedPicture(
-            clean,
-            backbone.encode_pixels(clean[None])[0],
-            tuple(text.encoder.encode(tuned[plan].contexts)[0] for plan in plans),
-            tuple(bool(tuned[plan].skipped[0]) for plan in plans),
-        )
+        texts: dict[TuningPlan | None, tuple[Tensor, bool]] = {None: (text.text_features, False)}
+        tuning = [plan for plan in plans if plan is not None]
+        if tuning:
+            copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, picture_id)))
+            for plan, tuned in tune(text, copies[None], tuning).items():
+                texts[plan] = text.encoder.encode(tuned.contexts)[0], bool(tuned.skipped[0])
+        features, skipped = zip(*(texts[plan] for plan in plans), strict=True)
+        return TunedPicture(clean, backbone.encode_pixels(clean[None])[0], features, skipped)
 
     def votes(
         self, tuned: TunedPicture, text: TextSide, count: int, purpose: str, *, seed: int, picture_id: str

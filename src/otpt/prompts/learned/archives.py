@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from otpt.backbones.torchscript import TensorUnpickler, read_archive
 from otpt.errors import OtptError
+
+Shape = tuple[int | None, ...]
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -42,6 +45,36 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
     notes = {str(name): value for name, value in content.items() if isinstance(value, str)}
     return {name: tensor.detach().cpu() for name, tensor in tensors.items()}, notes
+
+
+def expect_tensors(path: str | Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> None:
+    """``OtptError`` naming all missing and misshapen tensors; None stands for any length."""
+    missing = [name for name in shapes if name not in tensors]
+    wrong = [f"missing {', '.join(missing)}"] if missing else []
+    wrong += [
+        f"{name} is {_words(tensors[name].shape)}, expected {_words(shape)}"
+        for name, shape in shapes.items()
+        if name in tensors and not _fits(tuple(tensors[name].shape), shape)
+    ]
+    if wrong:
+        raise OtptError(f"The file {str(path)!r} does not hold what was expected: {'; '.join(wrong)}.")
+
+
+def check_values(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """``OtptError`` for the first tensor that is empty or not finite."""
+    for name, tensor in tensors.items():
+        if not tensor.numel():
+            raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty.")
+        if not bool(tensor.isfinite().all()):
+            raise OtptError(f"The file {str(path)!r} is damaged: {name} holds values that are not finite.")
+
+
+def _fits(found: tuple[int, ...], expected: Shape) -> bool:
+    return len(found) == len(expected) and all(b in (None, a) for a, b in zip(found, expected, strict=True))
+
+
+def _words(shape: Shape) -> str:
+    return "×".join("…" if side is None else str(side) for side in shape) or "a scalar"
 
 
 def _safetensors(path: Path) -> dict[str, Any]:

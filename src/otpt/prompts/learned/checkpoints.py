@@ -24,7 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.prompts.learned.archives import read_tensors
+from otpt.prompts.learned.archives import check_values, expect_tensors, read_tensors
 from otpt.prompts.learned.contexts import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 
 _SHOWN = 6
@@ -34,11 +34,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     """The learned prompt of a file; which kind it is, its tensors tell."""
     tensors, notes = read_tensors(Path(path))
     own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
-    for name, tensor in own.items():
-        if not tensor.numel():
-            raise OtptError(f"{_file(path)} is damaged: {name} is empty.")
-        if not bool(tensor.isfinite().all()):
-            raise OtptError(f"{_file(path)} is damaged: {name} holds values that are not finite.")
+    check_values(path, own)
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
         return _maple(own, path)
     if any(name.startswith("meta_net.") for name in own):
@@ -48,7 +44,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
         shown = ", ".join(held[:_SHOWN]) + (", …" if len(held) > _SHOWN else "")
         raise OtptError(f"{_file(path)} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
     if own["ctx"].ndim != 3:
-        _expect(path, own, {"ctx": (None, None)})
+        expect_tensors(path, own, {"ctx": (None, None)})
     return CoopContext(own["ctx"], _class_names(notes, path))
 
 
@@ -80,7 +76,7 @@ def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
     expected: dict[str, tuple[int | None, ...]] = dict.fromkeys(texts, (n, width))
     expected |= {f"{name}.weight": (visual, width) for name in couplings}
     expected |= {f"{name}.bias": (visual,) for name in couplings}
-    _expect(path, own, expected)
+    expect_tensors(path, own, expected)
     stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
     text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
     return MaplePrompts(text, weights, biases)
@@ -103,29 +99,8 @@ def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
         "meta_net.linear2.weight": (width, hidden),
         "meta_net.linear2.bias": (width,),
     }
-    _expect(path, own, names)
+    expect_tensors(path, own, names)
     return CocoopContext(*(own[name] for name in names))
-
-
-def _expect(path: str | Path, own: Mapping[str, Tensor], shapes: Mapping[str, tuple[int | None, ...]]) -> None:
-    """``OtptError`` naming all missing and misshapen tensors; None stands for any length."""
-    missing = [name for name in shapes if name not in own]
-    misshapen = [
-        f"{name} is {_shape(own[name].shape)}, expected {_shape(shape)}"
-        for name, shape in shapes.items()
-        if name in own and not _fits(tuple(own[name].shape), shape)
-    ]
-    wrong = [f"missing {', '.join(missing)}"] * bool(missing) + misshapen
-    if wrong:
-        raise OtptError(f"{_file(path)} is not a whole learned prompt: {'; '.join(wrong)}.")
-
-
-def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    return len(found) == len(expected) and all(b in (None, a) for a, b in zip(found, expected, strict=True))
-
-
-def _shape(shape: tuple[int | None, ...]) -> str:
-    return "×".join("…" if side is None else str(side) for side in shape) or "a scalar"
 
 
 def _file(path: str | Path) -> str:
