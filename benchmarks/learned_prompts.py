@@ -1,8 +1,8 @@
 """CoOp and MaPLe × {none, TPT, C-TPT, O-TPT} on the emoji bench: ``python -m benchmarks.learned_prompts WORK``.
 
-For each of the eight sets and three seeds: learn a prompt of each kind from 16 shots, then evaluate on the test split
-with views of the same seed. The table goes to the standard output, and with ``--write`` into
-``docs/learned-prompts.md``.
+For each of the eight sets and three seeds: learn a prompt of each kind from 16 shots, evaluate it without tuning on the
+whole test split, then with tuning, on as many pictures as one likes and with views of the same seed. The tables go to
+the standard output, and with ``--write`` into ``docs/learned-prompts.md``.
 
 Prompts and parts of runs that are there are not made again, so it may be stopped and started again, and several
 processes may share WORK, each with sets of its own; a last call without ``--sets`` then makes the table::
@@ -43,6 +43,7 @@ METHODS = (
     "coop", "coop+tpt", "coop+c-tpt", "coop+o-tpt",
     "maple", "maple+tpt", "maple+c-tpt", "maple+o-tpt",
 )  # fmt: skip
+UNTUNED = ("zero-shot", "coop", "maple")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "learned-prompts.md"
 PART_SIZE = 16  # pictures that a killed process may lose
 _CHANGEABLE = ("shots", "epochs", "batch", "learning_rate", "crops")
@@ -64,16 +65,15 @@ class Numbers:
     maple: Recipe = MAPLE
 
     def sentence(self, backbone: str, seeds: Sequence[int]) -> str:
-        """How the table was made."""
-        count = "All" if self.pictures is None else f"{self.pictures}"
+        """How the prompts of both tables were made."""
         ways = [
             f"{title} from {recipe.shots} shots in {recipe.epochs} epochs, batches of {recipe.batch}, lr "
             f"{recipe.learning_rate:g}"
             for title, recipe in (("CoOp", self.coop), ("MaPLe", self.maple))
         ]
         return (
-            f"{count} test pictures of each set, {self.views} views, backbone `{backbone}`; {'; '.join(ways)}. Means "
-            f"over the seeds {', '.join(map(str, seeds))}; the average with their standard deviation."
+            f"Backbone `{backbone}`; {'; '.join(ways)}. Means over the seeds {', '.join(map(str, seeds))}; the average "
+            "with their standard deviation."
         )
 
 
@@ -115,19 +115,19 @@ class Bench:
         """Where a learned prompt is; ``name`` may be the pattern ``{dataset}``."""
         return self.work / "prompts" / f"{kind}-{name}-seed{seed}.safetensors"
 
-    def measure(self, name: str, seed: int, cache: FeatureCache) -> list[Score]:
-        """All methods on a set under a seed; what was measured before is read."""
+    def measure(self, name: str, seed: int, cache: FeatureCache, *, tuned: bool) -> list[Score]:
+        """Methods with or without tuning on a set under a seed; what was measured before is read."""
         settings = Settings(
-            METHODS,
+            METHODS if tuned else UNTUNED,
             seeds=[seed],
             contexts=[self.prompt_file(kind, "{dataset}", seed) for kind in ("coop", "maple")],
-            recipe=ViewRecipe(n_views=self.numbers.views),
+            recipe=ViewRecipe(n_views=self.numbers.views if tuned else 1),
             part_size=PART_SIZE,
         )
-        out = self.work / "runs" / f"{folder_name(name)}-seed{seed}"
-        dataset = drawn(load_dataset(name), self.numbers.pictures)
+        out = self.work / ("runs" if tuned else "untuned") / f"{folder_name(name)}-seed{seed}"
+        dataset = drawn(load_dataset(name), self.numbers.pictures if tuned else None)
         found = evaluate(dataset, self.backbone, settings, out=out, cache=cache)
-        print(f"measured {out.name} in {found.seconds:.0f} s", flush=True)
+        print(f"measured {out.parent.name}/{out.name} in {found.seconds:.0f} s", flush=True)
         return found.scores
 
 
@@ -186,12 +186,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bench = Bench(load_backbone(options.backbone), options.work, numbers)
     cache = FeatureCache(options.work / "features")
     bench.claim()
-    scores: list[Score] = []
+    scores: dict[bool, list[Score]] = {False: [], True: []}
     for seed in options.seeds:
         for name in sets:
             bench.learn(name, seed, cache)
-            scores += bench.measure(name, seed, cache)
-    text = f"{numbers.sentence(options.backbone, options.seeds)}\n\n{score_table(scores, METHODS, sets, options.seeds)}"
+            for tuned, found in scores.items():
+                found.extend(bench.measure(name, seed, cache, tuned=tuned))
+    count = "all pictures" if numbers.pictures is None else f"{numbers.pictures} pictures"
+    text = "\n\n".join(
+        (
+            numbers.sentence(options.backbone, options.seeds),
+            "Without tuning, on the whole test splits:",
+            score_table(scores[False], UNTUNED, sets, options.seeds),
+            f"With tuning, {numbers.views} views, on {count} of each test split:",
+            score_table(scores[True], METHODS, sets, options.seeds),
+        )
+    )
     print(text)
     if options.write:
         put_into(PAGE, "learned-prompts", text)

@@ -51,7 +51,7 @@ def test_two_processes_and_the_table_of_both(
     for own in ("animals", "food"):
         bench.main([*command, "--sets", own])
         said = capsys.readouterr().out
-        assert (said.count("learned coop"), said.count("learned maple"), said.count("measured ")) == (3, 3, 3)
+        assert (said.count("learned coop"), said.count("learned maple"), said.count("measured ")) == (3, 3, 6)
     one = tmp_path / "work" / "prompts" / "coop-emoji-food-seed2.safetensors"
     before, kept = one.stat().st_mtime_ns, read_learned(one).state()["ctx"]
     bench.main([*command, "--write"])
@@ -62,22 +62,28 @@ def test_two_processes_and_the_table_of_both(
     assert not bool((kept == other).all()), "each seed has shots of its own"
 
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert page.startswith("above\n<!-- learned-prompts -->\n3 test pictures of each set, 6 views")
+    assert page.startswith("above\n<!-- learned-prompts -->\nBackbone `")
+    assert "With tuning, 6 views, on 3 pictures of each test split:" in page
     assert page.endswith("<!-- /learned-prompts -->\nbelow\n")
     assert "CoOp from 1 shots in 2 epochs" in page
     assert "old" not in page
-    scores = {}
+    scores, whole = {}, {}
     for name in ("animals", "food"):
         for seed in range(3):
             run = Run(tmp_path / "work" / "runs" / f"emoji-{name}-seed{seed}")
             assert run.datasets[0]["pictures"] == 3
-            for score in score_run(run):
-                assert score.metrics is not None
-                scores[name, seed, score.method] = 100 * score.metrics.ece
-    for method in bench.METHODS:
-        cells = re.findall(rf"^\| `{re.escape(method)}` \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")
-        by_seed = [mean(scores[name, seed, method] for name in ("animals", "food")) for seed in range(3)]
-        expected = [mean(scores[name, seed, method] for seed in range(3)) for name in ("animals", "food")]
+            untuned = Run(tmp_path / "work" / "untuned" / f"emoji-{name}-seed{seed}")
+            assert untuned.datasets[0]["pictures"] == 8
+            for found, source in ((scores, run), (whole, untuned)):
+                for score in score_run(source):
+                    assert score.metrics is not None
+                    found[name, seed, score.method] = 100 * score.metrics.ece
+    first, second = page.split("With tuning")
+    shown = [(scores, second, method) for method in bench.METHODS] + [(whole, first, m) for m in bench.UNTUNED]
+    for held, part, method in shown:
+        cells = re.findall(rf"^\| `{re.escape(method)}` \| (.*) \|$", part, re.MULTILINE)[1].split(" | ")
+        by_seed = [mean(held[name, seed, method] for name in ("animals", "food")) for seed in range(3)]
+        expected = [mean(held[name, seed, method] for seed in range(3)) for name in ("animals", "food")]
         assert cells[:2] == [f"{value:.2f}" for value in expected]
         assert cells[2] == f"{mean(by_seed):.2f} ± {stdev(by_seed):.2f}"
 
