@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from otpt.cli.options import flag
 from otpt.errors import OtptError
 from otpt.evaluation import FeatureCache
 from otpt.evaluation.cache import DEFAULT_SIZE
@@ -58,7 +59,7 @@ def chosen_cache(options: argparse.Namespace) -> FeatureCache | None:
     if options.no_cache:
         for name in ("cache", "cache_size"):
             if getattr(options, name) is not None:
-                raise OtptError(f"--{name.replace('_', '-')} was given with --no-cache; expected one of them.")
+                raise OtptError(f"{flag(name)} was given with --no-cache; expected one of them.")
         return None
     if options.cache_size is None:
         return FeatureCache(options.cache)

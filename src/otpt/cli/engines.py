@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from otpt.backbones import available_devices
+from otpt.cli.options import flag
 from otpt.errors import OtptError
 from otpt.evaluation import Engine, LocalEngine, ProcessEngine
 from otpt.evaluation.ray_engine import RayEngine
@@ -35,7 +36,7 @@ def chosen_engine(options: argparse.Namespace) -> Engine:
         return _ray_engine(options)
     for name in RAY_OPTIONS:
         if getattr(options, name) is not None:
-            raise OtptError(f"--{name.replace('_', '-')} was given without --engine ray; expected both.")
+            raise OtptError(f"{flag(name)} was given without --engine ray; expected both.")
     if options.workers is not None and options.workers < 1:
         raise OtptError(f"--workers was given {options.workers}; expected 1 or more.")
     gpus = [name for name in available_devices() if name.startswith("cuda:")]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from otpt.cli.options import DEFAULT_BACKBONE
+from otpt.cli.options import DEFAULT_BACKBONE, flag
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
@@ -81,7 +81,7 @@ def settings_for(options: argparse.Namespace, settings: Settings) -> Settings:
     given = [name for name in _SERVED if getattr(options, name) is not None]
     if not systems:
         if given:
-            raise OtptError(f"{_option(given[0])} is for the methods of medical systems; none was asked for.")
+            raise OtptError(f"{flag(given[0])} is for the methods of medical systems; none was asked for.")
         return settings
     refuse_set(options, settings.chosen)
     _refuse_unused(options, systems[0], given)
@@ -111,21 +111,17 @@ def _refuse_unused(options: argparse.Namespace, system: str, given: Sequence[str
         served = {**_SERVED, **_OF_TUNING}[name]
         if system not in served:
             others = f"of the medical systems it is for {' and '.join(served)}" if served else "leave it out"
-            raise OtptError(f"{_option(name)} was given, but an evaluation of {system} does not use it; {others}.")
+            raise OtptError(f"{flag(name)} was given, but an evaluation of {system} does not use it; {others}.")
     for name in ("samples", "alpha"):
         if getattr(options, name) is not None and options.confidence != "votes":
-            raise OtptError(f"{_option(name)} was given without --confidence votes; expected both.")
+            raise OtptError(f"{flag(name)} was given without --confidence votes; expected both.")
 
 
 def refuse_for_fpt(options: argparse.Namespace) -> None:
     """``OtptError`` for the first option of a CLIP, which FPT's training does not look at."""
     for name in _OF_CLIP:
         if getattr(options, name) is not None:
-            raise OtptError(f"{_option(name)} was given, but 'otpt train fpt' does not use it; leave it out.")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+            raise OtptError(f"{flag(name)} was given, but 'otpt train fpt' does not use it; leave it out.")
 
 
 def smoothing_for(options: argparse.Namespace) -> Smoothing:

@@ -18,6 +18,11 @@ from otpt.views import ViewRecipe
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 
 
+def flag(name: str) -> str:
+    """An option as it is typed: ``cache_size`` → ``--cache-size``."""
+    return f"--{name.replace('_', '-')}"
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Which model, where, and how exactly."""
     group = parser.add_argument_group("model")

@@ -14,7 +14,7 @@ from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
 from otpt.cli.table import print_tables
 from otpt.errors import OtptError
-from otpt.evaluation import Job, duration, run_job
+from otpt.evaluation import FeatureCache, Job, duration, run_job
 from otpt.report import open_results
 from otpt.report.building import Choice, build_tables
 from otpt.report.formats import table_data
@@ -59,6 +59,7 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan; with ``--go``, run it."""
     device = pick_device(options.device).type
+    cache = chosen_cache(options)
     conditions = Conditions(
         data=options.data,
         out=options.out,
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         load = lru_cache(maxsize=1)(partial(_backbone, options))
         for table in plan.tables:
             new = [run for run in table.runs if run.folder not in done]
-            unreadable += sum(_run(run, table, conditions, options, load) for run in new)
+            unreadable += sum(_run(run, table, conditions, options, load, cache) for run in new)
             done.update(run.folder for run in new)
             if table.runs:
                 made = _tables(table, plan.bench)
@@ -94,7 +95,14 @@ def run(options: argparse.Namespace) -> int:
     return UNREADABLE if unreadable else 0
 
 
-def _run(run: PlannedRun, table: PlannedTable, conditions: Conditions, options: argparse.Namespace, load: Any) -> int:
+def _run(
+    run: PlannedRun,
+    table: PlannedTable,
+    conditions: Conditions,
+    options: argparse.Namespace,
+    load: Any,
+    cache: FeatureCache | None,
+) -> int:
     """Do what is missing of a run; how many of its pictures could not be read."""
     settings = run.settings(conditions)
     job = Job(
@@ -102,7 +110,7 @@ def _run(run: PlannedRun, table: PlannedTable, conditions: Conditions, options: 
         datasets=[run.make],
         settings=settings,
         folder=run.folder,
-        cache=chosen_cache(options),
+        cache=cache,
         device=options.device,
     )
     result = run_job(job, reporter=chosen_reporter([run.dataset], settings) if run.left else None)

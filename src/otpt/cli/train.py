@@ -96,7 +96,7 @@ def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
             "seed": "of shots, crops, order and start",
         }
         group.add_argument(
-            f"--{name.replace('_', '-')}",
+            shared.flag(name),
             type=type(default),
             default=default,
             metavar="X" if name == "learning_rate" else "N",
