@@ -253,3 +253,11 @@ def test_no_warning_for_an_openai_file(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_backbone(str(tmp_path / "a.pt"), device="cpu")
+
+
+def test_a_folder_does_not_hide_the_embedded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pocket").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_backbone("pocket", device="cpu").name == "pocket"
+    with pytest.raises(OtptError, match="is not a model"):
+        load_backbone("./pocket", device="cpu")

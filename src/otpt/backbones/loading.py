@@ -8,7 +8,7 @@ What can be written:
     FILE.pt|.pth|.bin|.safetensors   OpenAI's archive, or a state dict of open_clip
     hf:ORG/NAME                a CLIPModel of transformers on the hub (or the path of such a folder)
     medclip:FOLDER             MedCLIP-ViT as its makers publish it
-    pocket                     the small model that comes with the package
+    pocket                     the small model that comes with the package (a folder of that name: ./pocket)
     random:ARCHITECTURE        random weights, always the same: for benchmarks and tests, predicts nothing
 """
 
@@ -110,10 +110,10 @@ def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Load
         return _local_dir(path, quick_gelu)
     if is_file:
         return _checkpoint_file(path, architecture, quick_gelu)
-    if path.is_dir():
-        return _folder(path, quick_gelu)
     if spec == "pocket" and has_pocket():
         return _pocket(quick_gelu)
+    if path.is_dir():
+        return _folder(path, quick_gelu)
     return _named(spec, quick_gelu)
 
 
