@@ -1,14 +1,30 @@
 """Puts ``tests/`` on the path, so that tests of any room can import the literal ``oracles``, and the repository, whose
-``benchmarks`` and ``training`` are not part of the installed package."""
+``benchmarks`` and ``training`` are not part of the installed package. ``OTPT_TEST_THREADS`` is the number of threads
+that tests run with (see ``processors.py``)."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
+
+import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
+THREADS = int(os.environ.get("OTPT_TEST_THREADS", "0"))
+
 # Several test processes side by side: one thread each, or they wait for each other. Before torch is imported.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", str(THREADS or 1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """After the fixtures, some of which set one thread."""
+    if THREADS:
+        import torch
+
+        torch.set_num_threads(THREADS)
+    return (yield)

@@ -73,6 +73,7 @@ def test_prediction_is_what_its_probabilities_say() -> None:
     assert -1 < found.mean_cosine < 1
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("method", ["o-tpt", "zero-shot"])
 def test_order_batch_and_workers_do_not_matter(method: str) -> None:
     clf = classifier()
@@ -86,6 +87,7 @@ def test_order_batch_and_workers_do_not_matter(method: str) -> None:
                 assert np.array_equal(answer[method].probabilities, alone[i])
 
 
+@pytest.mark.equality
 def test_seed_and_content_decide_the_views() -> None:
     clf = classifier()
     other = Classifier(clf.backbone, recipe=RECIPE, seed=1).set_classes(NAMES)
@@ -100,6 +102,7 @@ def test_seed_and_content_decide_the_views() -> None:
     )
 
 
+@pytest.mark.equality
 def test_methods_together_equal_each_alone() -> None:
     clf = classifier()
     names = ["zero-shot", "tpt", "o-tpt", "tpt+sals", "c-tpt+zs"]

@@ -10,6 +10,7 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor, nn
 
+from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # noqa: F401
 from otpt.backbones.pocket.trunk import SIZE, WIDTH, ConvolutionalTokens
 
 MEAN = STD = (0.5, 0.5, 0.5)  # what the ImageNet weights expect

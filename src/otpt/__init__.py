@@ -5,30 +5,28 @@ import otpt
 clf = otpt.load("ViT-B-16/openai", method="o-tpt")
 clf.set_classes(["abyssinian", "beagle", "pug"])     # the text side, once
 prediction = clf.predict("dog.jpg")                  # prediction.label, .confidence, .probabilities
+
+The public names are listed in ``__init__.pyi``; each is imported when it is first used.
 """
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from otpt._version import __version__
-from otpt.backbones import Backbone, load_backbone
-from otpt.classifier import Classifier, Prediction, load
-from otpt.errors import OtptError
-from otpt.methods import Method, builtin_methods, get_method, load_methods
-from otpt.prompts import Prompt
-from otpt.views import ViewRecipe
+__getattr__, __dir__, _names = lazy.attach_stub(__name__, __file__)
 
-__all__ = [
-    "Backbone",
-    "Classifier",
-    "Method",
-    "OtptError",
-    "Prediction",
-    "Prompt",
-    "ViewRecipe",
-    "__version__",
-    "builtin_methods",
-    "get_method",
-    "load",
-    "load_backbone",
-    "load_methods",
-]
+_ROOMS = {
+    "backbones",
+    "calibration",
+    "data",
+    "errors",
+    "evaluation",
+    "learning",
+    "medical",
+    "methods",
+    "metrics",
+    "objectives",
+    "prompts",
+    "report",
+    "tuning",
+    "views",
+}
+__all__ = [name for name in _names if name not in _ROOMS]  # so that a star brings functions and classes, not all rooms

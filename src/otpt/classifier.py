@@ -23,6 +23,7 @@ from otpt.calibration import fit_temperature, fixed_temperature, probabilities, 
 from otpt.errors import OtptError, unknown
 from otpt.methods import FAMILIES, Method, get_method, get_methods
 from otpt.prompts import MEMORY_BUDGET, Prompt
+from otpt.threads import available_threads, in_threads, one_thread
 from otpt.tuning import Judgement, TextSide, judge, tune
 from otpt.views import PictureSource, ViewLoader, ViewRecipe
 
@@ -113,13 +114,14 @@ class Classifier:
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a name that stands twice, as two names of ImageNet do.
         """
-        self._text = TextSide(
-            self.backbone,
-            names,
-            Prompt(prompt) if isinstance(prompt, str) else prompt,
-            allow_duplicates=allow_duplicates,
-            memory_budget=self._memory_budget,
-        )
+        with one_thread():
+            self._text = TextSide(
+                self.backbone,
+                names,
+                Prompt(prompt) if isinstance(prompt, str) else prompt,
+                allow_duplicates=allow_duplicates,
+                memory_budget=self._memory_budget,
+            )
         return self
 
     def predict(self, picture: PictureSource, *, picture_id: str | None = None) -> Prediction:
@@ -190,7 +192,14 @@ class Classifier:
         text = text or self.text
         chosen = get_methods(methods)
         plans = [plan for method in chosen if (plan := method.plan(self.family)) is not None]
-        return self.predictions(judge(text, views, plans), chosen, text.class_names)
+
+        def answer(pictures: Tensor) -> list[dict[str, Prediction]]:
+            return self.predictions(judge(text, pictures, plans), chosen, text.class_names)
+
+        if self.backbone.device.type != "cpu":
+            return answer(views)
+        at_once = 1 if not text.linearisation.graph_bytes else None  # a graph made for each image: one at a time
+        return [found for each in in_threads(answer, views.split(1), at_once=at_once) for found in each]
 
     def predictions(
         self, judged: Judgement, methods: Sequence[Method], class_names: tuple[str, ...]
@@ -234,7 +243,8 @@ class Classifier:
                 if isinstance(each, OtptError):
                     raise each
                 views = each[None]
-                logits.append(text.zero_shot(views) if plan is None else tune(text, views, [plan])[plan].logits)
+                with one_thread():
+                    logits.append(text.zero_shot(views) if plan is None else tune(text, views, [plan])[plan].logits)
         if len(logits) != len(indices):
             raise OtptError(
                 f"{len(logits)} pictures but {len(indices)} labels were given; expected one label a picture."
@@ -274,8 +284,7 @@ class Classifier:
             workers=(os.cpu_count() or 1) if workers is None else workers,
             dtype=np.float64 if self.backbone.dtype == torch.float64 else np.float32,
         )
-        on_cpu = self.backbone.device.type == "cpu"
-        together = max((64 if on_cpu else 512) // recipe.n_views, 1)
+        together = max(self.backbone.views_at_once // recipe.n_views, min(available_threads(), 8))
         made = iter(loader)
         while batch := [views for _, views in islice(made, together)]:
             good = [torch.from_numpy(views) for views in batch if not isinstance(views, OtptError)]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from otpt.backbones.folding import fold_batch_norms
 from otpt.backbones.image_tower import ImageTower, tune
 from otpt.backbones.kernels import Convolution, Linear, can_pack_convolution, can_pack_linear
-from otpt.backbones.pocket import trunk as _registers_pocket_hybrid  # noqa: F401
+from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # noqa: F401
 
 
 def pictures(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -49,6 +49,7 @@ def test_the_tower_is_in_fact_tuned(kind: str) -> None:
     assert "MultiheadAttention" not in names
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 @pytest.mark.parametrize("precision", ["float32", "float64", "bf16"])
 def test_a_view_has_the_same_bits_in_every_batch(kind: str, precision: str) -> None:

@@ -129,6 +129,7 @@ def test_gradient_in_the_embeddings_is_that_of_finite_differences(backbone: Back
     torch.testing.assert_close((gradient * direction).sum(), numeric, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.equality
 def test_threads_do_not_see_each_others_embeddings() -> None:
     text = tiny_backbone().text
     ids = text.tokenize(["a cat"])

@@ -51,6 +51,7 @@ def run(
     return files(out)
 
 
+@pytest.mark.equality
 def test_a_further_method_needs_no_backward_pass_a_picture(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run(tmp_path / "first", cache, ["o-tpt"])
@@ -65,6 +66,7 @@ def test_a_further_method_needs_no_backward_pass_a_picture(tmp_path: Path, backw
     assert warm["c-tpt"] == run(tmp_path / "c-tpt-without", None, ["c-tpt"])
 
 
+@pytest.mark.equality
 def test_each_view_objective_and_reference_has_its_own(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     clean = replace(get_method("tpt+penalty").override({"reference": "clean"}), name="tpt+penalty[clean]")
@@ -76,6 +78,7 @@ def test_each_view_objective_and_reference_has_its_own(tmp_path: Path, backward:
     assert len(backward) == 2 * made  # all of them without a cache, none of them with it
 
 
+@pytest.mark.equality
 def test_pictures_known_and_unknown_in_any_order(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run(tmp_path / "few", cache, ["tpt"], 3)
@@ -85,6 +88,7 @@ def test_pictures_known_and_unknown_in_any_order(tmp_path: Path, backward: list[
     assert some == run(tmp_path / "without", None, ["tpt"], 5)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "shape", "type"])
 def test_a_damaged_or_foreign_gradient_is_made_again(tmp_path: Path, damage: str) -> None:
     cache = FeatureCache(tmp_path / "cache")
@@ -136,6 +140,7 @@ def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
         assert known(cache, views).get(other) is None
 
 
+@pytest.mark.equality
 def test_another_share_of_views_or_class_list_is_another_gradient(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run(tmp_path / "first", cache, ["tpt"], 2)
@@ -151,6 +156,7 @@ def test_another_share_of_views_or_class_list_is_another_gradient(tmp_path: Path
     assert (cache.info().entries, cache.info().gradients) == (2, 6)
 
 
+@pytest.mark.equality
 def test_the_batch_of_a_gpu_asks_only_for_what_is_missing(tmp_path: Path, backward: list[int]) -> None:
     """Eight contexts go through the text tower together there: rows that are known are left out, bits are the same."""
     cache = FeatureCache(tmp_path / "cache")
@@ -193,6 +199,7 @@ def test_gradients_count_towards_the_bound_and_go_when_oldest(tmp_path: Path) ->
     assert cache.info().bytes == 0
 
 
+@pytest.mark.equality
 def test_seeds_have_views_and_gradients_of_their_own(tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path / "cache")
     cold = run(tmp_path / "cold", cache, ["tpt"], 2, seeds=[0, 1])
@@ -200,6 +207,7 @@ def test_seeds_have_views_and_gradients_of_their_own(tmp_path: Path) -> None:
     assert run(tmp_path / "warm", cache, ["tpt"], 2, seeds=[0, 1]) == cold
 
 
+@pytest.mark.equality
 def test_threads_that_judge_pictures_share_a_cache(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     expected = run(tmp_path / "one-thread", None, ["tpt"])

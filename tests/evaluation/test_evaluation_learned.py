@@ -54,6 +54,7 @@ def confidences(folder: Path, given: Settings, name: str = "pictures") -> dict[t
     return found
 
 
+@pytest.mark.equality
 def test_all_starts_in_one_pass(tmp_path: Path) -> None:
     methods = ["zero-shot", "coop", "coop+o-tpt", "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt", "o-tpt"]
     contexts = [coop(), cocoop(), maple(tmp_path)]

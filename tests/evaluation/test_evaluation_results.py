@@ -52,6 +52,7 @@ def close(found: Metrics, expected: Metrics) -> None:
         assert getattr(found, name) == pytest.approx(value, abs=1e-8), name
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("official", [False, True])
 def test_rows_and_metrics_are_those_of_the_classifier(tmp_path: Path, official: bool) -> None:
     result = evaluate(dataset(10), backbone(), settings(official_precision=official), out=tmp_path / "run")
@@ -92,6 +93,7 @@ def test_zeros_and_certainty_are_scored_as_by_the_metrics(tmp_path: Path) -> Non
         close(score.metrics, all_metrics(p, np.array([row["label"] for row in rows]), side=side))
 
 
+@pytest.mark.equality
 def test_nothing_depends_on_threads_batches_or_parts(tmp_path: Path) -> None:
     evaluate(dataset(9), backbone(), settings(), out=tmp_path / "one")
     torch.set_num_threads(3)
@@ -103,6 +105,7 @@ def test_nothing_depends_on_threads_batches_or_parts(tmp_path: Path) -> None:
             assert (tmp_path / f"size-{size}" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
 
+@pytest.mark.equality
 def test_order_does_not_matter(tmp_path: Path) -> None:
     order = [4, 0, 6, 2, 5, 1, 3]
     evaluate(dataset(7), backbone(), settings(), out=tmp_path / "straight")
@@ -114,6 +117,7 @@ def test_order_does_not_matter(tmp_path: Path) -> None:
     assert {(order[index], method): row for (index, method), row in other.items()} == straight
 
 
+@pytest.mark.equality
 def test_metrics_do_not_depend_on_order_to_the_last_bit(tmp_path: Path) -> None:
     orders = [np.random.default_rng(seed).permutation(80).tolist() for seed in range(3)]
     written, sums = set(), set()
@@ -128,6 +132,7 @@ def test_metrics_do_not_depend_on_order_to_the_last_bit(tmp_path: Path) -> None:
     assert len(sums) > 3, "plain sums do depend on the order"
 
 
+@pytest.mark.equality
 def test_worker_processes_write_the_same_bytes(tmp_path: Path) -> None:
     job = Job(backbone_on, [small_dataset], settings(part_size=2), tmp_path / "local", device="cpu")
     run_job(job, LocalEngine())
@@ -137,6 +142,7 @@ def test_worker_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert result.unreadable == 0
 
 
+@pytest.mark.equality
 def test_methods_prompts_and_seeds_together_equal_each_alone(tmp_path: Path) -> None:
     prompts = ["a photo of a", "a picture of [CLS] outside"]
     evaluate(dataset(4), backbone(), settings(prompts=prompts, seeds=(0, 7)), out=tmp_path / "all")
@@ -194,6 +200,7 @@ def test_a_damaged_picture_of_a_hugging_face_set_is_recorded(tmp_path: Path, mon
     assert result.scores[0].metrics.pictures == 1
 
 
+@pytest.mark.equality
 def test_parts_with_unreadable_pictures_are_done_again_when_asked(tmp_path: Path) -> None:
     whole = [picture(i) for i in range(7)]
     chosen = settings(methods=["zero-shot", "o-tpt"], part_size=2, seeds=(0, 1))
@@ -229,6 +236,7 @@ def test_the_configuration_tells_everything(tmp_path: Path) -> None:
     assert Run(tmp_path / "run").items == result.run.items
 
 
+@pytest.mark.equality
 def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:
     one, two = dataset(3), dataset(3, name="emoji/shift")
     two.family, two.augmix, two.prompt = "shift", False, "an example of"

@@ -41,6 +41,7 @@ def start(folder: Path, **changes: object) -> None:
     evaluate(dataset(5), backbone(), settings(**{**SMALL, **changes}), out=folder)
 
 
+@pytest.mark.equality
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
 def test_killed_anywhere_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     script = Path(__file__).with_name("killing.py")
@@ -96,6 +97,7 @@ def test_a_finished_run_is_not_computed_again(finished: Path, monkeypatch: pytes
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.equality
 def test_only_what_is_missing_is_done(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start(tmp_path / "run")
     (tmp_path / "run/tiny/seed-0/part-00001.parquet").unlink()
@@ -105,13 +107,14 @@ def test_only_what_is_missing_is_done(finished: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(
         Evaluator,
         "_judge",
-        lambda self, position, views, threads: judged.append(len(views)) or real(self, position, views, threads),
+        lambda self, item, views: judged.append(len(views)) or real(self, item, views),
     )
     start(tmp_path / "run")
     assert sum(judged) == 2
     assert files(tmp_path / "run") == files(finished)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "text", "other part"])
 def test_a_damaged_part_is_set_aside_and_done_again(finished: Path, tmp_path: Path, damage: str) -> None:
     start(tmp_path / "run")

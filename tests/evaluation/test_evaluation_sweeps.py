@@ -27,6 +27,7 @@ def test_variants_are_named_and_numbered() -> None:
     assert pickle.loads(pickle.dumps(variants[3])) == variants[3]
 
 
+@pytest.mark.equality
 def test_a_sweep_shares_the_entropy_gradient_and_changes_no_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +62,7 @@ def test_the_eighty_templates(tmp_path: Path) -> None:
     assert row["confidence"] == expected.confidence
 
 
+@pytest.mark.equality
 def test_many_prompts_keep_to_the_memory_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs beyond the budget are given up and made anew, with the same result."""
     prompts = ["a photo of a", "an example of", "a picture of the"]

@@ -78,6 +78,7 @@ def job(folder: Path, make: Any = small_dataset) -> Job:
     return Job(backbone_on, [make], settings(part_size=1, seeds=(0, 1)), folder, device="cpu", threads=0)
 
 
+@pytest.mark.equality
 def test_one_of_two_workers_killed(two_workers: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     alone = run_job(job(tmp_path / "alone"), LocalEngine())
     reporter = KillOne()
@@ -108,6 +109,7 @@ def ask(worker: RayWorker, *numbers: int) -> list[tuple[Any, str, list[str]]]:
     return [read_answer(answer) for answer in answers["answer"]]
 
 
+@pytest.mark.equality
 def test_worker_tells_what_the_local_engine_tells(started: Job, tmp_path: Path) -> None:
     news: list[News] = []
     local = LocalEngine().run(replace(started, folder=tmp_path / "alone"), news.append)

@@ -117,6 +117,7 @@ def test_coop_is_the_literal_training(sigma: float, tmp_path: Path) -> None:
     torch.testing.assert_close(found, context.detach().float(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.equality
 def test_coop_learns_from_a_random_start_and_by_class() -> None:
     epochs: list[Epoch] = []
     recipe = Recipe(shots=4, epochs=12, batch=4, learning_rate=0.02, crops=2, seed=3)

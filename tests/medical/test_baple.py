@@ -139,6 +139,7 @@ def test_batches_without_poisoned_pictures_leave_the_noise_alone() -> None:
     assert float(trainer.state()["noise"].abs().max()) <= 8 / 255 + 1e-8
 
 
+@pytest.mark.equality
 def test_training_is_the_same_again_and_after_a_stop(tmp_path: Path) -> None:
     backbone, data = tiny(), dataset()
     lines: list[str] = []

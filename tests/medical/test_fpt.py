@@ -16,7 +16,6 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.cli import medical, train_medical
 from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate
 from otpt.medical.files import read_trained, write_trained
@@ -181,6 +180,7 @@ def test_auc_is_that_of_scikit_learn(classes: int) -> None:
     assert macro_auc(shares, np.zeros(40, np.int64)) == 0.5
 
 
+@pytest.mark.equality
 def test_training_is_the_same_again_and_after_a_stop(frozen: FrozenViT, tmp_path: Path) -> None:
     data, validation = dataset(NAMES, each=2), dataset(NAMES, each=1, first=50, name="val")
     lines: list[str] = []
@@ -214,6 +214,7 @@ def test_the_best_epoch_by_validation_is_kept(frozen: FrozenViT, monkeypatch: py
     assert all(torch.equal(first[n], t) for n, t in trainer.best().state_dict().items())
 
 
+@pytest.mark.equality
 def test_kept_keys_and_values_are_the_same_and_damaged_ones_made_again(frozen: FrozenViT, tmp_path: Path) -> None:
     image = dataset()[0].source
     find = KeysAndValues(frozen, (1, 2), tmp_path)
@@ -277,8 +278,7 @@ def test_without_a_backbone_it_is_the_published_one(
         asked.append(spec)
         raise OtptError("enough")
 
-    monkeypatch.setattr(medical, "load_frozen_vit", load)
-    monkeypatch.setattr(train_medical, "load_frozen_vit", load)
+    monkeypatch.setattr("otpt.medical.fpt.load_frozen_vit", load)
     data = folder(tmp_path / "data", each=1)
     for command in (["evaluate", data, "--methods", "fpt", "--out", tmp_path / "run"], ["train", "fpt", data]):
         run(capsys, *command)

@@ -9,7 +9,6 @@ from medical_bench import dataset, folder
 from oracles.command import run
 from oracles.data_files import put_pictures
 
-from otpt.cli import train_medical
 from otpt.data import Dataset
 from otpt.data.classes import builtin_class_list
 from otpt.errors import OtptError
@@ -34,7 +33,7 @@ def validated(monkeypatch: pytest.MonkeyPatch) -> list[Dataset | None]:
         found.append(validation)
         raise OtptError("enough")
 
-    monkeypatch.setattr(train_medical, "train_fpt", train)
+    monkeypatch.setattr("otpt.medical.fpt.train_fpt", train)
     return found
 
 

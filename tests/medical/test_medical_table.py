@@ -65,6 +65,7 @@ def test_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "–" not in out
 
 
+@pytest.mark.equality
 def test_settings_that_are_sent_to_a_worker_make_the_same_bytes(tmp_path: Path) -> None:
     settings = MedicalSettings(methods=["promptsmooth"], smoothing=SMALL, part_size=2)
     evaluate(kather(2), tiny(), settings, out=tmp_path / "one")
@@ -75,6 +76,7 @@ def test_settings_that_are_sent_to_a_worker_make_the_same_bytes(tmp_path: Path) 
         assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
 
 
+@pytest.mark.equality
 def test_a_stopped_run_goes_on_and_other_settings_are_refused(tmp_path: Path) -> None:
     settings = MedicalSettings(methods=["promptsmooth"], smoothing=SMALL, part_size=2)
     whole = evaluate(kather(2), tiny(), settings, out=tmp_path / "run")

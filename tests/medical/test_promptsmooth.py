@@ -67,6 +67,7 @@ def test_noise_is_gaussian_in_pixel_space_and_not_clamped() -> None:
     assert (noise > 0.3).float().mean().item() == pytest.approx(0.115, abs=0.01)
 
 
+@pytest.mark.equality
 def test_noise_depends_on_seed_picture_and_purpose_alone() -> None:
     clean = torch.zeros(3, 32, 32)
     found = copies_of(clean)
@@ -124,6 +125,7 @@ def settings(**changes: object) -> MedicalSettings:
     return MedicalSettings(**{"methods": METHODS, "part_size": 4, "smoothing": small, **changes})  # type: ignore[arg-type]
 
 
+@pytest.mark.equality
 def test_evaluation_end_to_end_on_plip(tmp_path: Path) -> None:
     write_plip(tmp_path / "plip")
     backbone = otpt.load_backbone(str(tmp_path / "plip"), device="cpu")
@@ -192,6 +194,7 @@ def own_method(path: Path) -> Path:
     return path
 
 
+@pytest.mark.equality
 def test_a_method_without_objectives_keeps_the_start(tmp_path: Path) -> None:
     """Alone and beside one that tunes: the soft-max of the start's texts on the clean view, literally."""
     backbone, data = tiny("float64"), dataset(NAMES, each=1)
@@ -255,6 +258,7 @@ def test_the_level_of_the_votes_test(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (config["datasets"][0]["system"]["alpha"], config["datasets"][0]["system"]["samples"]) == (0.9, 4)
 
 
+@pytest.mark.equality
 def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_clip_local_dir(tmp_path / "tiny")
     data = folder(tmp_path / "data", each=2)

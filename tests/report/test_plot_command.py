@@ -35,7 +35,7 @@ def test_similarity_of_a_run(
 ) -> None:
     made = []
     real = similarity.draw_similarity
-    monkeypatch.setattr("otpt.cli.plot.draw_similarity", lambda *a, **k: made.append(real(*a, **k)) or made[-1])
+    monkeypatch.setattr("otpt.report.figures.draw_similarity", lambda *a, **k: made.append(real(*a, **k)) or made[-1])
     code, _, _ = run(capsys, "plot", "similarity", bench.runs["prompts"], "-o", tmp_path / "s.pdf", "--device", "cpu")
     assert code == 0
     (axes,) = made[0].axes

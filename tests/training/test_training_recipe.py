@@ -221,6 +221,7 @@ def test_processes_add_up(tmp_path: Path) -> None:
     assert {(tmp_path / f"{number}.txt").read_text() for number in (0, 1)} == {"[3.0, 3.0] 10.0 2"}
 
 
+@pytest.mark.equality
 def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None:
     recipe = Recipe(
         epochs=2,

@@ -122,6 +122,7 @@ def test_first_step_is_adamw() -> None:
     torch.testing.assert_close(found, literal, rtol=0, atol=1e-15)
 
 
+@pytest.mark.equality
 def test_all_methods_together_equal_each_alone(double) -> None:
     _, text, _, features = double
     plans = [builtin_methods()[name].plan("fine-grained") for name in TUNED]
@@ -131,6 +132,7 @@ def test_all_methods_together_equal_each_alone(double) -> None:
         assert torch.equal(together[plan].logits, alone.logits)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_picture_gets_the_same_in_any_batch_and_order(steps: int) -> None:
     _, text, _, features = _case_float32("vit")
@@ -153,6 +155,7 @@ def test_chunks_and_passes_do_not_matter(name: str, options: dict[str, int]) -> 
         torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=1e-9)
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_gradient_that_is_not_finite_keeps_the_start_prompt(steps: int) -> None:
     _, text, _, features = _case_float32("vit")

@@ -94,6 +94,7 @@ def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: st
         torch.testing.assert_close(found[f"prompt_learner.{name}"], gradient, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.equality
 def test_a_picture_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
     side = TwoTowerSide(backbone("timm"), NAMES, prompts(tmp_path, "timm", 2))
     plan = get_method("maple+tpt").plan("fine-grained")

@@ -108,6 +108,7 @@ def test_the_short_cut_for_long_pictures_is_within_one_level(monkeypatch):
     assert np.abs(exact - short).max() <= 1.001 / 255 / min(numbers.std)
 
 
+@pytest.mark.equality
 def test_more_views_change_none_and_crops_do_not_depend_on_augmix():
     picture, numbers = _photograph(120, 90), Numbers(64)
     few = make_views(picture, ViewRecipe(n_views=3), numbers, seed=1, picture_id="p")

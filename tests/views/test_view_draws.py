@@ -140,6 +140,7 @@ def test_ranges_of_the_table(size):
         assert (least, most) == (0, 7)
 
 
+@pytest.mark.equality
 def test_a_view_depends_on_its_key_alone():
     first = draw_view(0, "a", 5, width=40, height=30)
     assert first == draw_view(0, "a", 5, width=40, height=30)

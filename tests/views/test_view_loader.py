@@ -36,6 +36,7 @@ def pictures(tmp_path: Path) -> list[Path]:
     return paths
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("workers", [0, 1, 3, 16])
 def test_results_do_not_depend_on_the_workers(pictures, workers):
     loaded = list(ViewLoader(pictures, RECIPE, Numbers(), seed=5, workers=workers))
@@ -53,6 +54,7 @@ def test_a_bad_picture_yields_its_error_and_the_rest_go_on(pictures, workers, tm
     assert "missing.png" in str(loaded[1])
 
 
+@pytest.mark.equality
 @pytest.mark.parametrize("workers", [0, 2])
 def test_given_ids_replace_the_digests(pictures, workers):
     sources = [pictures[0], pictures[0]]
@@ -97,6 +99,7 @@ def test_stopping_early_leaves_no_threads(pictures):
     assert not any(thread.name.startswith("otpt-views") for thread in threading.enumerate())
 
 
+@pytest.mark.equality
 def test_it_can_be_iterated_again_and_may_be_empty(pictures):
     loader = ViewLoader(pictures[:2], RECIPE, Numbers(), seed=0, workers=2)
     first, second = ([views for _, views in loader] for _ in range(2))

@@ -9,9 +9,6 @@ import sys
 import warnings
 from typing import Any
 
-import open_clip
-from open_clip.coca_model import CoCa
-from open_clip.model import CLIP, CustomTextCLIP
 from torch import Tensor
 
 from otpt.errors import OtptError
@@ -27,6 +24,8 @@ def named_config(name: str) -> Config:
     """open_clip's ``model_cfg`` of a built-in architecture; ``OtptError`` with suggestions for an unknown
     name.
     """
+    import open_clip
+
     config: Config | None = open_clip.get_model_config(name)
     if config is None or ":" in name:
         near = difflib.get_close_matches(name.lower(), {known.lower(): known for known in open_clip.list_models()})
@@ -40,6 +39,9 @@ def build_model(config: Config, quick_gelu: bool) -> Any:
     """An open_clip model of that configuration, with the weights of its initialisation (nothing
     downloaded).
     """
+    from open_clip.coca_model import CoCa
+    from open_clip.model import CLIP, CustomTextCLIP
+
     config = copy.deepcopy(config)
     config["quick_gelu"] = quick_gelu
     text, vision = config["text_cfg"], config["vision_cfg"]
@@ -48,6 +50,8 @@ def build_model(config: Config, quick_gelu: bool) -> Any:
         text["hf_model_pretrained"] = False
     if vision.get("timm_model_name"):
         vision["timm_model_pretrained"] = False
+    if vision.get("timm_model_name") == "pocket_hybrid":
+        from otpt.backbones.pocket import registration  # noqa: F401  tells timm that name
     custom_text = config.pop("custom_text", False) or huggingface_text
     kind = (CoCa if "multimodal_cfg" in config else CustomTextCLIP) if custom_text else CLIP
     try:
@@ -63,6 +67,8 @@ def infer_config(state: dict[str, Tensor], source: str) -> tuple[str, Config]:
     architecture of the same shapes if there is one, else one for every 64 channels, as in all of OpenAI's
     models.
     """
+    import open_clip
+
     custom_text = "text.positional_embedding" in state
     names = {name.removeprefix("text.") if custom_text else name: tensor.shape for name, tensor in state.items()}
     try:

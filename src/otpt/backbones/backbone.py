@@ -13,6 +13,7 @@ from otpt.backbones.image_tower import ImageTower
 from otpt.backbones.preprocessing import Preprocessing
 from otpt.backbones.text_tower import TextTower
 from otpt.backbones.tokens import Tokenizer
+from otpt.threads import available_threads
 
 
 class Backbone:
@@ -66,6 +67,11 @@ class Backbone:
         if len(pixels) == 0:
             return torch.empty(0, self.embed_dim, dtype=self.dtype, device=self.device)
         return self._image(pixels, unit=unit)
+
+    @property
+    def views_at_once(self) -> int:
+        """How many views fill the image tower: 64 or more on a CPU, one chunk per thread at least; 512 on a GPU."""
+        return max(64, self._image.chunk * available_threads()) if self.device.type == "cpu" else 512
 
     def __repr__(self) -> str:
         return (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import open_clip
-from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
-
+from otpt.backbones.open_clip_names import open_clip_names
 from otpt.errors import OtptError
 
 #: The model that comes with the package: a folder with open_clip_config.json and weights.
@@ -46,10 +45,7 @@ def list_models() -> list[ModelEntry]:
     with tags.
     """
     embedded = [ModelEntry("pocket", "a small CLIP that comes with the package: no download")] if has_pocket() else []
-    tags: dict[str, list[str]] = {}
-    for name, tag in open_clip.list_pretrained():
-        tags.setdefault(name, []).append(tag)
-    named = [ModelEntry(name, "tags: " + ", ".join(tags[name])) for name in tags]
+    named = [ModelEntry(name, "tags: " + ", ".join(tags)) for name, tags in open_clip_names().tags.items()]
     return [*_FORMS, *embedded, *named]
 
 
@@ -63,27 +59,27 @@ def split_name_and_tag(spec: str) -> tuple[str, dict[str, Any]]:
     otherwise.
     """
     name, _, tag = spec.rpartition("/") if "/" in spec else (spec, "", "")
-    tags = list_pretrained_tags_by_model(name)
+    known = open_clip_names()
+    tags = known.tags.get(name)
     if not tags:
-        if name in open_clip.list_models():
+        if name in known.architectures:
             raise OtptError(
                 f"open_clip has no weights for {name!r}; give a checkpoint file with architecture={name!r}, "
                 f"or random:{name}."
             )
-        raise _unknown(spec)
+        raise _unknown(spec, known.tags)
     if not tag:
         raise OtptError(f"The backbone {name!r} needs a tag, as in {name}/{tags[0]}; its tags: {', '.join(tags)}.")
+    from open_clip.pretrained import get_pretrained_cfg
+
     pretrained: dict[str, Any] = get_pretrained_cfg(name, tag)
     if not pretrained:
         raise OtptError(f"The backbone {name!r} has no weights tagged {tag!r}; its tags: {', '.join(tags)}.")
     return name, pretrained
 
 
-def _unknown(spec: str) -> OtptError:
-    tags: dict[str, list[str]] = {}
-    for name, tag in open_clip.list_pretrained():
-        tags.setdefault(name, []).append(tag)
-    folded = {name.lower(): name for name in reversed(tags)}
+def _unknown(spec: str, tags: Mapping[str, Sequence[str]]) -> OtptError:
+    folded = {name.lower(): name for name in reversed(list(tags))}
     wanted, _, tag = spec.lower().partition("/")
     near = difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)
     whole = difflib.get_close_matches(spec.lower().replace("/", "-"), folded, n=1, cutoff=0.9)  # ViT-B/16

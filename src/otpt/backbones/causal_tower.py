@@ -20,8 +20,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from open_clip.transformer import QuickGELU
 from torch import Tensor, nn
+
+from otpt.backbones.imported import is_instance
+from otpt.backbones.quick_gelu import QuickGELU
 
 #: Relative difference allowed between canonical form and model: float32 rounding of deep towers, not more.
 _TOLERANCE = 1e-4
@@ -156,7 +158,7 @@ def _read_norm(norm: nn.LayerNorm) -> Norm:
 
 
 def _activation_name(module: nn.Module) -> str:
-    if isinstance(module, QuickGELU):
+    if isinstance(module, QuickGELU) or is_instance(module, "open_clip.transformer", "QuickGELU"):
         return "quick_gelu"
     if isinstance(module, nn.GELU):
         return "gelu_tanh" if module.approximate == "tanh" else "gelu"

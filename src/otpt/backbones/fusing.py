@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
 from otpt.backbones.folding import followers
 from otpt.backbones.kernels import Convolution, can_pack_convolution
+from otpt.backbones.same_padding import pads_like_tensorflow
 
 Activation = tuple[str, tuple[float, ...]]
 
@@ -35,7 +35,7 @@ def fuse_activations(folded: nn.Module, pixels: Tensor, chunk: int) -> nn.Module
             continue
         activation = following.get(module)
         fused = ("none", ()) if activation is None else ACTIVATIONS[type(activation)]
-        same = isinstance(module, Conv2dSame)
+        same = pads_like_tensorflow(module)
         folded.set_submodule(name, Convolution(module, shapes[module], activation=fused, same=same))
         if activation is not None:
             folded.set_submodule(names[activation], nn.Identity())
@@ -44,7 +44,7 @@ def fuse_activations(folded: nn.Module, pixels: Tensor, chunk: int) -> nn.Module
 
 def _is_plain(module: nn.Conv2d) -> bool:
     """No subclass that does something else, no padding with something else."""
-    if type(module) is Conv2dSame:
+    if pads_like_tensorflow(module):
         return module.dilation == (1, 1)
     return type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
 

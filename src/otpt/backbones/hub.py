@@ -12,10 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError
-from open_clip.pretrained import download_pretrained_from_url
-
 from otpt.errors import OtptError
 
 _PROBE_SECONDS = 5.0
@@ -29,6 +25,8 @@ def hub(what: str) -> Iterator[None]:
     huggingface_hub tries an unreachable host five times (half a minute); so the way is probed first, and if
     there is none, only its cache is used.
     """
+    from huggingface_hub import constants
+
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
     quiet = logging.getLogger("huggingface_hub")
@@ -49,6 +47,9 @@ def hub_file(repository: str, *names: str, what: str) -> Path:
     """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for
     errors.
     """
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
     with hub(what):
         for name in names[:-1]:
             try:
@@ -76,6 +77,8 @@ def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
         stem, suffix = os.path.splitext(name)
         safe = (f"{stem}.safetensors",) if suffix in {".bin", ".pth"} else ()
         return hub_file(repository, *safe, name, what=what)
+    from open_clip.pretrained import download_pretrained_from_url
+
     url = pretrained["url"]
     cached = Path.home() / ".cache" / "clip" / os.path.basename(url)
     if not cached.is_file() and not _reachable(url):
@@ -99,6 +102,8 @@ def _reachable(url: str) -> bool:
 
 
 def _no_way(what: str, url: str, error: Exception | None = None) -> OtptError:
+    from huggingface_hub import constants
+
     host = urlsplit(url).hostname
     if error is not None and not constants.HF_HUB_OFFLINE:
         reason = f"{host} answered: {' '.join(str(error).split())[:200]}"

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 from torch import Tensor
 
 from otpt.backbones.checkpoints import read_checkpoint
+from otpt.backbones.clip_tokenizer import clip_tokenizer
 from otpt.backbones.hub import hub, hub_file
 from otpt.errors import OtptError
 
@@ -183,10 +183,12 @@ def huggingface_preprocessing(folder: Path) -> dict[str, Any]:
 
 def huggingface_tokenizer(folder: Path, context_length: int) -> Any:
     """CLIP's own tokenizer if the folder's merges are CLIP's (or it brings none), else the folder's own."""
-    own = SimpleTokenizer(context_length=context_length)
+    own = clip_tokenizer(context_length)
     merges = _merges(folder)
     if merges is None or merges == set(own.bpe_ranks):
         return own
+    from open_clip.tokenizer import HFTokenizer
+
     with hub(f"the tokenizer in {folder}"):
         try:
             return HFTokenizer(str(folder), context_length=context_length)

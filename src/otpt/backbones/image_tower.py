@@ -17,18 +17,19 @@ neighbours matter.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from open_clip.modified_resnet import ModifiedResNet
-from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
 from otpt.backbones.folding import fold_batch_norms
 from otpt.backbones.fusing import fuse_activations
+from otpt.backbones.imported import is_instance
 from otpt.backbones.tuned_resnet import tune_resnet
 from otpt.backbones.tuned_vit import tune_vit
+from otpt.threads import in_threads
 
 #: Views in a chunk, by kind of device; measured in ``benchmarks/encoding.py``.
 _CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
@@ -65,10 +66,12 @@ class ImageTower:
         side = self.image_size
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (3, side, side):
             raise ValueError(f"expected pixels of shape (N, 3, {side}, {side}), but got {tuple(pixels.shape)}")
-        with torch.inference_mode():
-            features = [self._encode(chunk, unit) for chunk in pixels.split(self.chunk)]
-        return torch.cat(features)  # outside: an ordinary tensor, which later gradients may pass by
+        chunks = pixels.split(self.chunk)
+        encode = partial(self._encode, unit=unit)
+        features = in_threads(encode, chunks) if self.device.type == "cpu" else list(map(encode, chunks))
+        return torch.cat(features)  # outside of inference mode: an ordinary tensor, which later gradients may pass by
 
+    @torch.inference_mode()
     def _encode(self, pixels: Tensor, unit: bool) -> Tensor:
         count = len(pixels)
         pixels = pixels.to(self.device, self.dtype)
@@ -106,12 +109,12 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
 
 
 def _tuned(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
-    if isinstance(visual, VisionTransformer):
+    if is_instance(visual, "open_clip.transformer", "VisionTransformer"):
         return tune_vit(visual, chunk, pack=pack)
     tuned = fold_batch_norms(visual, pixels)
     if is_convolutional(visual):
         tuned = tuned.to(memory_format=torch.channels_last)
-    if isinstance(tuned, ModifiedResNet) and tuned is not visual:
+    if is_instance(tuned, "open_clip.modified_resnet", "ModifiedResNet") and tuned is not visual:
         return tune_resnet(tuned, chunk, pack=pack)
     if pack and is_convolutional(visual) and tuned is not visual:
         return fuse_activations(tuned, pixels, chunk)

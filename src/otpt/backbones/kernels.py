@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from otpt.backbones.same_padding import same_padding
+
 
 def can_pack_linear(weight: Tensor) -> bool:
     """Whether MKL can keep this weight in its own order."""
@@ -65,7 +67,7 @@ class Convolution(nn.Module):
         super().__init__()
         weight, padding = convolution.weight.detach(), tuple(map(int, convolution.padding))
         if same:
-            needed = [_same_padding(convolution, side, axis) for axis, side in enumerate(input_shape[2:])]
+            needed = [same_padding(convolution, side, axis) for axis, side in enumerate(input_shape[2:])]
             (top, bottom), (left, right) = needed
             weight, padding = F.pad(weight, (right - left, 0, bottom - top, 0)), (bottom, right)
         how = (padding, convolution.stride, convolution.dilation)
@@ -86,10 +88,3 @@ class Convolution(nn.Module):
                 residual, x, self._packed, self.bias, *self._how, "add", 1.0, "relu", [], ""
             )
         return result
-
-
-def _same_padding(convolution: nn.Conv2d, side: int, axis: int) -> tuple[int, int]:
-    """Before and after, so that the output has ⌈side / stride⌉ places."""
-    stride, reach = convolution.stride[axis], convolution.kernel_size[axis]
-    whole = max((-(-side // stride) - 1) * stride + reach - side, 0)
-    return whole // 2, whole - whole // 2

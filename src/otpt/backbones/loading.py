@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from open_clip.tokenizer import HFTokenizer, SigLipTokenizer, SimpleTokenizer
-from torch import Tensor
 
 from otpt.backbones.architectures import Config, build_model, choose_gelu, infer_config, named_config
 from otpt.backbones.backbone import Backbone
 from otpt.backbones.catalogue import has_pocket, split_name_and_tag
 from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
+from otpt.backbones.clip_tokenizer import clip_tokenizer
 from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.hub import hub, hub_file, hub_weights, pretrained_file
 from otpt.backbones.huggingface import (
@@ -38,6 +37,8 @@ from otpt.backbones.huggingface import (
     is_huggingface_clip,
 )
 from otpt.backbones.medclip import load_medclip
+from otpt.backbones.pocket import load_pocket_state
+from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.weights import load_weights
 from otpt.errors import OtptError
@@ -159,26 +160,19 @@ def _configured(
     whole: dict[str, Any], weights: Path, source: str, folder: Path | None, quick_gelu: bool | None
 ) -> _Loaded:
     """A model whose configuration lies beside its weights."""
-    model, config = _with_config(whole, read_checkpoint(weights).state, source, quick_gelu)
+    config: Config = whole["model_cfg"]
+    state = read_checkpoint(weights).state
+    model = _build(config, choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source), source)
+    load_weights(model, state, source=source, architecture=f"of its own {_CONFIG_FILE}", resize=True)
     name = source.rstrip("/").rsplit("/", 1)[-1]
     return _Loaded(model, _tokenizer(config, name, folder), whole.get("preprocess_cfg") or {}, name)
 
 
-def _with_config(
-    whole: dict[str, Any], state: dict[str, Tensor], source: str, quick_gelu: bool | None
-) -> tuple[Any, Config]:
-    config: Config = whole["model_cfg"]
-    model = _build(config, choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source), source)
-    load_weights(model, state, source=source, architecture=f"of its own {_CONFIG_FILE}", resize=True)
-    return model, config
-
-
 def _pocket(quick_gelu: bool | None) -> _Loaded:
-    from otpt.backbones.pocket import load_pocket_state  # only when asked for: reading it takes a moment
-
     whole, state = load_pocket_state()
-    model, config = _with_config(whole, state, "pocket", quick_gelu)
-    return _Loaded(model, _tokenizer(config, "pocket"), whole.get("preprocess_cfg") or {}, "pocket")
+    config: Config = whole["model_cfg"]
+    model = build_pocket(config, state, quick_gelu=choose_gelu(quick_gelu, False, None, "pocket"))
+    return _Loaded(model, clip_tokenizer(model.context_length), whole.get("preprocess_cfg") or {}, "pocket")
 
 
 def _checkpoint_file(path: Path, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
@@ -228,7 +222,9 @@ def _tokenizer(config: Config, name: str, folder: Path | None = None) -> Any:
     options = text.get("tokenizer_kwargs") or {}
     source = str(folder) if folder is not None else text.get("hf_tokenizer_name")
     if not text.get("hf_tokenizer_name") and "siglip" not in name.lower():
-        return SimpleTokenizer(context_length=length, **options)
+        return clip_tokenizer(length, **options)
+    from open_clip.tokenizer import HFTokenizer, SigLipTokenizer
+
     with hub(f"the tokenizer of {name}"):
         try:
             if text.get("hf_tokenizer_name"):

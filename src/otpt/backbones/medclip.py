@@ -20,15 +20,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
 from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from open_clip.tokenizer import HFTokenizer
 
 CONTEXT_LENGTH = 25
 """Tokens a text is padded to. The pooling averages over padding too, so that a feature depends on it."""
@@ -195,6 +197,8 @@ def _filled(kind: Any, config: Any, state: dict[str, Tensor], file: Path) -> Any
 
 
 def _tokenizer(folder: Path) -> HFTokenizer:
+    from open_clip.tokenizer import HFTokenizer
+
     vocabulary = folder / "vocab.txt"
     if not vocabulary.is_file():
         vocabulary = hub_file(BERT_REPOSITORY, "vocab.txt", what="MedCLIP's vocabulary (vocab.txt beside the weights)")

@@ -14,13 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from otpt.backbones.backbone import Backbone
 from otpt.backbones.image_tower import first, is_convolutional, tune
+from otpt.backbones.imported import is_instance
+from otpt.backbones.pocket.trunk import HybridVisionTransformer
 from otpt.errors import OtptError
+from otpt.threads import in_threads
 
 _CHUNK = {"cpu": 8}
 _TOKEN_FLOATS = 16
@@ -38,7 +40,7 @@ class PromptedTower:
     def __init__(self, backbone: Backbone) -> None:
         self._chunk = _CHUNK.get(backbone.device.type, 64)
         visual: Any = backbone.visual
-        if not isinstance(visual, VisionTransformer):  # whose tuned form has blocks that take no gradient
+        if not _is_open_clip_vit(visual):  # whose tuned form has blocks that take no gradient
             visual = tune(visual, backbone.preprocessing.size, self._chunk, pack=False)
         self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
         parts = _parts(visual)
@@ -56,13 +58,39 @@ class PromptedTower:
         """Normalised pixels (N, 3, S, S) → tokens (N, T, W_v) before the first block, without graph."""
         backbone = self._backbone
         pixels = pixels.to(backbone.device, backbone.dtype, memory_format=self._layout)
-        with torch.no_grad():
-            return torch.cat([self._tokens(part) for part in pixels.split(self._chunk)])
+        return torch.cat(in_threads(torch.no_grad()(self._tokens), pixels.split(self._chunk)))
 
+    @torch.no_grad()
     def __call__(self, tokens: Tensor, prompts: Tensor) -> Tensor:
-        """Tokens (N, T, W_v) under prompts (J, n, W_v) → unit features (N, D), with the graph of the prompts."""
-        parts = [self._encode(part, prompts) for part in tokens.split(self._chunk)]
-        return torch.cat(parts)
+        """Tokens (N, T, W_v) under prompts (J, n, W_v) → unit features (N, D), without graph."""
+
+        @torch.no_grad()
+        def encode(chunk: Tensor) -> Tensor:
+            return self._encode(chunk, prompts)
+
+        return torch.cat(in_threads(encode, tokens.split(self._chunk)))
+
+    def linearise(self, tokens: Tensor, prompts: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Unit features (N, D), detached, and the product with their Jacobian: cotangents (N, D) → (J, n, W_v)."""
+
+        def encode(chunk: Tensor) -> tuple[Tensor, Tensor]:
+            own = prompts.detach().requires_grad_()
+            with torch.enable_grad():
+                return self._encode(chunk, own), own
+
+        def pull(made: tuple[tuple[Tensor, Tensor], Tensor]) -> Tensor:
+            (features, own), cotangent = made
+            with torch.enable_grad():
+                value = (features * cotangent).sum()
+            return torch.autograd.grad(value, own)[0]
+
+        made = in_threads(encode, tokens.split(self._chunk))
+
+        def vjp(cotangents: Tensor) -> Tensor:
+            pairs = list(zip(made, cotangents.split(self._chunk), strict=True))
+            return torch.stack(in_threads(pull, pairs)).sum(dim=0)
+
+        return torch.cat([features.detach() for features, _ in made]), vjp
 
     def graph_bytes(self, views: int) -> int:
         """Bytes, estimated, of the graph of so many views."""
@@ -110,12 +138,20 @@ _Parts = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], list[nn.M
 
 def _parts(visual: Any) -> _Parts | None:
     """What makes tokens, the norm that prompts pass before the first block, the blocks, and what follows them."""
-    if isinstance(visual, VisionTransformer):
+    if _is_open_clip_vit(visual):
         return _open_clip_parts(visual)
-    from timm.models.vision_transformer import VisionTransformer as TimmTransformer
-
     trunk = getattr(visual, "trunk", None)
-    return _timm_parts(visual, trunk) if isinstance(trunk, TimmTransformer) else None
+    return _timm_parts(visual, trunk) if _is_timm_vit(trunk) else None
+
+
+def _is_open_clip_vit(visual: Any) -> bool:
+    return is_instance(visual, "open_clip.transformer", "VisionTransformer")
+
+
+def _is_timm_vit(trunk: Any) -> bool:
+    """timm's, or the one of ``pocket``, which has the same parts."""
+    own = isinstance(trunk, HybridVisionTransformer)
+    return own or is_instance(trunk, "timm.models.vision_transformer", "VisionTransformer")
 
 
 def _open_clip_parts(visual: Any) -> _Parts | None:

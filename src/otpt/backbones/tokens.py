@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from open_clip.tokenizer import HFTokenizer, SigLipTokenizer, SimpleTokenizer
 from torch import Tensor
 
 from otpt.errors import OtptError
@@ -21,7 +20,7 @@ class Tokenizer:
     """An open_clip tokenizer that counts before it cuts."""
 
     def __init__(self, tokenizer: Any, context_length: int) -> None:
-        if not isinstance(tokenizer, (SimpleTokenizer, HFTokenizer, SigLipTokenizer)):
+        if not _is_byte_pair(tokenizer) and not _wraps_transformers(tokenizer):
             raise TypeError(f"expected one of open_clip's tokenizers, got {type(tokenizer).__name__}")
         self._tokenizer = tokenizer
         self.context_length = context_length
@@ -29,12 +28,12 @@ class Tokenizer:
     @property
     def end_token(self) -> int | None:
         """The id of CLIP's end token; ``None`` for vocabularies of other makers."""
-        return self._tokenizer.eot_token_id if isinstance(self._tokenizer, SimpleTokenizer) else None
+        return self._tokenizer.eot_token_id if _is_byte_pair(self._tokenizer) else None
 
     @property
     def start_length(self) -> int:
         """How many special tokens stand before the text: 1 for CLIP and BERT, 0 for SigLIP."""
-        if isinstance(self._tokenizer, SimpleTokenizer) or getattr(self._tokenizer, "tokenizer_mode", None):
+        if _is_byte_pair(self._tokenizer) or getattr(self._tokenizer, "tokenizer_mode", None):
             return 1
         inner = self._tokenizer.tokenizer
         bare: list[int] = inner("x", add_special_tokens=False).input_ids
@@ -43,7 +42,7 @@ class Tokenizer:
     def count(self, text: str) -> int:
         """How many tokens ``text`` takes, special ones included."""
         tokenizer = self._tokenizer
-        if isinstance(tokenizer, SimpleTokenizer):
+        if _is_byte_pair(tokenizer):
             return len(tokenizer.encode(text)) + 2
         cleaned = tokenizer.clean_fn(text)
         if getattr(tokenizer, "tokenizer_mode", None):  # "clips": start, end and a class token of its own
@@ -64,3 +63,13 @@ class Tokenizer:
                 )
         ids: Tensor = self._tokenizer(list(texts), context_length=self.context_length)
         return ids.long()
+
+
+def _is_byte_pair(tokenizer: Any) -> bool:
+    """Whether this is open_clip's ``SimpleTokenizer``; by its parts, which tells without importing open_clip."""
+    return all(hasattr(tokenizer, part) for part in ("bpe_ranks", "encode", "eot_token_id"))
+
+
+def _wraps_transformers(tokenizer: Any) -> bool:
+    """Whether this is open_clip's ``HFTokenizer`` or ``SigLipTokenizer``."""
+    return all(hasattr(tokenizer, part) for part in ("tokenizer", "clean_fn"))

@@ -6,15 +6,17 @@ attention pooling asks for the one query that is read, the mean token, instead o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from open_clip.modified_resnet import AttentionPool2d, ModifiedResNet
 from torch import Tensor, nn
 
 from otpt.backbones.fusing import RELU, input_shapes
 from otpt.backbones.kernels import Convolution, Linear, can_pack_convolution
+
+if TYPE_CHECKING:
+    from open_clip.modified_resnet import AttentionPool2d, ModifiedResNet
 
 
 def tune_resnet(folded: ModifiedResNet, chunk: int, *, pack: bool) -> nn.Module:

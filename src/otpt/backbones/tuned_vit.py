@@ -11,13 +11,16 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
-from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor, nn
 
+from otpt.backbones.imported import imported_class, is_instance
 from otpt.backbones.kernels import Linear
+
+if TYPE_CHECKING:
+    from open_clip.transformer import VisionTransformer
 
 
 def tune_vit(visual: VisionTransformer, chunk: int, *, pack: bool) -> nn.Module:
@@ -37,7 +40,7 @@ def tune_vit(visual: VisionTransformer, chunk: int, *, pack: bool) -> nn.Module:
 
 def _is_plain(block: Any) -> bool:
     return bool(
-        type(block) is ResidualAttentionBlock
+        type(block) is imported_class("open_clip.transformer", "ResidualAttentionBlock")
         and isinstance(block.ls_1, nn.Identity)
         and isinstance(block.ls_2, nn.Identity)
         and not hasattr(block, "ln_1_kv")
@@ -70,7 +73,7 @@ class _Block(nn.Module):
             self.qkv = Linear(weight, bias, rows, pack=pack)
         self.out = Linear(attention.out_proj.weight, attention.out_proj.bias, rows, pack=pack)
         self.activation, scale = mlp.gelu, 1.0
-        if isinstance(mlp.gelu, QuickGELU):
+        if is_instance(mlp.gelu, "open_clip.transformer", "QuickGELU"):
             self.activation, scale = nn.SiLU(inplace=True), 1.702
         self.up = Linear(mlp.c_fc.weight * scale, mlp.c_fc.bias * scale, rows, pack=pack)
         self.down = Linear(mlp.c_proj.weight / scale, mlp.c_proj.bias, rows, pack=pack)

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from open_clip.convert import convert_state_dict
-from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed, resize_text_pos_embed
 from torch import Tensor
 
 from otpt.errors import OtptError
@@ -24,6 +22,8 @@ def load_weights(model: Any, state: dict[str, Tensor], *, source: str, architect
     """
     state = _as_this_model_names_them(model, dict(state))
     if resize:
+        from open_clip.model import resize_pos_embed, resize_text_pos_embed
+
         resize_pos_embed(state, model)
         resize_text_pos_embed(state, model)
     _check_keys(model.state_dict(), state, source, architecture)
@@ -34,6 +34,9 @@ def load_weights(model: Any, state: dict[str, Tensor], *, source: str, architect
 
 def _as_this_model_names_them(model: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The renamings open_clip itself applies when it loads older or third-party files."""
+    from open_clip.convert import convert_state_dict
+    from open_clip.model import convert_to_custom_text_state_dict
+
     state = convert_state_dict(model, state)
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)

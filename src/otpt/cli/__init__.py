@@ -5,73 +5,70 @@ otpt methods
 otpt models
 """
 
+# Nothing is imported here but sys: Ctrl-C is answered from the first line of main() on.
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import warnings
-from collections.abc import Sequence
-from typing import Any
 
-from otpt._version import __version__
-from otpt.errors import OtptError
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BAD_INPUT = 2
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line and where to read on, instead of printing the whole usage."""
-
-    def error(self, message: str) -> Any:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}. See '{self.prog} --help'.\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0, or 2 for input that cannot be used."""
-    parser = _Parser(prog="otpt", description="Calibrated test-time prompt tuning of CLIP-like models.")
-    parser.add_argument("--version", action="version", version=f"otpt {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    # Imported here, so that `otpt --version` does not wait for torch.
-    from otpt.cli import (
-        cache,
-        certify,
-        compare,
-        datasets,
-        demo,
-        evaluate,
-        methods,
-        metrics,
-        models,
-        plot,
-        predict,
-        report,
-        reproduce,
-        sweep,
-        table,
-        train,
-    )
+    """Run a command; returns its exit code: 0, 2 for input that cannot be used, or 130 if it was stopped.
 
-    running = (predict, evaluate, metrics, sweep, train, certify, reproduce)
-    for module in (*running, table, compare, plot, report, cache, datasets, methods, models, demo):
-        module.add_command(commands)
-    options = parser.parse_args(arguments)
+    Args:
+        arguments: of the command line. None takes those of the program, which then also answers signals.
+    """
+    if arguments is not None:
+        return _run(arguments)
+    try:
+        from otpt.cli import interrupts
+
+        interrupts.listen()
+        code = _run(sys.argv[1:])
+    except KeyboardInterrupt:  # in the line above, before anybody listened
+        from otpt.cli import interrupts
+
+        code = interrupts.tell_stopped()
+    except BaseException as error:
+        if not interrupts.asked():
+            interrupts.finished(error.code if isinstance(error, SystemExit) else 1)
+            raise
+        code = interrupts.tell_stopped()
+    interrupts.finished(code)
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    import os
+    import warnings
+
+    from otpt.cli import interrupts
+    from otpt.cli.parser import parse
+    from otpt.errors import OtptError
+
+    options = parse(arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return int(options.run(options))
     except OtptError as error:
+        if interrupts.asked():  # in the middle of something that took the interrupt for a failure of its own
+            return interrupts.tell_stopped()
         print(f"otpt: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("otpt: stopped", file=sys.stderr)
-        return 130
+        return interrupts.tell_stopped()
     except BrokenPipeError:
         # The reader of our output has gone (`otpt … | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """A warning as a sentence, without the file and line of our own code."""
     print(f"otpt: note: {message}", file=sys.stderr)

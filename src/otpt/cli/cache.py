@@ -11,15 +11,12 @@ from typing import Any
 
 from otpt.cli.options import flag
 from otpt.errors import OtptError
-from otpt.evaluation import FeatureCache
-from otpt.evaluation.cache import DEFAULT_SIZE
+from otpt.evaluation.cache import DEFAULT_SIZE, FeatureCache
 
 
-def add_command(commands: Any) -> None:
-    """Register ``cache``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "cache", help="the feature cache", description="Show or empty the cache of image features."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``cache``."""
+    parser.description = "Show or empty the cache of image features."
     parser.add_argument("action", choices=("info", "clear"), help="show what it holds, or empty it")
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     add_cache_option(parser)

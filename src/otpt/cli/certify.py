@@ -7,33 +7,25 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from otpt.cli import options as shared
 from otpt.cli.evaluate import UNREADABLE, add_context_option, add_data_options, dataset_maker, refuse_unused_names
 from otpt.cli.medical import DEFAULTS, add_noise_options, smoothing_for
 from otpt.errors import OtptError
-from otpt.medical.promptsmooth.certification import (
-    RADII,
-    CertifiedPicture,
-    abstained,
-    certified_accuracy,
-    certify_dataset,
-)
-from otpt.medical.settings import MedicalSettings
-from otpt.prompts import Prompt
+
+if TYPE_CHECKING:
+    from otpt.medical.promptsmooth.certification import CertifiedPicture
 
 _METHODS = ("promptsmooth", "promptsmooth+o-tpt")
 
 
-def add_command(commands: Any) -> None:
-    """Register ``certify``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "certify",
-        help="certified radii of PromptSmooth",
-        description="Tune a prompt for each picture on noisy copies of it, then certify its class by randomised "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``certify``."""
+    parser.description = (
+        "Tune a prompt for each picture on noisy copies of it, then certify its class by randomised "
         "smoothing. One JSON line a picture and method; stopped, it goes on when the same command is given again. Exit "
-        "code 3 if pictures could not be read.",
+        "code 3 if pictures could not be read."
     )
     parser.add_argument("dataset", metavar="DATASET", help="of 'otpt datasets', or your own folder, table or shards")
     add_data_options(parser)
@@ -62,6 +54,10 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Certify and print."""
+    from otpt.medical.promptsmooth.certification import certify_dataset
+    from otpt.medical.settings import MedicalSettings
+    from otpt.prompts import Prompt
+
     options.method = options.methods
     methods = shared.chosen_methods(options)
     strange = next((method.name for method in methods if method.system != "promptsmooth"), None)
@@ -98,6 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_table(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]]) -> None:
+    from otpt.medical.promptsmooth.certification import RADII, abstained, certified_accuracy
+
     print("certified accuracy %  " + "  ".join(f"r ≥ {radius:<4g}" for radius in RADII) + "  abstained %")
     for name, own in by_method.items():
         shares = [_percent(certified_accuracy(own, radius), 8) for radius in RADII]
@@ -106,6 +104,8 @@ def _print_table(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]])
 
 
 def _print_json(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]], unreadable: int) -> None:
+    from otpt.medical.promptsmooth.certification import RADII, abstained, certified_accuracy
+
     methods = [
         {
             "method": name,

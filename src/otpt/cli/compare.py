@@ -6,29 +6,25 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from otpt.evaluation.format import SIDES
+from otpt.report.defaults import LEVEL, RESAMPLES
 
-from otpt.evaluation.settings import SIDES
-from otpt.report import open_results
-from otpt.report.compare import Comparison, compare_methods, conclusion
-from otpt.report.escaping import plain
-from otpt.report.statistics import LEVEL, RESAMPLES
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from otpt.report.compare import Comparison
 
 _SHARES = {"accuracy": "accuracy %", "ece": "ECE %", "sce": "SCE %"}
 _OTHERS = {"brier": "Brier", "nll": "NLL"}
 
 
-def add_command(commands: Any) -> None:
-    """Register ``compare``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "compare",
-        help="two methods on the same pictures: is one better?",
-        description="Compare two methods picture by picture: accuracy by the exact McNemar test, ECE, SCE, Brier score "
-        "and NLL by a paired bootstrap; for each data set and over all.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``compare``."""
+    parser.description = (
+        "Compare two methods picture by picture: accuracy by the exact McNemar test, ECE, SCE, Brier score "
+        "and NLL by a paired bootstrap; for each data set and over all."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--a", required=True, metavar="METHOD", help="one method")
@@ -46,6 +42,13 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from otpt.report import open_results
+    from otpt.report.compare import compare_methods, conclusion
+    from otpt.report.escaping import plain
+
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
     a, b = options.a, options.b
@@ -83,6 +86,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from otpt.report.escaping import plain
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("data set", no_wrap=True)
     table.add_column("metric", no_wrap=True)

@@ -13,34 +13,19 @@ import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
-from otpt.data import (
-    DatasetEntry,
-    DatasetNotFound,
-    check_dataset,
-    download_dataset,
-    find_entry,
-    find_records,
-    list_datasets,
-    load_dataset,
-)
-from otpt.data.downloads import SPLIT_FILES
 from otpt.errors import OtptError, unknown
+
+if TYPE_CHECKING:
+    from otpt.data import DatasetEntry
 
 _LISTED = 10  # names printed of many missing or unreadable pictures
 
 
-def add_command(commands: Any) -> None:
-    """Register ``datasets`` and its two sub-commands."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "datasets",
-        help="list, check and fetch the data sets",
-        description="List the data sets, and with --data say which of them are there and what is missing where.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``datasets`` and its two sub-commands."""
+    parser.description = "List the data sets, and with --data say which of them are there and what is missing where."
     parser.add_argument("--data", type=Path, metavar="ROOT", help="the folder that holds the data sets")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=run_list)
@@ -70,6 +55,11 @@ def add_command(commands: Any) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the registered data sets and their state."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from otpt.data import list_datasets
+
     if options.data is not None and not options.data.expanduser().is_dir():
         raise OtptError(f"The data root {str(options.data)!r} is not a folder; give the folder of the data sets.")
     rows = [_row(entry, options.data) for entry in list_datasets()]
@@ -94,6 +84,8 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Print what is wrong with a data set; 2 if something is."""
+    from otpt.data import check_dataset, find_entry, load_dataset
+
     if options.sample < -1:
         raise OtptError(f"--sample was given {options.sample}; expected a number of pictures, or -1 for all.")
     with warnings.catch_warnings():
@@ -119,6 +111,9 @@ def run_check(options: argparse.Namespace) -> int:
 
 def run_get(options: argparse.Namespace) -> int:
     """Download, and say what is still to be done by hand."""
+    from otpt.data import download_dataset, find_entry, find_records, list_datasets
+    from otpt.data.downloads import SPLIT_FILES
+
     entry = find_entry(options.name)
     if entry is None:
         raise unknown("data set", options.name, [entry.name for entry in list_datasets()])
@@ -136,6 +131,8 @@ def run_get(options: argparse.Namespace) -> int:
 
 
 def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
+    from otpt.data import DatasetNotFound, find_records
+
     row: dict[str, Any] = {
         "name": entry.name,
         "title": entry.title,

@@ -8,18 +8,13 @@ import shlex
 import textwrap
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from otpt.cli.evaluate import DEFAULT_METHODS, backbone_on, chosen_reporter
 from otpt.cli.tables import score_tables
-from otpt.data import load_dataset
-from otpt.evaluation import Average, Job, LocalEngine, ProcessEngine, Settings, duration, run_job
-from otpt.metrics import percent
-from otpt.report import open_results
-from otpt.report.figures import draw, save, select
-from otpt.report.page import make_page, write_page
+
+if TYPE_CHECKING:
+    from otpt.evaluation import Average
 
 BACKBONE = "pocket"
 DATASETS = ("emoji/animals", "emoji/food", "emoji/travel", "emoji/line")
@@ -28,13 +23,11 @@ PART_SIZE = 20  # small, so that both processes have something to do until the e
 TITLE = "Emoji by an artist the model has not seen"
 
 
-def add_command(commands: Any) -> None:
-    """Register ``demo``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "demo",
-        help="four methods on the embedded model and bench, no download",
-        description="Evaluate zero-shot, TPT, C-TPT and O-TPT with the embedded model on three sets of emoji and on "
-        "line art; print accuracy and calibration, draw reliability diagrams, and make a page.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``demo``."""
+    parser.description = (
+        "Evaluate zero-shot, TPT, C-TPT and O-TPT with the embedded model on three sets of emoji and on "
+        "line art; print accuracy and calibration, draw reliability diagrams, and make a page."
     )
     parser.add_argument("--out", type=Path, default=Path("otpt-demo"), metavar="DIR", help="(default: %(default)s)")
     parser.add_argument(
@@ -45,6 +38,14 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate, print, draw."""
+    from rich.console import Console
+
+    from otpt.data import load_dataset
+    from otpt.evaluation import Job, LocalEngine, ProcessEngine, Settings, duration, run_job
+    from otpt.report import open_results
+    from otpt.report.figures import draw, save, select
+    from otpt.report.page import make_page, write_page
+
     out: Path = options.out
     settings = Settings(methods=DEFAULT_METHODS, limit=options.pictures, part_size=PART_SIZE)
     makers = [partial(load_dataset, name) for name in DATASETS]
@@ -90,6 +91,8 @@ def command(options: argparse.Namespace) -> str:
 
 def conclusion(averages: list[Average]) -> str:
     """What the averages over the data sets say, in two sentences."""
+    from otpt.metrics import percent
+
     zero, tpt, ctpt, otpt = ({a.method: a.metrics for a in averages}[name] for name in DEFAULT_METHODS)
     surer = tpt["ece"] > zero["ece"] and tpt["overconfidence"] > zero["overconfidence"]
     error = {"TPT": tpt["ece"], "C-TPT": ctpt["ece"], "O-TPT": otpt["ece"]}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from otpt.backbones import available_devices
 from otpt.cli.options import flag
 from otpt.errors import OtptError
-from otpt.evaluation import Engine, LocalEngine, ProcessEngine
-from otpt.evaluation.ray_engine import RayEngine
+
+if TYPE_CHECKING:
+    from otpt.evaluation import Engine
 
 RAY_OPTIONS = ("ray_address", "ray_actors", "ray_gpus", "ray_cpus")
 
@@ -30,6 +31,9 @@ def add_ray_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen_engine(options: argparse.Namespace) -> Engine:
     """Ray's actors; or one process, or several: as many as asked for, or one for each GPU."""
+    from otpt.backbones import available_devices
+    from otpt.evaluation import LocalEngine, ProcessEngine
+
     if options.threads is not None and options.threads < 0:
         raise OtptError(f"--threads was given {options.threads}; expected 0 or more.")
     if options.engine == "ray":
@@ -48,6 +52,8 @@ def chosen_engine(options: argparse.Namespace) -> Engine:
 
 
 def _ray_engine(options: argparse.Namespace) -> Engine:
+    from otpt.evaluation.ray_engine import RayEngine
+
     if options.workers is not None:
         raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
     fewest, most = options.ray_actors or (1, None)

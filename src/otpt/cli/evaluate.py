@@ -10,35 +10,26 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from otpt.backbones import Backbone, load_backbone
-from otpt.cli import medical
+from otpt.cli import interrupts, medical
 from otpt.cli import options as shared
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
 from otpt.cli.results import print_result
-from otpt.data import Dataset, find_entry, load_dataset
+from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError
-from otpt.evaluation import (
-    Job,
-    LogProgress,
-    Reporter,
-    Run,
-    Settings,
-    TerminalProgress,
-    run_job,
-)
-from otpt.evaluation.settings import FEATURE_TYPES
+from otpt.evaluation.format import FEATURE_TYPES
 from otpt.evaluation.starts import column_names
-from otpt.methods import FAMILIES, Method, get_methods
-from otpt.prompts import Prompt
-from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from otpt.backbones import Backbone
+    from otpt.data import Dataset
+    from otpt.evaluation import Reporter, Settings
+    from otpt.methods import Method
+    from otpt.prompts import Prompt
 
 UNREADABLE = 3
-INTERRUPTED = 130
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 # Options that change no number: two commands that differ only in these are the same run.
 _NOT_IN_NAME = {
@@ -57,13 +48,11 @@ _NOT_IN_NAME = {
 }.union(RAY_OPTIONS)
 
 
-def add_command(commands: Any) -> None:
-    """Register ``evaluate``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "evaluate",
-        help="accuracy and calibration of methods on data sets",
-        description="Run all methods on all data sets in one pass. Stopped, it goes on where it was when the same "
-        "command is given again. Exit code 3 if pictures could not be read.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``evaluate``."""
+    parser.description = (
+        "Run all methods on all data sets in one pass. Stopped, it goes on where it was when the same "
+        "command is given again. Exit code 3 if pictures could not be read."
     )
     add_dataset_options(parser)
     parser.add_argument(
@@ -91,6 +80,9 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print."""
+    from otpt.methods import get_methods
+    from otpt.prompts import Prompt
+
     options.method = options.methods
     medical.refuse_set(options, get_methods(options.methods))
     prompts = None
@@ -172,6 +164,10 @@ def run_evaluation(
     all_tokens: bool = False,
 ) -> int:
     """Evaluate as the options say; print; the exit code."""
+    from otpt.evaluation import Job, Settings, run_job
+    from otpt.methods import get_methods
+    from otpt.views import ViewRecipe
+
     settings = Settings(
         methods=get_methods(methods),
         prompts=prompts,
@@ -215,14 +211,15 @@ def run_evaluation(
         reporter = chosen_reporter(names, settings)
         result = run_job(job, engine, reporter, retry_unreadable=options.retry_unreadable)
     except KeyboardInterrupt:
-        print(f"otpt: stopped; {_standing(job.folder)} Give the same command again to go on.", file=sys.stderr)
-        return INTERRUPTED
+        return interrupts.tell_stopped(f"; {_standing(job.folder)} Give the same command again to go on.")
     print_result(result, as_json=options.json)
     return UNREADABLE if result.unreadable else 0
 
 
 def refuse_unused_names(options: argparse.Namespace, specs: Sequence[str]) -> None:
     """``OtptError`` if ``--official-names`` would change nothing."""
+    from otpt.data import find_entry
+
     if not options.official_names:
         return
     if options.classes is not None:
@@ -249,11 +246,15 @@ def _tell_apart(specs: Sequence[str], names: Sequence[str]) -> None:
 
 def backbone_on(spec: str, precision: str, architecture: str | None, quick_gelu: bool | None, device: str) -> Backbone:
     """The backbone on a device; of this module, so that worker processes can be sent it."""
+    from otpt.backbones import load_backbone
+
     return load_backbone(spec, device=device, precision=precision, architecture=architecture, quick_gelu=quick_gelu)
 
 
 def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Dataset]:
     """How to load a data set as :func:`add_data_options` describe it."""
+    from otpt.data import load_dataset
+
     return partial(
         load_dataset,
         spec,
@@ -266,6 +267,10 @@ def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Datase
 
 def chosen_reporter(names: list[str], settings: Settings) -> Reporter:
     """Progress on a terminal, or lines of a log."""
+    from rich.console import Console
+
+    from otpt.evaluation import LogProgress, TerminalProgress
+
     prompts = [str(getattr(prompt, "words", prompt)) for prompt in settings.prompts or [""]]
     pairs = column_names(prompts, [(method.name, method.start) for method in settings.chosen])
     columns = [method if len(prompts) < 2 else f"{method} · {prompt}" for prompt, method in pairs]
@@ -283,6 +288,8 @@ def _default_folder(options: argparse.Namespace) -> Path:
 
 
 def _standing(folder: Path) -> str:
+    from otpt.evaluation import Run
+
     try:
         run = Run(folder)
     except OtptError:

@@ -6,17 +6,18 @@ import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otpt.cli.options import DEFAULT_BACKBONE, flag
-from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation import Settings
-from otpt.medical.baple.judge import BackdoorDataset
-from otpt.medical.fpt.frozen import FROZEN_SIZE, FrozenViT, load_frozen_vit
-from otpt.medical.promptsmooth import Smoothing
-from otpt.medical.settings import CONFIDENCES, MedicalSettings
-from otpt.methods import Method
+from otpt.medical.fpt.recipe import FROZEN_SIZE
+from otpt.medical.promptsmooth.smoothing import CONFIDENCES, Smoothing
+
+if TYPE_CHECKING:
+    from otpt.data import Dataset
+    from otpt.evaluation import Settings
+    from otpt.medical.fpt import FrozenViT
+    from otpt.methods import Method
 
 DEFAULTS = Smoothing()
 FPT_BACKBONE = "hf:google/vit-base-patch16-384"
@@ -36,7 +37,7 @@ _OF_TUNING: dict[str, tuple[str, ...]] = {
 }
 """Options of test-time tuning and its models, and which medical systems they reach."""
 
-Maker = Callable[[], Dataset]
+Maker: TypeAlias = "Callable[[], Dataset]"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +78,8 @@ def add_frozen_options(group: Any) -> None:
 
 def settings_for(options: argparse.Namespace, settings: Settings) -> Settings:
     """The settings themselves, or those of a medical system if its methods were asked for."""
+    from otpt.medical.settings import MedicalSettings
+
     systems = [method.system for method in settings.chosen if method.system]
     given = [name for name in _SERVED if getattr(options, name) is not None]
     if not systems:
@@ -153,8 +156,12 @@ def model_maker(options: argparse.Namespace, settings: Settings) -> Callable[[st
 
 def frozen_on(spec: str, precision: str, size: int, device: str) -> FrozenViT:
     """FPT's frozen ViT on a device; of this module, so that worker processes can be sent it."""
+    from otpt.medical.fpt import load_frozen_vit
+
     return load_frozen_vit(spec, device=device, precision=precision, size=size)
 
 
 def _with_trigger(make: Maker) -> Dataset:
+    from otpt.medical.baple.judge import BackdoorDataset
+
     return BackdoorDataset(make())

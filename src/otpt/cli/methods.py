@@ -5,21 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
-from otpt.methods import Method, builtin_methods, load_methods
+if TYPE_CHECKING:
+    from otpt.methods import Method
 
 
-def add_command(commands: Any) -> None:
-    """Register ``methods``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "methods",
-        help="list the methods",
-        description="List the methods, with the weights of their objectives.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``methods``."""
+    parser.description = "List the methods, with the weights of their objectives."
     parser.add_argument("file", nargs="?", help="a TOML file of your own methods, to list in place of ours")
     parser.add_argument("--json", action="store_true", help="everything about them, as one JSON object")
     parser.set_defaults(run=run)
@@ -27,6 +21,11 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the methods."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from otpt.methods import builtin_methods, load_methods
+
     methods = load_methods(options.file) if options.file else builtin_methods()
     if options.json:
         print(json.dumps({name: _as_data(method) for name, method in methods.items()}, indent=2, ensure_ascii=False))

@@ -6,21 +6,17 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from otpt.cli.results import print_scores
 from otpt.errors import OtptError
-from otpt.evaluation import Run, averages, left_out, score_run, write_metrics
-from otpt.evaluation.settings import SIDES
+from otpt.evaluation.format import SIDES
 
 
-def add_command(commands: Any) -> None:
-    """Register ``metrics``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "metrics",
-        help="metrics of a run, from its rows",
-        description="Compute the metrics of a run anew from its stored rows and write them. With "
-        "--bins or --side they are printed only.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``metrics``."""
+    parser.description = (
+        "Compute the metrics of a run anew from its stored rows and write them. With "
+        "--bins or --side they are printed only."
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument("--bins", type=int, metavar="M", help="in place of the run's own, 100 at most")
@@ -31,6 +27,8 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compute and print; exit code 3 if the run is not complete."""
+    from otpt.evaluation import Run, averages, left_out, score_run, write_metrics
+
     if not options.folder.is_dir():
         raise OtptError(f"There is no run folder {str(options.folder)!r}; check the path.")
     found = Run(options.folder)

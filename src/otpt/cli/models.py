@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-
-from otpt.backbones import list_models
 
 
-def add_command(commands: Any) -> None:
-    """Register ``models``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "models", help="list the backbones", description="List what --backbone takes."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``models``."""
+    parser.description = "List what --backbone takes."
     parser.add_argument("--json", action="store_true", help="as a JSON array")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the backbones."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from otpt.backbones import list_models
+
     entries = list_models()
     if options.json:
         rows = [{"name": entry.name, "description": entry.description} for entry in entries]

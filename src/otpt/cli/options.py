@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from otpt.backbones import Backbone, load_backbone
-from otpt.classifier import Classifier, load
-from otpt.data import Dataset, find_entry, load_dataset
-from otpt.data.dataset import DEFAULT_PROMPT
+from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
-from otpt.methods import FAMILIES, Method, get_methods
-from otpt.prompts import Prompt
-from otpt.prompts.learned import CoopContext, read_learned
-from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from otpt.backbones import Backbone
+    from otpt.classifier import Classifier
+    from otpt.data import Dataset
+    from otpt.methods import Method
+    from otpt.prompts import Prompt
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 
@@ -52,6 +53,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen_backbone(options: argparse.Namespace) -> Backbone:
     """The model of :func:`add_model_options`."""
+    from otpt.backbones import load_backbone
+
     return load_backbone(
         options.backbone,
         device=options.device,
@@ -117,6 +120,8 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
     """The methods that were asked for, with ``--set`` applied to each that has the setting."""
+    from otpt.methods import get_methods
+
     settings = {}
     for item in options.settings:
         name, equals, value = item.partition("=")
@@ -138,6 +143,9 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
 
 def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
     """The classifier that the options describe, classes not yet set."""
+    from otpt.classifier import load
+    from otpt.views import ViewRecipe
+
     return load(
         options.backbone,
         methods[0],
@@ -154,6 +162,9 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
 
 def chosen_prompt(options: argparse.Namespace) -> Prompt:
     """The prompt that the options describe."""
+    from otpt.prompts import Prompt
+    from otpt.prompts.learned import CoopContext, read_learned
+
     if options.context is not None:
         if options.prompt is not None or options.prompt_tokens is not None:
             raise OtptError("--context and words (--prompt, --prompt-tokens) were given; expected one of them.")
@@ -188,11 +199,15 @@ def add_training_data_options(parser: argparse.ArgumentParser) -> None:
 
 def has_splits(spec: str) -> bool:
     """Whether a data set may have other splits than "test", as which own data are loaded."""
+    from otpt.data import find_entry
+
     return find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
 
 
 def training_data(options: argparse.Namespace) -> Dataset:
     """The data set that the options describe."""
+    from otpt.data import load_dataset
+
     spec = options.dataset
     split = options.split or ("train" if has_splits(spec) else "test")
     return load_dataset(spec, root=options.data, classes=options.classes, split=split)

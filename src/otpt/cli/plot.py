@@ -6,38 +6,23 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otpt.backbones import Backbone, load_backbone
 from otpt.cli import options as shared
-from otpt.data import load_dataset
 from otpt.errors import OtptError, unknown
-from otpt.evaluation.judge import whole_context
-from otpt.evaluation.settings import SIDES
-from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
-from otpt.report import Cell, Results, open_results
-from otpt.report.figures import (
-    FIGURES,
-    PromptTexts,
-    check_format,
-    draw,
-    draw_similarity,
-    pairwise_cosines,
-    save,
-    select,
-    styled,
-)
+from otpt.evaluation.format import SIDES
+from otpt.report.figures.kinds import FIGURES
+
+if TYPE_CHECKING:
+    from otpt.backbones import Backbone
+    from otpt.report import Results
 
 OF_THE_RUNS = "that of the runs"
 
 
-def add_command(commands: Any) -> None:
-    """Register ``plot`` with a sub-command for each kind of figure."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "plot",
-        help="figures from runs",
-        description="Draw a figure from run folders: PNG, SVG or PDF by the file's suffix.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``plot`` with a sub-command for each kind of figure."""
+    parser.description = "Draw a figure from run folders: PNG, SVG or PDF by the file's suffix."
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=type(parser))
     for name, kind in FIGURES.items():
         own = kinds.add_parser(name, help=kind.summary, description=f"{kind.summary.capitalize()}.")
@@ -60,6 +45,9 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw a figure from runs and say where it is."""
+    from otpt.report import open_results
+    from otpt.report.figures import check_format, draw, save, select
+
     check_format(options.out)
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
     selection = select(
@@ -113,6 +101,9 @@ def _add_similarity(kinds: Any) -> None:
 
 def run_similarity(options: argparse.Namespace) -> int:
     """Encode the class texts of each prompt and draw their similarities."""
+    from otpt.report import open_results
+    from otpt.report.figures import PromptTexts, check_format, draw_similarity, save, styled
+
     check_format(options.out)
     results = open_results(options.folders) if options.folders else None
     dataset, names = _class_names(options, results)
@@ -134,6 +125,9 @@ def run_similarity(options: argparse.Namespace) -> int:
 
 def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[str, Sequence[str]]:
     """Whose classes are shown, and their names."""
+    from otpt.data import load_dataset
+    from otpt.prompts import check_class_names
+
     if options.classes is not None and options.dataset is None:
         names: Sequence[str] = shared.read_lines(options.classes, "class list")
         return options.classes.name, check_class_names(names)
@@ -150,6 +144,8 @@ def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[
 
 def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
     """The one that was asked for, or else that of the runs."""
+    from otpt.backbones import load_backbone
+
     load = partial(
         load_backbone,
         device=options.device,
@@ -172,6 +168,10 @@ def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
 
 def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
     """The similarities of all pairs of classes under a prompt."""
+    from otpt.evaluation.judge import whole_context
+    from otpt.prompts import Prompt, prompt_encoder, tokenize_prompts
+    from otpt.report.figures import pairwise_cosines
+
     tokens = tokenize_prompts(backbone.text, names, whole_context(Prompt(words), backbone))
     start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
     features = prompt_encoder(backbone.text, tokens).encode(start[None])[0]
@@ -180,5 +180,7 @@ def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
 
 def _metrics(results: Results | None, dataset: str, words: str, method: str) -> Any:
     """Of the method with this prompt, if the runs hold it; under the first seed."""
+    from otpt.report import Cell
+
     score = None if results is None else results.score(Cell(dataset, results.seeds[0], words, method))
     return None if score is None else score.metrics

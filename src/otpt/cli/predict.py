@@ -7,27 +7,23 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-
-from otpt.classifier import Prediction
 from otpt.cli import options as shared
-from otpt.data import PICTURE_SUFFIXES
+from otpt.data.dataset import PICTURE_SUFFIXES
 from otpt.errors import OtptError
 
-Answer = dict[str, Prediction] | OtptError
+if TYPE_CHECKING:
+    from otpt.classifier import Prediction
+
+Answer: TypeAlias = "dict[str, Prediction] | OtptError"
 
 
-def add_command(commands: Any) -> None:
-    """Register ``predict``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "predict",
-        help="classify pictures",
-        description="Classify pictures among classes that you name, by any method. Exit code 2 if a picture could not "
-        "be read; the others are answered all the same.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``predict``."""
+    parser.description = (
+        "Classify pictures among classes that you name, by any method. Exit code 2 if a picture could not "
+        "be read; the others are answered all the same."
     )
     parser.add_argument("pictures", nargs="+", type=Path, metavar="PICTURE", help="picture files, or folders of them")
     parser.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
@@ -100,6 +96,9 @@ def _class_names(options: argparse.Namespace) -> list[str]:
 
 def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterator[tuple[Path, Answer]]:
     """On a terminal, a bar with rate and time left below what is printed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     if total < 2 or not console.is_terminal:
         yield from answers
@@ -136,6 +135,9 @@ def _print_json(path: Path, answer: Answer, top: int) -> None:
 
 
 def _print_table(path: Path, answer: Answer, top: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     if isinstance(answer, OtptError):
         print(f"otpt: {answer}", file=sys.stderr)
         return

@@ -5,23 +5,19 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
 
 from otpt.errors import OtptError
-from otpt.evaluation.settings import SIDES
-from otpt.report import open_results
-from otpt.report.page import PICTURES, TITLE, make_page, write_page
+from otpt.evaluation.format import SIDES
+from otpt.report.page.defaults import PICTURES, TITLE
 
 _SUFFIXES = (".html", ".htm")
 
 
-def add_command(commands: Any) -> None:
-    """Register ``report``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "report",
-        help="one HTML page from runs",
-        description="Make one HTML file from run folders: summary, sortable tables, reliability diagrams, pictures, "
-        "settings. It needs no network and no other file.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``report``."""
+    parser.description = (
+        "Make one HTML file from run folders: summary, sortable tables, reliability diagrams, pictures, "
+        "settings. It needs no network and no other file."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="(report.html)")
@@ -38,6 +34,9 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the page and say where it is."""
+    from otpt.report import open_results
+    from otpt.report.page import make_page, write_page
+
     if options.out.suffix.lower() not in _SUFFIXES:
         raise OtptError(f"The page {str(options.out)!r} is to be HTML; expected a name that ends in .html.")
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)

@@ -6,23 +6,20 @@ import argparse
 import json
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otpt.backbones import Backbone
-from otpt.backbones.devices import pick_device
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
 from otpt.cli.table import print_tables
 from otpt.errors import OtptError
-from otpt.evaluation import FeatureCache, Job, duration, run_job
-from otpt.report import open_results
-from otpt.report.building import Choice, build_tables
 from otpt.report.formats import table_data
 from otpt.report.paper import BACKBONES
-from otpt.report.plans import Conditions, Plan, PlannedRun, PlannedTable, plan_data
-from otpt.report.rates import Rates
-from otpt.report.reproduce import BENCH_MODEL, MODELS, make_plan
-from otpt.report.tables import Table
+
+if TYPE_CHECKING:
+    from otpt.backbones import Backbone
+    from otpt.evaluation import FeatureCache
+    from otpt.report.plans import Conditions, Plan, PlannedRun, PlannedTable
+    from otpt.report.tables import Table
 
 BENCH_NOTE = (
     "None of the paper's data sets is present: this is the emoji bench with a small model. It shows that every step "
@@ -30,14 +27,12 @@ BENCH_NOTE = (
 )
 
 
-def add_command(commands: Any) -> None:
-    """Register ``reproduce``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "reproduce",
-        help="plan or run the paper's tables",
-        description="Print which runs the paper's tables need, which data are missing, and how long it takes; with "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``reproduce``."""
+    parser.description = (
+        "Print which runs the paper's tables need, which data are missing, and how long it takes; with "
         "--go, run them table by table and print each table with the paper's numbers beside. Stopped, it goes on when "
-        "the same command is given again.",
+        "the same command is given again."
     )
     parser.add_argument("what", choices=("paper",), help="the O-TPT paper")
     parser.add_argument("--go", action="store_true", help="run the plan; without it, it is only printed")
@@ -58,6 +53,10 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan; with ``--go``, run it."""
+    from otpt.backbones.devices import pick_device
+    from otpt.report.plans import Conditions, plan_data
+    from otpt.report.reproduce import make_plan
+
     device = pick_device(options.device).type
     cache = chosen_cache(options)
     conditions = Conditions(
@@ -104,6 +103,10 @@ def _run(
     cache: FeatureCache | None,
 ) -> int:
     """Do what is missing of a run; how many of its pictures could not be read."""
+    from otpt.evaluation import Job, run_job
+    from otpt.report.rates import Rates
+    from otpt.report.reproduce import BENCH_MODEL, MODELS
+
     settings = run.settings(conditions)
     job = Job(
         backbone=partial(load, options.model or MODELS.get(table.backbone, BENCH_MODEL)),
@@ -125,6 +128,9 @@ def _backbone(options: argparse.Namespace, spec: str, device: str) -> Backbone:
 
 
 def _tables(table: PlannedTable, bench: bool) -> list[Table]:
+    from otpt.report import open_results
+    from otpt.report.building import Choice, build_tables
+
     results = open_results([run.folder for run in table.runs])
     choice = Choice(
         datasets=[run.dataset for run in table.runs],
@@ -179,6 +185,8 @@ def _print_plan(plan: Plan, *, go: bool) -> None:
 
 
 def _time(seconds: float | None) -> str:
+    from otpt.evaluation import duration
+
     return "time not known" if seconds is None else f"about {duration(seconds)}"
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from otpt.cli.tables import score_tables
-from otpt.evaluation import Result, Score, duration, left_out
+
+if TYPE_CHECKING:
+    from otpt.evaluation import Result, Score
 
 
 def print_result(result: Result, *, as_json: bool) -> None:
     """The metrics, and what was out of the ordinary."""
+    from otpt.evaluation import duration, left_out
+
     if as_json:
         shown = {
             "run": str(result.run.folder),
@@ -39,6 +42,10 @@ def print_result(result: Result, *, as_json: bool) -> None:
 
 def print_scores(scores: Sequence[Score]) -> None:
     """Tables of metrics, and below them which averages they lack."""
+    from rich.console import Console
+
+    from otpt.evaluation import left_out
+
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=400)

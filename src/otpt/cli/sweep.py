@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from otpt.cli import options as shared
 from otpt.cli.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
 from otpt.errors import OtptError
-from otpt.evaluation import IMAGENET_80, parse_values, read_templates, sweep_method
-from otpt.methods import get_methods
+from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sweep_method
 
 
-def add_command(commands: Any) -> None:
-    """Register ``sweep``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "sweep",
-        help="one method under many settings or prompts",
-        description="Run methods under all combinations of settings and under many prompts, in one pass: pictures are "
-        "encoded once and the entropy's gradient is shared.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``sweep``."""
+    parser.description = (
+        "Run methods under all combinations of settings and under many prompts, in one pass: pictures are "
+        "encoded once and the entropy's gradient is shared."
     )
     add_dataset_options(parser)
     parser.add_argument("--method", nargs="+", default=["o-tpt"], metavar="NAME", help="(default: o-tpt)")
@@ -45,6 +41,8 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate all variants and print."""
+    from otpt.methods import get_methods
+
     values = parse_values(options.settings)
     if not values and options.prompts is None:
         raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts FILE.")

@@ -5,32 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
 from otpt.evaluation.files import write_atomically
-from otpt.evaluation.settings import SIDES
-from otpt.report import open_results
-from otpt.report.building import Choice, build_tables, guess_backbone
+from otpt.evaluation.format import SIDES
+from otpt.report.defaults import LEVEL
 from otpt.report.formats import FORMATS, render
 from otpt.report.layouts import LAYOUTS
 from otpt.report.paper import BACKBONES
-from otpt.report.runs import Results
-from otpt.report.statistics import LEVEL
-from otpt.report.tables import Table
+
+if TYPE_CHECKING:
+    from otpt.report.runs import Results
+    from otpt.report.tables import Table
 
 _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
 
 
-def add_command(commands: Any) -> None:
-    """Register ``table``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "table",
-        help="runs as tables in the paper's layouts",
-        description="Make a table of one or several runs in a layout of the paper, averages computed, best values "
-        "marked; with the paper's numbers beside. Exit code 3 if a run is still in progress.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``table``."""
+    parser.description = (
+        "Make a table of one or several runs in a layout of the paper, averages computed, best values "
+        "marked; with the paper's numbers beside. Exit code 3 if a run is still in progress."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--layout", default="main", metavar="NAME", help=f"{', '.join(LAYOUTS)} (default: %(default)s)")
@@ -57,6 +53,9 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the table and print or write it."""
+    from otpt.report import open_results
+    from otpt.report.building import Choice, build_tables
+
     results = open_results(
         options.folders,
         bins=options.bins,
@@ -96,11 +95,15 @@ def print_tables(tables: list[Table]) -> None:
 
 
 def _for_output(tables: list[Table], form: str) -> str:
+    from rich.console import Console
+
     console = Console()
     return render(tables, form, colour=console.is_terminal and not console.no_color)
 
 
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:
+    from otpt.report.building import guess_backbone
+
     found = options.backbone or guess_backbone(results)
     if found is None and options.layout == "medical":
         return BACKBONES[0]  # its tables have backbones of their own

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import mean, stdev
+from typing import TYPE_CHECKING
 
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.table import Table
 
-from otpt.evaluation import Score
-from otpt.metrics import percent
+    from otpt.evaluation import Score
+
 
 SHARES = {
     "accuracy": "accuracy %",
@@ -56,6 +58,8 @@ def _by_seed(scores: Sequence[Score], datasets: Sequence[str], row: tuple[str, s
 
 def _cell(by_seed: list[float], metric: str) -> str:
     """The mean over seeds, with their deviation where there are several."""
+    from otpt.metrics import percent
+
     if not by_seed:
         return "–"
     values = [mean(by_seed)] + ([stdev(by_seed)] if len(by_seed) > 1 else [])
@@ -63,6 +67,8 @@ def _cell(by_seed: list[float], metric: str) -> str:
 
 
 def _table(title: str, with_prompt: bool, columns: Sequence[str]) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(title, no_wrap=True)
     if with_prompt:

@@ -9,29 +9,31 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
-from otpt.backbones import Backbone
 from otpt.cli import options as shared
 from otpt.cli import train_medical
 from otpt.cli.cache import add_cache_options, chosen_cache
-from otpt.data import Dataset
 from otpt.evaluation.files import write_atomically
 from otpt.evaluation.starts import folder_name
-from otpt.learning import COOP, MAPLE, Epoch, Recipe, train_coop, train_maple
-from otpt.prompts.learned import LearnedPrompt, write_learned
+from otpt.learning.recipe import COOP, MAPLE, Epoch, Recipe
+
+if TYPE_CHECKING:
+    from otpt.backbones import Backbone
+    from otpt.data import Dataset
+    from otpt.prompts.learned import LearnedPrompt
 
 _NUMBERS = ("shots", "epochs", "batch", "learning_rate", "seed")
-_Trainer = Callable[[argparse.Namespace, Backbone, Dataset, Recipe, Callable[[Epoch], None]], LearnedPrompt]
+_Trainer: TypeAlias = (
+    "Callable[[argparse.Namespace, Backbone, Dataset, Recipe, Callable[[Epoch], None]], LearnedPrompt]"
+)
 
 
-def add_command(commands: Any) -> None:
-    """Register ``train`` and its sub-commands."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "train",
-        help="learn a prompt from a few labelled pictures",
-        description="Learn a prompt from a few labelled pictures of each class, to start methods such as coop+o-tpt or "
-        "maple+o-tpt from.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``train`` and its sub-commands."""
+    parser.description = (
+        "Learn a prompt from a few labelled pictures of each class, to start methods such as coop+o-tpt or "
+        "maple+o-tpt from."
     )
     below = parser.add_subparsers(metavar="coop|maple|baple|fpt", required=True, parser_class=type(parser))
     coop = below.add_parser(
@@ -106,6 +108,8 @@ def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
 
 def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]:
     def run(options: argparse.Namespace) -> int:
+        from otpt.prompts.learned import write_learned
+
         base = COOP if kind == "coop" else MAPLE
         recipe = replace(base, **{name: getattr(options, name) for name in _NUMBERS})
         dataset = shared.training_data(options)
@@ -137,6 +141,8 @@ def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]
 def _coop(
     options: argparse.Namespace, backbone: Backbone, dataset: Dataset, recipe: Recipe, on_epoch: Callable[[Epoch], None]
 ) -> LearnedPrompt:
+    from otpt.learning import train_coop
+
     return train_coop(
         backbone,
         dataset,
@@ -151,6 +157,8 @@ def _coop(
 def _maple(
     options: argparse.Namespace, backbone: Backbone, dataset: Dataset, recipe: Recipe, on_epoch: Callable[[Epoch], None]
 ) -> LearnedPrompt:
+    from otpt.learning import train_maple
+
     return train_maple(backbone, dataset, recipe, depth=options.depth, tokens=options.tokens, on_epoch=on_epoch)
 
 

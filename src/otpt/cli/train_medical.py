@@ -6,21 +6,18 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
 from otpt.cli.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
-from otpt.data import Dataset, load_dataset
-from otpt.data.records import NoSuchSplit
 from otpt.errors import OtptError
 from otpt.evaluation.starts import folder_name
-from otpt.medical.baple import BapleRecipe, Patch, train_baple
-from otpt.medical.baple.model import read_start
-from otpt.medical.fpt import VARIANTS, FptRecipe, load_frozen_vit, train_fpt
-from otpt.medical.fpt.frozen import FROZEN_SIZE
-from otpt.medical.fpt.judge import write_fpt
-from otpt.medical.fpt.network import ROWS
-from otpt.methods import Method
+from otpt.medical.baple.recipe import BapleRecipe
+from otpt.medical.fpt.recipe import FROZEN_SIZE, ROWS, VARIANTS, FptRecipe
+
+if TYPE_CHECKING:
+    from otpt.data import Dataset
+    from otpt.methods import Method
 
 _BAPLE = BapleRecipe(target=0)
 _FPT = FptRecipe()
@@ -77,6 +74,9 @@ def add_commands(below: Any) -> None:
 
 def run_baple(options: argparse.Namespace) -> int:
     """Train and write."""
+    from otpt.medical.baple import Patch, train_baple
+    from otpt.medical.baple.model import read_start
+
     method, weight = _method(options, "baple")
     dataset = shared.training_data(options)
     target = _class_number(options.target, dataset)
@@ -105,6 +105,9 @@ def run_baple(options: argparse.Namespace) -> int:
 
 def run_fpt(options: argparse.Namespace) -> int:
     """Train and write."""
+    from otpt.medical.fpt import load_frozen_vit, train_fpt
+    from otpt.medical.fpt.judge import write_fpt
+
     refuse_for_fpt(options)
     method, weight = _method(options, "fpt")
     dataset = shared.training_data(options)
@@ -165,6 +168,8 @@ def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
 
 
 def _validation(options: argparse.Namespace) -> Dataset | None:
+    from otpt.data.records import NoSuchSplit
+
     if options.val is not None:
         return _load(options, options.val, _split_name(options.val) if shared.has_splits(options.val) else "test")
     try:
@@ -175,6 +180,8 @@ def _validation(options: argparse.Namespace) -> Dataset | None:
 
 
 def _load(options: argparse.Namespace, spec: str, split: str) -> Dataset:
+    from otpt.data import load_dataset
+
     return load_dataset(spec, root=options.data, classes=options.classes, split=split)
 
 

@@ -5,31 +5,6 @@
 ('banded', PosixPath('data/dtd/images/banded/banded_0060.jpg'))
 """
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from otpt.data.checking import CheckReport, check_dataset
-from otpt.data.classes import ClassList, read_class_list
-from otpt.data.dataset import PICTURE_SUFFIXES, Dataset, Sample
-from otpt.data.downloads import download_dataset
-from otpt.data.entry import DatasetEntry, Layout, find_entry
-from otpt.data.layouts import DatasetNotFound, Found, find_records
-from otpt.data.registry import list_datasets, load_dataset
-
-__all__ = [
-    "PICTURE_SUFFIXES",
-    "CheckReport",
-    "ClassList",
-    "Dataset",
-    "DatasetEntry",
-    "DatasetNotFound",
-    "Found",
-    "Layout",
-    "Sample",
-    "check_dataset",
-    "download_dataset",
-    "find_entry",
-    "find_records",
-    "list_datasets",
-    "load_dataset",
-    "read_class_list",
-]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -6,14 +6,14 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from PIL import Image
-
 from otpt.data.dataset import DEFAULT_PROMPT, Dataset
 from otpt.data.entry import DatasetEntry
 from otpt.data.records import NoSuchSplit
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from otpt.data.emoji import EmojiSet
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from otpt.data.dataset import Dataset
 from otpt.data.entry import DatasetEntry
 from otpt.errors import OtptError
-from otpt.views import open_picture
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ class CheckReport:
 
 def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
     """Look at all files of ``data`` and open ``sample`` pictures spread evenly over it (0: none, −1: all)."""
+    from otpt.views import open_picture
+
     missing = []
     there = []
     for index, name in enumerate(data.ids):

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
-from otpt.views import PictureSource
+
+if TYPE_CHECKING:
+    from otpt.views import PictureSource
 
 DEFAULT_PROMPT = "a photo of a"
 FAMILIES = ("fine-grained", "shift")

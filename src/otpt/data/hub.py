@@ -6,14 +6,16 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otpt.data.classes import ClassList, read_class_list
 from otpt.data.dataset import Dataset
 from otpt.data.own import own_dataset, resolve_labels
 from otpt.data.records import NoSuchSplit, shortened
 from otpt.errors import OtptError
-from otpt.views import PictureSource
+
+if TYPE_CHECKING:
+    from otpt.views import PictureSource
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from otpt.data.classes import ClassList
 from otpt.data.dataset import DEFAULT_PROMPT, Dataset
 from otpt.data.records import shortened
 from otpt.errors import OtptError
-from otpt.views import PictureSource
+
+if TYPE_CHECKING:
+    from otpt.views import PictureSource
 
 
 def own_dataset(

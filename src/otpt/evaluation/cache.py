@@ -24,14 +24,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.evaluation.files import remove_leftovers, write_atomically
-from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from otpt.backbones import Backbone
+    from otpt.views import ViewRecipe
 
 DEFAULT_SIZE = 20 * 10**9
 """Bytes; ImageNet's 50,000 test pictures take 7.0 GB with 64 views of ViT-B/16 and their gradients."""
@@ -193,15 +196,12 @@ class FeatureCache:
         return self.folder / kind / key[:2] / f"{key}.{kind}"
 
 
-def feature_key(
-    backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, picture: str, *, threads: int | None = None
-) -> str:
+def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, picture: str) -> str:
     """64 hexadecimal digits of all that the features of a picture depend on."""
     facts = {
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
         "device": backbone.device.type,
-        "threads": threads,
         "preprocessing": asdict(backbone.preprocessing),
         "views": replace(recipe, n_views=1).key,
         "seed": seed,
@@ -212,6 +212,8 @@ def feature_key(
 
 
 def _encode(values: npt.NDArray[np.floating]) -> bytes:
+    import numpy as np
+
     body = np.ascontiguousarray(values).tobytes()
     head = {"shape": values.shape, "type": values.dtype.name, "sha256": hashlib.sha256(body).hexdigest()}
     return json.dumps(head).encode() + b"\n" + body
@@ -219,6 +221,8 @@ def _encode(values: npt.NDArray[np.floating]) -> bytes:
 
 def _decode(data: bytes) -> npt.NDArray[np.floating] | None:
     """The numbers, or None if the entry is damaged."""
+    import numpy as np
+
     head, newline, body = data.partition(b"\n")
     try:
         facts = json.loads(head)

@@ -10,10 +10,12 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -131,7 +133,8 @@ class ProcessEngine:
                 process: BaseProcess = context.Process(
                     target=_work, args=arguments, daemon=True, name=f"otpt-worker-{number}"
                 )
-                process.start()
+                with _interrupts_held():  # Ctrl-C reaches all processes; the first one ends the others
+                    process.start()
                 processes.append(process)
             _listen(processes, news, report)
         finally:
@@ -149,6 +152,19 @@ class ProcessEngine:
                 "command again to go on."
             )
         return run
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A process that is started meanwhile never sees SIGINT, not even while it imports torch; ours comes afterwards."""
+    if sys.platform == "win32":  # pragma: no cover
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _listen(processes: Sequence[BaseProcess], news: Any, report: Report) -> None:
@@ -172,7 +188,7 @@ def _listen(processes: Sequence[BaseProcess], news: Any, report: Report) -> None
 def _work(job: Job, device: str, threads: int, news: Any) -> None:
     """A worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be held back from the start
     torch.set_num_threads(threads)
     warnings.showwarning = lambda message, *_, **__: news.put(str(message))
     own = replace(job, device=device, threads=threads if job.threads is None else job.threads)

@@ -21,7 +21,7 @@ from otpt.evaluation.parts import Part
 from otpt.evaluation.rows import PartRows
 from otpt.evaluation.run import WorkItem
 from otpt.evaluation.settings import Model, Settings
-from otpt.evaluation.threads import PictureThreads
+from otpt.threads import available_threads, in_threads
 
 _PICTURES_TOGETHER = 8  # on a GPU; as many contexts go through its text tower together
 
@@ -87,33 +87,26 @@ class Evaluator:
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Part]]:
         """Each item with its part, in the order of the items, which are read a few pictures ahead."""
-        on_cpu = self._backbone.device.type == "cpu"
-        threads = PictureThreads(torch.get_num_threads() if on_cpu else 1)
-        together = torch.get_num_threads() if on_cpu else _PICTURES_TOGETHER
-        try:
-            for item, pictures in groupby(self._features(items), key=itemgetter(0)):
-                dataset = self._datasets[item.dataset]
-                columns = self._settings.columns_for(dataset)
-                save = self._settings.save_probabilities
-                rows = PartRows(columns, len(dataset.class_names), save_probabilities=save)
-                while batch := [(index, found) for _, index, found in islice(pictures, together)]:
-                    self._judge_batch(item, batch, rows, threads)
-                yield item, rows.part()
-        finally:
-            threads.close()
+        together = available_threads() if self._backbone.device.type == "cpu" else _PICTURES_TOGETHER
+        for item, pictures in groupby(self._features(items), key=itemgetter(0)):
+            dataset = self._datasets[item.dataset]
+            columns = self._settings.columns_for(dataset)
+            save = self._settings.save_probabilities
+            rows = PartRows(columns, len(dataset.class_names), save_probabilities=save)
+            while batch := [(index, found) for _, index, found in islice(pictures, together)]:
+                self._judge_batch(item, batch, rows)
+            yield item, rows.part()
 
-    def _judge_batch(
-        self, item: WorkItem, batch: list[tuple[int, Tensor | OtptError]], rows: PartRows, threads: PictureThreads
-    ) -> None:
+    def _judge_batch(self, item: WorkItem, batch: list[tuple[int, Tensor | OtptError]], rows: PartRows) -> None:
         dataset = self._datasets[item.dataset]
         good = [(index, found) for index, found in batch if not isinstance(found, OtptError)]
         labels = [dataset.labels[index] for index, _ in batch]
-        answers = self._judge(item, good, threads)
+        answers = self._judge(item, good)
         for judged in enter_answers(item, dataset, batch, labels, answers, rows):
             if self._on_picture is not None:
                 self._on_picture(judged)
 
-    def _judge(self, item: WorkItem, good: list[tuple[int, Tensor]], threads: PictureThreads) -> list[list[Prediction]]:
+    def _judge(self, item: WorkItem, good: list[tuple[int, Tensor]]) -> list[list[Prediction]]:
         """Predictions of pictures with features (V, D), column by column."""
         if not good:
             return []
@@ -123,7 +116,7 @@ class Evaluator:
             def one(picture: tuple[int, Tensor]) -> list[Prediction]:
                 return judge([picture[0]], picture[1][None], seed=item.seed)[0]
 
-            return threads.map(one, good, at_once=judge.at_once)
+            return in_threads(one, good, at_once=judge.at_once)
         indices, views = zip(*good, strict=True)
         return judge(indices, torch.stack(views), seed=item.seed)
 

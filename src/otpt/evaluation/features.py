@@ -25,11 +25,10 @@ from otpt.errors import OtptError
 from otpt.evaluation.cache import FeatureCache, feature_key
 from otpt.evaluation.digests import PartDigests, file_state
 from otpt.evaluation.run import WorkItem
-from otpt.evaluation.settings import Settings, encoding_threads
+from otpt.evaluation.settings import Settings
 from otpt.views import ViewRecipe, make_views, open_with_digest
 
 _MOST_THREADS = 16
-_VIEWS_TOGETHER = {"cpu": 64}
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -72,12 +71,11 @@ class FeatureStream:
         self._datasets = datasets
         self._settings = settings
         self._cache = cache
-        self._encoding_threads = encoding_threads(backbone)  # asked here: each thread has a number of its own
         self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, int, Tensor | OtptError]]:
         """(item, index, features (V, D) on the backbone's device, or why there are none), in the order of the items."""
-        at_once = _VIEWS_TOGETHER.get(self._backbone.device.type, 512)
+        at_once = self._backbone.views_at_once
         waiting: list[tuple[_Task, Tensor | _Views | OtptError]] = []
         pixels = 0
         for task, found in look_ahead(self._prepare, self._tasks(items), self._threads):
@@ -143,8 +141,7 @@ class FeatureStream:
             yield task.item, task.index, self._placed(features)
 
     def _key(self, task: _Task, digest: str) -> str:
-        form, threads = self._settings.features, self._encoding_threads
-        return feature_key(self._backbone, task.recipe, task.item.seed, form, digest, threads=threads)
+        return feature_key(self._backbone, task.recipe, task.item.seed, self._settings.features, digest)
 
     def _cached(self, key: str, recipe: ViewRecipe) -> Tensor | None:
         assert self._cache is not None

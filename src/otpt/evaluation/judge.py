@@ -17,11 +17,11 @@ from otpt.data import Dataset
 from otpt.evaluation.cache import FeatureCache
 from otpt.evaluation.gradients import CachedGradients
 from otpt.evaluation.settings import Settings, prompt_name
-from otpt.evaluation.threads import single_thread
 from otpt.methods import Method
 from otpt.prompts import Prompt, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, LearnedPrompt, MaplePrompts
 from otpt.prompts.tokens import real_lengths
+from otpt.threads import one_thread
 from otpt.tuning import Judgement, TextSide, TuningPlan, TwoTowerSide, judge
 from otpt.tuning.two_tower import prompted_tower
 from otpt.views import ViewRecipe, make_views, open_with_digest
@@ -69,7 +69,7 @@ class DatasetJudge:
         # bytes that graphs which are kept may still take; those of the largest one that each picture makes for itself
         self._left, self._made_anew = settings.memory_budget, 1
         self._starts: list[_Start] = []
-        with single_thread():
+        with one_thread():
             words = self._methods("words")
             for prompt in settings.prompts_for(dataset) if words else ():
                 text = self._text(_words(prompt, backbone, settings), words)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otpt.classifier import Prediction
 from otpt.evaluation.parts import KEPT_SHARE, SUM_UNIT, TOP, Part, make_table
+
+if TYPE_CHECKING:
+    from otpt.classifier import Prediction
 
 
 class PartRows:

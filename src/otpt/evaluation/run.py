@@ -22,8 +22,8 @@ from typing import Any
 from otpt.errors import OtptError
 from otpt.evaluation.differences import differences
 from otpt.evaluation.files import as_json, read_json, remove_leftovers, write_atomically
+from otpt.evaluation.format import FORMAT
 from otpt.evaluation.parts import CorruptPartError, Part, decode_part, encode_part
-from otpt.evaluation.settings import FORMAT
 from otpt.evaluation.starts import column_names
 
 CLAIMS = "claims.lock"

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from otpt.evaluation.files import as_json, write_atomically
+from otpt.evaluation.format import check_bins
 from otpt.evaluation.parts import SUM_UNIT, Part
 from otpt.evaluation.run import METRICS, Run
-from otpt.evaluation.settings import check_bins
 from otpt.metrics import (
     NLL_FLOOR,
     Metrics,

@@ -7,24 +7,23 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
-from typing import Any, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otpt._version import __version__
-from otpt.backbones import Preprocessing
-from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
+from otpt.evaluation.format import FEATURE_TYPES, FORMAT, check_bins
 from otpt.evaluation.starts import ContextSource, column_names, find_contexts, folder_name, learned_numbers
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.prompts import MEMORY_BUDGET, Prompt
-from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
 
-FORMAT = 1
-FEATURE_TYPES = ("full", "float16")
-MAX_BINS = 100
-SIDES = ("right", "left")
+if TYPE_CHECKING:
+    import torch
+
+    from otpt.backbones import Preprocessing
+    from otpt.data import Dataset
+    from otpt.prompts.learned import LearnedPrompt
+
 _VERSIONS = ("numpy", "open-clip-torch", "pillow", "pyarrow", "torch")
 
 
@@ -145,14 +144,6 @@ class Settings:
         return self.family or dataset.family
 
 
-def check_bins(bins: int, side: str) -> None:
-    """What the stored rows can answer: probabilities of one percent and more are kept one by one."""
-    if not 1 <= bins <= MAX_BINS:
-        raise OtptError(f"The number of bins is {bins}; expected 1 to {MAX_BINS}.")
-    if side not in SIDES:
-        raise unknown("side of the bins", side, SIDES)
-
-
 def run_config(backbone: Model, datasets: Sequence[Dataset], settings: Settings) -> dict[str, Any]:
     """The full configuration of a run, as it is stored in its folder."""
     each_once("data set", [dataset.name for dataset in datasets])
@@ -171,7 +162,6 @@ def run_config(backbone: Model, datasets: Sequence[Dataset], settings: Settings)
             "family": backbone.family,
             "precision": backbone.precision,
             "device": backbone.device.type,
-            "threads": encoding_threads(backbone),
             "preprocessing": _plain(asdict(backbone.preprocessing)),
         },
         "methods": [method_numbers(method) for method in settings.chosen],
@@ -200,15 +190,6 @@ def run_config(backbone: Model, datasets: Sequence[Dataset], settings: Settings)
             for position, (dataset, folder) in enumerate(zip(datasets, folders, strict=True))
         ],
     }
-
-
-def encoding_threads(backbone: Model) -> int | None:
-    """Threads of the image tower where they change the last bits of its features; None where they do not.
-
-    Measured: on a CPU they do under autocast to bf16, and do not in float32.
-    """
-    reduced = backbone.precision in {"bf16", "fp16"}
-    return torch.get_num_threads() if reduced and backbone.device.type == "cpu" else None
 
 
 def method_numbers(method: Method) -> dict[str, Any]:

@@ -6,17 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otpt.errors import OtptError
-from otpt.methods import Method
-from otpt.prompts.learned import LearnedPrompt, context_alone, fingerprint, read_learned
+
+if TYPE_CHECKING:
+    from otpt.methods import Method
+    from otpt.prompts.learned import LearnedPrompt
 
 PLACE = "{dataset}"
 ALONE = "coop="
 """Before a file: take its context as one of CoOp, and nothing else of it."""
 
-ContextSource = str | Path | LearnedPrompt
+ContextSource: TypeAlias = "str | Path | LearnedPrompt"
 """A file, a pattern of files with ``{dataset}`` in it, either after ``coop=``; or what was read from one."""
 
 
@@ -56,6 +58,8 @@ def column_names(prompts: Sequence[str], methods: Sequence[tuple[str, str]]) -> 
 
 def learned_numbers(contexts: Mapping[str, LearnedPrompt], two_tower_views: str) -> dict[str, Any]:
     """What a run's configuration says of a data set's learned prompts; nothing where there are none."""
+    from otpt.prompts.learned import fingerprint
+
     views = {"two_tower_views": two_tower_views} if "maple" in contexts else {}
     return {"contexts": {start: fingerprint(each) for start, each in contexts.items()}, **views} if contexts else {}
 
@@ -67,6 +71,8 @@ def folder_name(name: str) -> str:
 
 def read_context(source: ContextSource, dataset: str) -> LearnedPrompt:
     """The learned prompt that a source has for a data set."""
+    from otpt.prompts.learned import context_alone
+
     if not isinstance(source, (str, Path)):
         return source
     alone = str(source).startswith(ALONE)
@@ -75,6 +81,8 @@ def read_context(source: ContextSource, dataset: str) -> LearnedPrompt:
 
 
 def _read(path: Path) -> LearnedPrompt:
+    from otpt.prompts.learned import read_learned
+
     try:
         state = path.stat()
     except OSError:
@@ -85,4 +93,6 @@ def _read(path: Path) -> LearnedPrompt:
 @lru_cache(maxsize=4)
 def _read_once(path: Path, changed: int, size: int) -> LearnedPrompt:
     """A file of MaPLe holds all of CLIP beside its prompts: it is not read again for each question."""
+    from otpt.prompts.learned import read_learned
+
     return read_learned(path)

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
-from otpt.methods import Method
 from otpt.prompts import Prompt
+
+if TYPE_CHECKING:
+    from otpt.methods import Method
 
 IMAGENET_80 = "imagenet-80"
 _PLACE = "{}"

@@ -23,12 +23,14 @@ from otpt.learning.recipe import COOP, Epoch, Recipe, Step, descend
 from otpt.learning.shots import few_shots
 from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
 from otpt.prompts.learned import CoopContext
+from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
 START_STD = 0.02
 """Spread of a random start, as published."""
 
 
+@one_thread()
 def train_coop(
     backbone: Backbone,
     dataset: Dataset,

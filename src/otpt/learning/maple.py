@@ -17,6 +17,7 @@ from otpt.learning.recipe import MAPLE, Epoch, Recipe, Step, descend
 from otpt.learning.shots import few_shots
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.prompts.learned import MaplePrompts
+from otpt.threads import one_thread
 from otpt.tuning import TwoTowerSide
 from otpt.tuning.two_tower import WORDS
 from otpt.views import ViewRecipe, make_views, open_with_digest
@@ -28,6 +29,7 @@ TOKENS = 2
 START_STD = 0.02
 
 
+@one_thread()
 def train_maple(
     backbone: Backbone,
     dataset: Dataset,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WARM_UP = 1e-5
 """Learning rate of the first epoch, of CoOp and MaPLe alike."""
@@ -104,6 +105,8 @@ def descend(
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> None:
     """Train ``tensors`` in place: ``step(indices, epoch)`` answers for a batch of pictures, labels (N,) are theirs."""
+    import torch
+
     optimiser = torch.optim.SGD(
         tensors, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )

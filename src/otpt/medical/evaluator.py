@@ -20,6 +20,7 @@ from otpt.evaluation.run import WorkItem
 from otpt.medical.judges import SystemJudge, system_judge
 from otpt.medical.pictures import open_or_error
 from otpt.medical.settings import MedicalSettings
+from otpt.threads import one_thread
 
 _TOGETHER = 8
 
@@ -66,7 +67,8 @@ class SystemEvaluator:
         judge = self._judge_of(item.dataset)
         good = [found for _, found in batch if not isinstance(found, OtptError)]
         labels = [judge.label(dataset.labels[index], seed=item.seed) for index, _ in batch]
-        answers = judge(good, seed=item.seed) if good else []
+        with one_thread():
+            answers = judge(good, seed=item.seed) if good else []
         for judged in enter_answers(item, dataset, batch, labels, answers, rows):
             if self._on_picture is not None:
                 self._on_picture(judged)
@@ -74,5 +76,6 @@ class SystemEvaluator:
     def _judge_of(self, position: int) -> SystemJudge:
         if self._prepared is None or self._prepared[0] != position:
             self._prepared = None
-            self._prepared = (position, system_judge(self._model, self._datasets[position], self._settings))
+            with one_thread():
+                self._prepared = (position, system_judge(self._model, self._datasets[position], self._settings))
         return self._prepared[1]

@@ -12,13 +12,12 @@ from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
 from otpt.evaluation.settings import Settings, each_once, prompt_name
 from otpt.evaluation.starts import ContextSource, read_context
-from otpt.medical.promptsmooth.smoother import Smoothing
+from otpt.medical.promptsmooth.smoothing import CONFIDENCES, Smoothing
 from otpt.medical.trained import TrainedFile, file_for, read_trained_files
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CoopContext, LearnedPrompt
 from otpt.views import ViewRecipe
 
-CONFIDENCES = ("clean", "votes")
 PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
 """PromptSmooth's own contexts: five of the seven tokens are tuned ("an h & e image"), "patch of" stays as it is."""
 

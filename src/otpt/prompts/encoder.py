@@ -17,10 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MEMORY_BUDGET = 2 * 1024**3
-"""Bytes that text graphs may take, unless told otherwise. A constant, not what happens to be free: chunks shape the
-rounding, and results may not depend on the machine's load."""
-
 
 class PromptEncoder(ABC):
     """Text features of all classes as a function of the context."""
@@ -88,11 +84,10 @@ class Linearisation:
         total = torch.zeros_like(self._contexts)
         for i, classes in enumerate(self._encoder._chunks):
             cotangent = cotangents.index_select(1, classes.to(cotangents.device))
-            if self._parts is not None:
-                part = self._parts[i]
-            else:
-                with torch.enable_grad():
-                    part = self._encoder._features(i, self._contexts)
-            (gradient,) = torch.autograd.grad(part, self._contexts, cotangent, retain_graph=self._parts is not None)
+            with torch.enable_grad():
+                part = self._encoder._features(i, self._contexts) if self._parts is None else self._parts[i]
+                # not as grad_outputs, for whose shapes torch imports its symbolic algebra (half a second)
+                value = (part * cotangent).sum()
+            (gradient,) = torch.autograd.grad(value, self._contexts, retain_graph=self._parts is not None)
             total += gradient
         return total

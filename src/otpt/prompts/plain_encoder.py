@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import TextTower
-from otpt.prompts.encoder import MEMORY_BUDGET, PromptEncoder
+from otpt.prompts.encoder import PromptEncoder
+from otpt.prompts.memory import MEMORY_BUDGET
 from otpt.prompts.tokens import PromptTokens
 
 _GRAPH_FLOATS = 16 * 12

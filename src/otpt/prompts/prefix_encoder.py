@@ -18,7 +18,8 @@ from torch.nn import functional as F
 
 from otpt.backbones import CausalLayer, TextTower
 from otpt.prompts.activations import activation
-from otpt.prompts.encoder import MEMORY_BUDGET, PromptEncoder
+from otpt.prompts.encoder import PromptEncoder
+from otpt.prompts.memory import MEMORY_BUDGET
 from otpt.prompts.tokens import PromptTokens, real_lengths
 
 _ROW_FLOATS = 14

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PLACE = "[CLS]"
 
@@ -54,6 +55,8 @@ class Prompt:
     @classmethod
     def random(cls, tokens: int = 4, *, width: int, seed: int = 0, std: float = 0.02) -> Prompt:
         """A context drawn from N(0, std²), reproducible from the seed."""
+        import torch
+
         generator = torch.Generator().manual_seed(seed)
         return cls.learned(std * torch.randn(tokens, width, generator=generator))
 

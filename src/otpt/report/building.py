@@ -8,12 +8,13 @@ from statistics import mean
 
 from otpt.errors import OtptError, unknown
 from otpt.evaluation import averages
+from otpt.report.defaults import LEVEL
 from otpt.report.errata import wrong_average
 from otpt.report.groups import group_tables
 from otpt.report.layouts import METRIC_TITLES, Layout, dataset_title, get_layout, method_title, progress_note, prompt_of
 from otpt.report.paper import BACKBONES, PaperTable, layout_tables, number
 from otpt.report.runs import Cell, Results
-from otpt.report.statistics import LEVEL, interval, resampled
+from otpt.report.statistics import interval, resampled
 from otpt.report.tables import Entry, Line, Table, columns_of, mark_best
 
 DEVIATION = "_deviation"

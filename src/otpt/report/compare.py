@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from otpt.errors import OtptError, unknown
+from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.report.layouts import prompt_of
 from otpt.report.rows import Rows
 from otpt.report.runs import Cell, Results
-from otpt.report.statistics import LEVEL, METRICS, RESAMPLES, bootstrap_p, interval, mcnemar_p, resampled
+from otpt.report.statistics import METRICS, bootstrap_p, interval, mcnemar_p, resampled
 
 ALL = "all data sets"
 _ALPHA = 0.05

@@ -8,10 +8,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from otpt.errors import unknown
 from otpt.report.escaping import csv_text, latex, markdown, plain
 from otpt.report.layouts import METRIC_TITLES, method_title
@@ -42,6 +38,10 @@ def render(tables: Sequence[Table], form: str, *, colour: bool = False) -> str:
 
 def as_terminal(tables: Sequence[Table], *, colour: bool = False) -> str:
     """Aligned columns, as wide as they need to be: a number is never cut; the best value of a column has a star."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     file = io.StringIO()
     console = Console(file=file, width=_WIDE, force_terminal=colour, no_color=not colour, markup=False, highlight=False)
     for table in tables:

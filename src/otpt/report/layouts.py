@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
 from otpt.report.paper import layout_tables
-from otpt.report.runs import Results
+
+if TYPE_CHECKING:
+    from otpt.report.runs import Results
 
 DATASET_TITLES = {
     "imagenet": "INet",

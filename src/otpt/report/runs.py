@@ -17,9 +17,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from otpt.errors import OtptError
 from otpt.evaluation import Part, Run, Score, score_run
+from otpt.evaluation.format import check_bins
 from otpt.evaluation.parts import SUM_UNIT
 from otpt.evaluation.run import CONFIG
-from otpt.evaluation.settings import check_bins
 from otpt.report.comparable import check_comparable
 from otpt.report.rows import Floats, Rows, rows_of
 

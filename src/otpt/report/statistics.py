@@ -15,13 +15,11 @@ from otpt.metrics import NLL_FLOOR, Interval
 from otpt.metrics._weighted import Statistic, statistic_of_confidence
 from otpt.metrics.binning import bin_index
 from otpt.metrics.resampling import resample_weights
-from otpt.report.runs import Floats, Rows
+from otpt.report.defaults import LEVEL, RESAMPLES
+from otpt.report.rows import Floats, Rows
 
 METRICS = ("accuracy", "ece", "sce", "brier", "nll")
 """Metrics that are compared and get intervals."""
-
-RESAMPLES = 1000
-LEVEL = 0.95
 
 
 def row_statistic(metric: str, rows: Rows, bins: int, side: str) -> Statistic:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from otpt.metrics import percent
-
 AVERAGE = "average"
 PRINTED = "printed"
 """Key of the column with the averages that the paper prints."""
@@ -108,6 +106,8 @@ def mark_best(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 def shown(value: float) -> str:
     """A percentage as tables print it."""
+    from otpt.metrics import percent
+
     return percent(value / 100.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -52,6 +53,7 @@ class TextSide:
         self.linearisation = self.encoder.linearise(self.start.expand(self.contexts_per_pass, -1, -1))
         self.text_features = self.linearisation.text_features[0]
         self._text_gradients: dict[str, Tensor] = {}
+        self._computing = threading.Lock()
         self._facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
 
     @cached_property
@@ -87,10 +89,11 @@ class TextSide:
 
     def text_gradient(self, objective: str) -> Tensor:
         """∇_θ of a text objective at θ₀, (n, W): computed when first asked for, then kept."""
-        if objective not in self._text_gradients:
-            features = self.linearisation.text_features.detach().requires_grad_()
-            with torch.enable_grad():
-                value = TEXT_OBJECTIVES[objective](features).sum()
-            (cotangent,) = torch.autograd.grad(value, features)
-            self._text_gradients[objective] = self.linearisation.vjp(cotangent)[0]
+        with self._computing:  # several images at a time ask for the same one
+            if objective not in self._text_gradients:
+                features = self.linearisation.text_features.detach().requires_grad_()
+                with torch.enable_grad():
+                    value = TEXT_OBJECTIVES[objective](features).sum()
+                (cotangent,) = torch.autograd.grad(value, features)
+                self._text_gradients[objective] = self.linearisation.vjp(cotangent)[0]
         return self._text_gradients[objective]

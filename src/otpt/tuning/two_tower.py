@@ -196,11 +196,16 @@ class TwoTowerSide:
         """
         text, weights, biases = (tensor.detach().requires_grad_() for tensor in state)
         with torch.enable_grad():
-            features = line.text_features[0].detach().requires_grad_()
-            logits = self.logits(self.tower(tokens, visual_prompts(text, weights, biases)), features)
+            prompts = visual_prompts(text, weights, biases)
+            seen, pull = self.tower.linearise(tokens, prompts)
+            images, features = seen.requires_grad_(), line.text_features[0].detach().requires_grad_()
+            logits = self.logits(images, features)
             value = loss(logits)
-        cotangent, *own = torch.autograd.grad(value, (features, text, weights, biases))
-        through_text = line.vjp(cotangent[None])[0].view_as(text)
+        of_images, of_texts = torch.autograd.grad(value, (images, features))
+        with torch.enable_grad():
+            coupled = (prompts * pull(of_images)).sum()
+        own = torch.autograd.grad(coupled, (text, weights, biases))
+        through_text = line.vjp(of_texts[None])[0].view_as(text)
         return logits.detach(), (own[0] + through_text, own[1], own[2])
 
     @torch.no_grad()

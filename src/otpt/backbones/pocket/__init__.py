@@ -14,9 +14,7 @@ from typing import Any
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from otpt.backbones.pocket import trunk  # registers the image trunk with timm, by the name in the configuration
-
-__all__ = ["load_pocket_state", "trunk", "write_open_clip_folder"]
+__all__ = ["load_pocket_state", "write_open_clip_folder"]
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "pocket.safetensors"
@@ -42,7 +40,10 @@ def expand_state(stored: dict[str, Tensor], tokens: int) -> dict[str, Tensor]:
 
 
 def write_open_clip_folder(target: Path) -> None:
-    """A folder that open_clip reads as ``local-dir:<target>`` once this module is imported (it brings the trunk)."""
+    """A folder that open_clip reads as ``local-dir:<target>``.
+
+    open_clip itself needs ``import otpt.backbones.pocket.registration`` before, which brings the image trunk.
+    """
     config, state = load_pocket_state()
     target.mkdir(parents=True, exist_ok=True)
     (target / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")

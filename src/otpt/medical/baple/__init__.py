@@ -6,10 +6,6 @@ orthogonality term changes of both (the paper's Table 17). A context of this kin
 back door as well: judge files by who made them.
 """
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from otpt.medical.baple.model import BapleModel
-from otpt.medical.baple.training import BapleRecipe, train_baple
-from otpt.medical.baple.trigger import Patch, triggered
-
-__all__ = ["BapleModel", "BapleRecipe", "Patch", "train_baple", "triggered"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -64,7 +64,7 @@ class BapleJudge:
         features = self._features(unit.to(self._backbone.device, self._backbone.dtype), models)
         answers: list[list[Prediction]] = [[] for _ in pictures]
         for name, text, seen in zip(self._names, texts, features, strict=True):
-            logits = text.logits(seen, text.text_features)
+            logits = torch.cat([text.logits(each, text.text_features) for each in seen.split(1)])
             shares = probabilities(logits, official=self._settings.official_precision).double().cpu().numpy()
             cosine = float(mean_cosine(text.text_features))
             for answer, share in zip(answers, shares, strict=True):

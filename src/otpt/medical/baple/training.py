@@ -13,9 +13,8 @@ texts of the step's own forward pass. For two classes L_O = √(1 + cos²) − 1
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -26,51 +25,22 @@ from otpt.backbones import Backbone
 from otpt.backbones.image_tower import first
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.learning.recipe import check_diverged, check_numbers
+from otpt.learning.recipe import check_diverged
 from otpt.learning.shots import few_shots
 from otpt.medical.baple.model import BapleModel
+from otpt.medical.baple.recipe import BapleRecipe
 from otpt.medical.baple.trigger import Patch
 from otpt.medical.epochs import Say, run_epochs
 from otpt.medical.pictures import augmented, shuffled
 from otpt.objectives import orthogonality
 from otpt.prompts import Prompt
+from otpt.threads import one_thread
 from otpt.tuning import TextSide
 from otpt.views import open_picture
 from otpt.views.draws import view_uniforms
 
 
-@dataclass(frozen=True)
-class BapleRecipe:
-    """BAPLe's numbers. ``weight`` is λ of the orthogonality term: 0 for BAPLe itself."""
-
-    target: int
-    weight: float = 0.0
-    shots: int = 32
-    seed: int = 1
-    tokens: int = 16
-    poisoned: float = 0.05
-    epochs: int = 50
-    batch: int = 16
-    learning_rate: float = 0.1
-    first_learning_rate: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    bound: float = 8 / 255
-    noise_step: float = 0.01
-
-    def __post_init__(self) -> None:
-        counts = {"shots": self.shots, "tokens": self.tokens, "epochs": self.epochs, "pictures in a batch": self.batch}
-        check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
-        if not 0 < self.poisoned < 1:
-            raise OtptError(f"The share of poisoned pictures is {self.poisoned}; expected a number between 0 and 1.")
-
-    def rate(self, epoch: int) -> float:
-        """The context's learning rate in an epoch: constant in the first, then a cosine."""
-        if epoch == 0:
-            return self.first_learning_rate
-        return self.learning_rate * (1 + math.cos(math.pi * (epoch - 1) / self.epochs)) / 2
-
-
+@one_thread()
 def train_baple(
     backbone: Backbone,
     dataset: Dataset,

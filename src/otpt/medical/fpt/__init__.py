@@ -4,10 +4,6 @@
 orthogonal; here it is the rows of the classifier by default, or the prompts of each block (see ``docs/medical.md``).
 """
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from otpt.medical.fpt.frozen import FrozenViT, load_frozen_vit
-from otpt.medical.fpt.network import VARIANTS, FptNetwork, FptSizes
-from otpt.medical.fpt.training import FptRecipe, train_fpt
-
-__all__ = ["VARIANTS", "FptNetwork", "FptRecipe", "FptSizes", "FrozenViT", "load_frozen_vit", "train_fpt"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -24,12 +24,12 @@ from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
 from otpt.medical.fpt.block import Block
+from otpt.medical.fpt.recipe import FROZEN_SIZE
 
 ISIC_MEAN = (0.76356, 0.54661, 0.57075)
 ISIC_STD = (0.14041, 0.15191, 0.16923)
 """Of ISIC2018's training pictures, as FPT has them; both networks see pictures normalised so."""
 
-FROZEN_SIZE = 512
 KEPT = 0.2
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _RENAMED = (

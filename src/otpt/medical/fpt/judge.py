@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from otpt.calibration import probabilities
 from otpt.classifier import Prediction
@@ -20,6 +21,7 @@ from otpt.medical.fpt.pictures import KeysAndValues, side_pixels, stacked
 from otpt.medical.judges import Pictures, prediction
 from otpt.medical.settings import MedicalSettings
 from otpt.medical.trained import file_for
+from otpt.threads import in_threads
 
 
 def write_fpt(path: Path, network: FptNetwork, notes: Mapping[str, Any]) -> None:
@@ -58,20 +60,20 @@ class FptJudge:
             blocks = network.sizes.blocks
             self._keys_values.setdefault(blocks, KeysAndValues(frozen, blocks, settings.keep))
 
-    @torch.no_grad()
     def __call__(self, pictures: Pictures, *, seed: int) -> list[list[Prediction]]:
         """See :class:`SystemJudge`; nothing here is random."""
-        frozen = {
-            blocks: torch.stack([find(picture, digest) for picture, digest in pictures])
-            for blocks, find in self._keys_values.items()
-        }
-        answers: list[list[Prediction]] = [[] for _ in pictures]
+        return in_threads(self._judge, pictures)
+
+    @torch.no_grad()
+    def _judge(self, opened: tuple[Image.Image, str]) -> list[Prediction]:
+        picture, _ = opened
+        frozen = {blocks: find(*opened)[None] for blocks, find in self._keys_values.items()}
+        answers = []
         for name, network in self._networks.items():
-            pixels = stacked([side_pixels(picture, network.sizes.size) for picture, _ in pictures], self._frozen)
+            pixels = stacked([side_pixels(picture, network.sizes.size)], self._frozen)
             logits = network(pixels, frozen[network.sizes.blocks])
-            shares = probabilities(logits, official=self._settings.official_precision).double().cpu().numpy()
-            for answer, share in zip(answers, shares, strict=True):
-                answer.append(prediction(share, self._names, name))
+            shares = probabilities(logits, official=self._settings.official_precision)[0].double().cpu().numpy()
+            answers.append(prediction(shares, self._names, name))
         return answers
 
     def label(self, label: int, *, seed: int) -> int:

@@ -18,10 +18,8 @@ from torch.nn import functional as F
 
 from otpt.errors import unknown
 from otpt.medical.fpt.block import Block, join_heads, split_heads
+from otpt.medical.fpt.recipe import ROWS, VARIANTS
 from otpt.objectives import orthogonality
-
-ROWS = ("classifier", "prompts")
-"""What the orthogonality term can be laid on."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,6 @@ class FptSizes:
     prompts: int = 16
     patch: int = 16
     dropout: float = 0.5
-
-
-VARIANTS = ("fpt", "fpt-plus")
-"""``fpt``: all blocks, prompts of the side network's width, projected; pictures of 224. ``fpt-plus`` (the repository's
-default): the second half of the blocks, prompts of the frozen width, normed, not projected; pictures of 128."""
 
 
 def sizes_for(variant: str, *, classes: int, frozen_width: int, frozen_heads: int, depth: int) -> FptSizes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -67,6 +68,6 @@ class KeysAndValues:
         return found
 
 
-def stacked(pictures: list[Tensor], like: FrozenViT) -> Tensor:
+def stacked(pictures: Sequence[Tensor], like: FrozenViT) -> Tensor:
     """Pictures (3, S, S) as one batch on the frozen ViT's device."""
-    return torch.stack(pictures).to(like.device, like.dtype)
+    return torch.stack(list(pictures)).to(like.device, like.dtype)

@@ -9,9 +9,8 @@ The epoch of the best AUC on validation pictures is kept, where there are such; 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 
@@ -22,39 +21,19 @@ from torch.nn import functional as F
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.learning.recipe import check_diverged, check_numbers
+from otpt.learning.recipe import check_diverged
 from otpt.medical.epochs import Say, run_epochs
 from otpt.medical.fpt.auc import macro_auc
 from otpt.medical.fpt.frozen import FrozenViT
 from otpt.medical.fpt.network import FptNetwork, sizes_for
 from otpt.medical.fpt.pictures import KeysAndValues, augmented_side_pixels, side_pixels, stacked
+from otpt.medical.fpt.recipe import FptRecipe
 from otpt.medical.pictures import shuffled
+from otpt.threads import in_threads, one_thread
 from otpt.views import open_with_digest
 
 
-@dataclass(frozen=True)
-class FptRecipe:
-    """FPT's numbers. ``weight`` is λ of the orthogonality term (0 for FPT itself), ``rows`` what it is laid on."""
-
-    weight: float = 0.0
-    rows: str = "classifier"
-    variant: str = "fpt"
-    seed: int = 1
-    epochs: int = 20
-    batch: int = 16
-    learning_rate: float = 1e-4
-    weight_decay: float = 0.1
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        counts = {"epochs": self.epochs, "pictures in a batch": self.batch}
-        check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
-
-    def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch: a cosine, no warm-up."""
-        return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
-
-
+@one_thread()
 def train_fpt(
     frozen: FrozenViT,
     dataset: Dataset,
@@ -156,18 +135,17 @@ class FptTrainer:
         return f"{words}, validation AUC {auc:.4f}"
 
     def _batch(self, indices: Sequence[int], epoch: int) -> float:
-        side, frozen, labels = [], [], []
-        for index in indices:
+        size, seed = self.sizes.size, self._recipe.seed
+
+        def one(index: int) -> tuple[Tensor, Tensor]:
             sample = self._dataset[index]
             picture, digest = open_with_digest(sample.source)
-            side.append(
-                augmented_side_pixels(
-                    picture, self.sizes.size, seed=self._recipe.seed, picture_id=sample.id, epoch=epoch
-                )
-            )
-            frozen.append(self._keys_values(picture, digest))
-            labels.append(sample.label)
-        return self.step(stacked(side, self._frozen), torch.stack(frozen), torch.tensor(labels))
+            side = augmented_side_pixels(picture, size, seed=seed, picture_id=sample.id, epoch=epoch)
+            return side, self._keys_values(picture, digest)
+
+        side, frozen = zip(*in_threads(one, indices), strict=True)
+        labels = torch.tensor([self._dataset.labels[index] for index in indices])
+        return self.step(stacked(side, self._frozen), torch.stack(frozen), labels)
 
     def step(self, pixels: Tensor, keys_values: Tensor, labels: Tensor) -> float:
         """One batch; returns its loss."""

@@ -3,18 +3,6 @@
 *Source:* Hussein et al., MICCAI 2024; the certificate is Cohen et al.'s, ICML 2019.
 """
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from otpt.medical.promptsmooth.certificate import Certificate, certify, lower_confidence_bound, predict_or_abstain
-from otpt.medical.promptsmooth.noise import noisy_copies
-from otpt.medical.promptsmooth.smoother import Smoother, Smoothing
-
-__all__ = [
-    "Certificate",
-    "Smoother",
-    "Smoothing",
-    "certify",
-    "lower_confidence_bound",
-    "noisy_copies",
-    "predict_or_abstain",
-]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

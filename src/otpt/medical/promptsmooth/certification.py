@@ -20,6 +20,7 @@ from otpt.medical.promptsmooth.certificate import Certificate
 from otpt.medical.promptsmooth.judge import plans_for, text_side
 from otpt.medical.promptsmooth.smoother import Smoother
 from otpt.medical.settings import MedicalSettings
+from otpt.threads import one_thread
 
 RADII = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 
@@ -53,7 +54,8 @@ def certify_dataset(
     prompts, plans = settings.prompts_for(dataset), plans_for(settings, dataset)
     if len(prompts) > 1:
         raise OtptError(f"Certificates are made with one prompt; given were {len(prompts)}. Give a command for each.")
-    text = text_side(backbone, dataset, prompts[0], settings)
+    with one_thread():
+        text = text_side(backbone, dataset, prompts[0], settings)
     smoother = Smoother(backbone, settings.smoothing)
     key = _key(dataset, backbone, settings)
     done = _read(out, key, len(settings.chosen))
@@ -73,8 +75,9 @@ def certify_dataset(
                 certificates = [Certificate(None, 0.0, 0.0)] * len(plans)
             else:
                 picture, digest = opened
-                tuned = smoother.tune(picture, text, plans, seed=seed, picture_id=digest)
-                certificates = smoother.certify(tuned, text, seed=seed, picture_id=digest)
+                with one_thread():
+                    tuned = smoother.tune(picture, text, plans, seed=seed, picture_id=digest)
+                    certificates = smoother.certify(tuned, text, seed=seed, picture_id=digest)
             found = [
                 CertifiedPicture(name, method.name, label, each.label, each.radius, each.lower_bound, error)
                 for method, each in zip(settings.chosen, certificates, strict=True)

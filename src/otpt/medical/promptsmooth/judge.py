@@ -16,6 +16,7 @@ from otpt.medical.promptsmooth.certificate import predict_or_abstain
 from otpt.medical.promptsmooth.smoother import Smoother
 from otpt.medical.settings import MedicalSettings
 from otpt.prompts import Prompt
+from otpt.threads import in_threads
 from otpt.tuning import TextSide, TuningPlan, mean_cosine
 
 ABSTAINED = "abstained"
@@ -35,10 +36,11 @@ class PromptSmoothJudge:
 
     def __call__(self, pictures: Pictures, *, seed: int) -> list[list[Prediction]]:
         """See :class:`SystemJudge`."""
-        return [
-            [answer for text in self._texts for answer in self._judge(picture, digest, text, seed)]
-            for picture, digest in pictures
-        ]
+
+        def one(picture: tuple[Image.Image, str]) -> list[Prediction]:
+            return [answer for text in self._texts for answer in self._judge(*picture, text, seed)]
+
+        return in_threads(one, pictures)
 
     def label(self, label: int, *, seed: int) -> int:
         """See :class:`SystemJudge`."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from otpt.backbones import TextTower
 from otpt.errors import OtptError
-from otpt.prompts.encoder import MEMORY_BUDGET
+from otpt.prompts.memory import MEMORY_BUDGET
 from otpt.prompts.prefix_encoder import Chunk, PrefixEncoder
 from otpt.prompts.tokens import PromptTokens
 

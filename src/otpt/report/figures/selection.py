@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
-from otpt.metrics import Metrics
-from otpt.report.runs import Cell, Results, Rows
+
+if TYPE_CHECKING:
+    from otpt.metrics import Metrics
+    from otpt.report.runs import Cell, Results, Rows
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Selection:
 
     def cell(self, dataset: str, method: str, seed: int | None = None, prompt: str | None = None) -> Cell:
         """What is shown of a method on a data set."""
+        from otpt.report.runs import Cell
+
         seed = self.seeds[0] if seed is None else seed
         return Cell(dataset, seed, self.prompt_of(dataset, method) if prompt is None else prompt, method)
 

@@ -18,6 +18,7 @@ from otpt.methods import Method, get_method
 from otpt.report.sweeps import variant
 
 TEMPLATES = "templates.txt"
+_TEMPLATES_OF_CLIP = 80
 _DEFAULTS = Settings()
 
 
@@ -87,7 +88,8 @@ def _prompts(datasets: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[l
             return [], ()
         tokens = [] if first[0]["tokens"] is None else ["--prompt-tokens", str(first[0]["tokens"])]
         return ["--prompt", first[0]["words"], *tokens], ()
-    if [prompt_name(prompt) for prompt in read_templates(IMAGENET_80)] == list(found[0]):
+    of_clip = read_templates(IMAGENET_80) if len(first) == _TEMPLATES_OF_CLIP else []  # asks open_clip, and so torch
+    if [prompt_name(prompt) for prompt in of_clip] == list(found[0]):
         return ["--prompts", IMAGENET_80], (IMAGENET_80,)
     lines = tuple(_template(prompt["words"]) for prompt in first)
     notes.append(f"{TEMPLATES} holds the {len(lines)} templates, one a line.")

@@ -15,14 +15,11 @@ from otpt.errors import OtptError
 from otpt.evaluation.files import write_atomically
 from otpt.report.page import diagrams
 from otpt.report.page.content import dataset_content, sweeps
+from otpt.report.page.defaults import PICTURES, TITLE
 from otpt.report.page.numbers import SHOWN, average_lines, matrix
 from otpt.report.page.provenance import run_content
 from otpt.report.page.summary import summary
 from otpt.report.runs import Results
-
-TITLE = "Calibration report"
-PICTURES = 6
-"""Pictures of each kind that are shown of a data set."""
 
 
 def make_page(

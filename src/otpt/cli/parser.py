@@ -1,0 +1,51 @@
+"""The parser of the command line. Only the module of the command that is run is imported."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from otpt._version import __version__
+from otpt.cli import BAD_INPUT
+
+COMMANDS = {
+    "predict": "classify pictures",
+    "evaluate": "accuracy and calibration of methods on data sets",
+    "metrics": "metrics of a run, from its rows",
+    "sweep": "one method under many settings or prompts",
+    "train": "learn a prompt from a few labelled pictures",
+    "certify": "certified radii of PromptSmooth",
+    "reproduce": "plan or run the paper's tables",
+    "table": "runs as tables in the paper's layouts",
+    "compare": "two methods on the same pictures: is one better?",
+    "plot": "figures from runs",
+    "report": "one HTML page from runs",
+    "cache": "the feature cache",
+    "datasets": "list, check and fetch the data sets",
+    "methods": "list the methods",
+    "models": "list the backbones",
+    "demo": "four methods on the embedded model and bench, no download",
+}
+"""Each is a module of this package with ``add_options(parser)``, which also says what runs it."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and where to read on, instead of printing the whole usage."""
+
+    def error(self, message: str) -> Any:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}. See '{self.prog} --help'.\n")
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options, and as ``run`` the function that takes them."""
+    parser = _Parser(prog="otpt", description="Calibrated test-time prompt tuning of CLIP-like models.")
+    parser.add_argument("--version", action="version", version=f"otpt {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    chosen = next((each for each in arguments if not each.startswith("-")), None)
+    for name, words in COMMANDS.items():
+        command = commands.add_parser(name, help=words)
+        if name == chosen:
+            import_module(f"otpt.cli.{name}").add_options(command)
+    return parser.parse_args(arguments)

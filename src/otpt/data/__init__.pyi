@@ -1,0 +1,26 @@
+from .checking import CheckReport, check_dataset
+from .classes import ClassList, read_class_list
+from .dataset import PICTURE_SUFFIXES, Dataset, Sample
+from .downloads import download_dataset
+from .entry import DatasetEntry, Layout, find_entry
+from .layouts import DatasetNotFound, Found, find_records
+from .registry import list_datasets, load_dataset
+
+__all__ = [
+    "PICTURE_SUFFIXES",
+    "CheckReport",
+    "ClassList",
+    "Dataset",
+    "DatasetEntry",
+    "DatasetNotFound",
+    "Found",
+    "Layout",
+    "Sample",
+    "check_dataset",
+    "download_dataset",
+    "find_entry",
+    "find_records",
+    "list_datasets",
+    "load_dataset",
+    "read_class_list",
+]

@@ -1,0 +1,3 @@
+from .sets import EMOJI_SETS, EmojiSet, load_emoji
+
+__all__ = ["EMOJI_SETS", "EmojiSet", "load_emoji"]

@@ -1,0 +1,41 @@
+"""The numbers of FPT and its training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from otpt.learning.recipe import check_numbers
+
+FROZEN_SIZE = 512
+"""Pixels a side of the pictures that the frozen ViT sees."""
+
+ROWS = ("classifier", "prompts")
+"""What the orthogonality term can be laid on."""
+
+VARIANTS = ("fpt", "fpt-plus")
+"""``fpt``: all blocks, prompts of the side network's width, projected; pictures of 224. ``fpt-plus`` (the repository's
+default): the second half of the blocks, prompts of the frozen width, normed, not projected; pictures of 128."""
+
+
+@dataclass(frozen=True)
+class FptRecipe:
+    """FPT's numbers. ``weight`` is λ of the orthogonality term (0 for FPT itself), ``rows`` what it is laid on."""
+
+    weight: float = 0.0
+    rows: str = "classifier"
+    variant: str = "fpt"
+    seed: int = 1
+    epochs: int = 20
+    batch: int = 16
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.1
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        counts = {"epochs": self.epochs, "pictures in a batch": self.batch}
+        check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch: a cosine, no warm-up."""
+        return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2

@@ -1,0 +1,61 @@
+"""The kinds of figures that are made from runs. Light: a kind is imported when it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from otpt.errors import unknown
+from otpt.report.figures.selection import Selection, ordinary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A kind of figure that is made from runs.
+
+    Attributes:
+        usual: from the methods of the runs to those that are shown unless others are asked for.
+    """
+
+    summary: str
+    usual: Callable[[Sequence[str]], list[str]] = ordinary
+
+
+def _those(*names: str) -> Callable[[Sequence[str]], list[str]]:
+    """Of the named methods those that are there; all plain ones if none is."""
+    return lambda methods: [name for name in names if name in methods] or ordinary(methods)
+
+
+FIGURES = {
+    "reliability": FigureKind("accuracy against confidence, with gap and counts"),
+    "confidence": FigureKind("histograms of the confidence, right and wrong"),
+    "radar": FigureKind("ECE over three or more data sets", _those("c-tpt", "c-tpt+penalty", "o-tpt")),
+    "cosine": FigureKind("mean cosine similarity of the class texts for each picture", _those("tpt", "c-tpt", "o-tpt")),
+    "groups": FigureKind(
+        "accuracy and ECE in two groups of pictures, by TPT's similarity", _those("tpt", "c-tpt", "o-tpt")
+    ),
+    "templates": FigureKind("ECE against mean cosine similarity over many templates", _those("zero-shot")),
+    "posthoc": FigureKind(
+        "bars of ECE, with a temperature afterwards among them", _those("tpt", "c-tpt", "tpt+ts", "o-tpt")
+    ),
+    "pareto": FigureKind("accuracy against ECE over the values of a sweep", list),
+    "seeds": FigureKind("accuracy and ECE with their deviation over seeds"),
+    "risk-coverage": FigureKind("wrong answers if only the surest are given"),
+}
+
+
+def draw(kind: str, selection: Selection, **options: int) -> Figure:
+    """A figure of the kind; ``options`` are those of its function, ``draw_KIND`` of the module of its name."""
+    if kind not in FIGURES:
+        raise unknown("figure", kind, FIGURES)
+    from otpt.report.figures.style import styled
+
+    name = kind.replace("-", "_")
+    function: Callable[..., Figure] = getattr(import_module(f"otpt.report.figures.{name}"), f"draw_{name}")
+    with styled():
+        return function(selection, **options)

@@ -1,0 +1,93 @@
+"""Ctrl-C at any moment: one line, exit code 130, no traceback, and a run that goes on afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+# As the console script does. What Python itself does with a signal while it starts, before main(), is not in our hands.
+PROGRAM = "import sys; from otpt.cli import main; print('up', flush=True); sys.exit(main())"
+MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.8, 2.4, 3.0, 3.6, 4.3, 5.0)
+PREDICT = ("predict", "image.png", "--classes", "apple", "dog", "--backbone", "pocket", "--views", "8")
+EVALUATE = ("evaluate", "emoji/food", "--limit", "24", "--part-size", "4", "--backbone", "pocket", "--views", "8")
+RUN = ("--methods", "zero-shot", "tpt", "--no-cache", "--out", "run")
+
+
+def interrupted(folder: Path, arguments: tuple[str, ...], moments: tuple[float, ...]) -> tuple[int, list[str]]:
+    """Exit code and lines of errors of ``otpt ARGUMENTS`` whose processes all get SIGINT at these seconds."""
+    program = [sys.executable, "-c", PROGRAM, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(program, cwd=folder, env=variables, text=True, start_new_session=True, **pipes)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    start = time.monotonic()
+    for moment in moments:
+        time.sleep(max(start + moment - time.monotonic(), 0))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=120)
+    return process.returncode, errors.splitlines()
+
+
+def check(code: int, errors: list[str]) -> None:
+    assert not any("Traceback" in line or "KeyboardInterrupt" in line for line in errors), errors
+    stopped = [line for line in errors if line.startswith("otpt: stopped")]
+    assert (code, len(stopped)) in {(130, 1), (0, 0)}, errors
+    if stopped:
+        assert errors[-1] == stopped[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    Image.new("RGB", (64, 64), (200, 50, 20)).save(tmp_path / "image.png")
+    return tmp_path
+
+
+def test_predict_at_many_moments(folder: Path) -> None:
+    outcomes = [interrupted(folder, PREDICT, (moment,)) for moment in MOMENTS]
+    for code, errors in outcomes:
+        check(code, errors)
+    assert outcomes[3][0] == 130
+
+
+def test_an_evaluation_at_many_moments_goes_on(folder: Path) -> None:
+    for moment in MOMENTS[1::2]:
+        check(*interrupted(folder, EVALUATE + RUN, (moment,)))
+    code, errors = interrupted(folder, EVALUATE + RUN, ())
+    assert code == 0, errors
+    whole = interrupted(folder, (*EVALUATE, *RUN[:-1], "whole"), ())
+    assert whole[0] == 0
+    for part in (folder / "whole").rglob("*.parquet"):
+        assert part.read_bytes() == (folder / "run" / part.relative_to(folder / "whole")).read_bytes()
+    assert not list((folder / "run").rglob(".*.tmp"))
+
+
+@pytest.mark.parametrize("moment", [0.8, 2.5, 4.0, 6.0])
+def test_worker_processes_are_silent(folder: Path, moment: float) -> None:
+    check(*interrupted(folder, (*EVALUATE, *RUN, "--workers", "2"), (moment,)))
+
+
+@pytest.mark.parametrize("moments", [(0.3, 0.3), (3.5, 3.52), (3.5, 3.6, 3.7)])
+def test_twice_is_told_once(folder: Path, moments: tuple[float, ...]) -> None:
+    check(*interrupted(folder, EVALUATE + RUN, moments))
+
+
+def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
+    program = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {PROGRAM}"
+    command = [sys.executable, "-c", program, "datasets"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0

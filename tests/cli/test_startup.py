@@ -1,0 +1,140 @@
+"""Commands start at once: what they do not need is not imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+READING = {"torch", "open_clip", "transformers", "torchvision", "timm", "ray", "datasets"}
+HEAVY = READING | {"matplotlib", "pyarrow", "numpy"}
+IN_METHODS = "otpt.methods still imports torch"
+
+_PROGRAM = """
+import json, sys
+from otpt.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as error:
+    code = error.code
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def outcome(*arguments: object, folder: Path | None = None) -> tuple[int, str, str, set[str]]:
+    """Exit code, output, error output and the packages that ``otpt ARGUMENTS`` imported, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    *errors, last = done.stderr.splitlines()
+    code, modules = json.loads(last)
+    return code, done.stdout, "\n".join(errors), {name.partition(".")[0] for name in modules}
+
+
+def methods_are_light() -> bool:
+    program = "import sys, otpt.methods as m; m.get_method('o-tpt'); sys.exit('torch' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run ``run``."""
+    folder = tmp_path_factory.mktemp("finished")
+    data = ("emoji/food", "--limit", 6, "--methods", "zero-shot", "tpt", "--no-cache", "--out", "run")
+    code, _, errors, _ = outcome("evaluate", *data, "--backbone", "pocket", "--views", 4, folder=folder)
+    assert code == 0, errors
+    return folder
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "datasets", "models", "methods"])
+def test_what_is_listed_needs_no_model(command: str) -> None:
+    if command == "methods" and not methods_are_light():
+        pytest.xfail(IN_METHODS)
+    code, out, _, modules = outcome(command)
+    assert code == 0
+    assert out
+    assert not modules & HEAVY
+
+
+def test_help_lists_every_command_with_its_line() -> None:
+    from otpt.cli.parser import COMMANDS
+
+    _, out, _, _ = outcome("--help")
+    for name, words in COMMANDS.items():
+        assert name in out
+        assert words.split()[0] in out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("wrong",),
+        ("--wrong",),
+        *((name, "--wrong") for name in ("predict", "evaluate", "sweep", "certify", "reproduce", "cache", "demo")),
+        *(("train", name, "--wrong") for name in ("coop", "maple", "baple", "fpt")),
+        *((name, "--wrong") for name in ("table", "compare", "metrics", "report", "datasets", "methods", "models")),
+        ("plot", "reliability", "--wrong"),
+        ("plot", "similarity", "--wrong"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_option_is_one_sentence_at_once(command: tuple[str, ...]) -> None:
+    code, out, errors, modules = outcome(*command)
+    assert (code, out) == (2, "")
+    assert errors.startswith("otpt")
+    assert errors.endswith("--help'.")
+    assert len(errors.splitlines()) == 1
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "train", "certify", "plot", "table"])
+def test_help_of_a_command_is_there_at_once(command: str) -> None:
+    code, out, _, modules = outcome(command, "--help")
+    assert code == 0
+    assert out.startswith(f"usage: otpt {command}")
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("table", "run"),
+        ("compare", "run", "--a", "tpt", "--b", "zero-shot"),
+        ("metrics", "run"),
+        ("plot", "reliability", "run", "-o", "figure.png"),
+        ("report", "run"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_finished_run_is_read_without_torch(finished: Path, command: tuple[str, ...]) -> None:
+    if command[0] == "report" and not methods_are_light():
+        pytest.xfail(IN_METHODS)
+    code, out, errors, modules = outcome(*command, folder=finished)
+    assert code == 0, errors
+    assert out
+    assert not modules & READING
+
+
+def test_the_package_is_imported_name_by_name() -> None:
+    program = """
+import sys, otpt
+assert not {"torch", "numpy", "PIL"} & set(sys.modules)
+rooms = "backbones calibration data evaluation learning medical methods metrics objectives prompts report tuning views"
+assert {"load", "Classifier", "Method", "__version__"} <= set(otpt.__all__)
+assert set(dir(otpt)) - {"errors"} == {*otpt.__all__, *rooms.split()}
+otpt.metrics.expected_calibration_error, otpt.report.open_results, otpt.data.load_dataset
+assert "torch" not in sys.modules
+for name in dir(otpt):
+    room = getattr(otpt, name)
+    for each in getattr(room, "__all__", ()):
+        getattr(room, each)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

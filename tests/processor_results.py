@@ -1,0 +1,249 @@
+"""``python processor_results.py FOLDER THREADS …``: results of everything that computes, as digests in JSON.
+
+One round for each number of threads, with models made anew, other batches, another order and other sizes of parts: the
+digests of all rounds must be the same. ``python processor_results.py FOLDER`` computes one round with the threads that
+the process starts with, then begins an evaluation in ``FOLDER/killed`` and kills itself; a process that finds such a
+folder resumes it in every round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "evaluation"), str(HERE / "medical")]
+
+import medical_bench  # noqa: E402
+import numpy as np  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+import torch  # noqa: E402
+from evaluation_bench import NAMES, files, picture  # noqa: E402
+from open_clip import SimpleTokenizer  # noqa: E402
+from open_clip.model import CustomTextCLIP  # noqa: E402
+from oracles.maple import maple_state, tiny_prompted_backbone  # noqa: E402
+from oracles.medical_models import write_vit  # noqa: E402
+from oracles.models import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing  # noqa: E402
+
+from otpt import Classifier, Prediction, ViewRecipe  # noqa: E402
+from otpt.backbones import Backbone, backbone_from_open_clip, load_backbone  # noqa: E402
+from otpt.data import Dataset  # noqa: E402
+from otpt.evaluation import FeatureCache, Job, Settings, evaluate, run_job  # noqa: E402
+from otpt.evaluation.progress import News, Seen, Silent  # noqa: E402
+from otpt.learning import Recipe, train_coop, train_maple  # noqa: E402
+from otpt.medical.baple import BapleRecipe, train_baple  # noqa: E402
+from otpt.medical.fpt import load_frozen_vit, train_fpt  # noqa: E402
+from otpt.medical.fpt.judge import write_fpt  # noqa: E402
+from otpt.medical.fpt.training import FptRecipe  # noqa: E402
+from otpt.medical.promptsmooth import Smoothing  # noqa: E402
+from otpt.medical.settings import MedicalSettings  # noqa: E402
+from otpt.methods import builtin_methods  # noqa: E402
+from otpt.prompts.learned import CocoopContext, read_learned  # noqa: E402
+from otpt.threads import one_thread  # noqa: E402
+
+CORE = [name for name, method in builtin_methods().items() if method.ready and not method.system]
+RECIPE = ViewRecipe(n_views=12)
+COUNT = 7  # pictures
+SHOTS = Recipe(shots=2, epochs=2, batch=4, learning_rate=0.01, crops=2)
+PARTS = {1: 3, 2: 1, 3: 7, 5: 2}
+"""Pictures in a part, by the number of threads."""
+
+
+def digest(values: Iterable[Any]) -> str:
+    """Of tensors, arrays, numbers, words or bytes, to the last bit."""
+    found = hashlib.sha256()
+    for value in values:
+        if isinstance(value, (str, bytes)):
+            found.update(value if isinstance(value, bytes) else value.encode())
+            continue
+        array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()[:16]
+
+
+@cache
+def models() -> dict[str, Any]:
+    """Weights, drawn once."""
+    config = tiny_config("resnet")
+    config["vision_cfg"] = {"timm_model_name": "resnet10t", "timm_pool": "avg", "timm_proj": "linear", "image_size": 64}
+    timm = randomise(CustomTextCLIP(**config))
+    return {"ViT": tiny_clip("vit"), "ResNet": tiny_clip("resnet"), "timm": timm}
+
+
+def towers() -> Iterator[tuple[str, Backbone]]:
+    """Backbones, tuned and packed anew."""
+    for name, model in models().items():
+        numbers = tiny_preprocessing("vit" if name == "ViT" else "resnet")
+        for precision in ("float32", "bf16") if name == "ViT" else ("float32",):
+            label = name if precision == "float32" else f"{name} in {precision}"
+            options = {"name": label, "architecture": label, "precision": precision}
+            yield label, backbone_from_open_clip(deepcopy(model), SimpleTokenizer(), numbers, **options)
+    yield "pocket", load_backbone("pocket", device="cpu")
+
+
+def features(name: str, backbone: Backbone, batch: int) -> Iterator[tuple[str, str]]:
+    size = backbone.preprocessing.size
+    pixels = torch.randn(19, 3, size, size, generator=torch.Generator().manual_seed(7))
+    yield f"{name}: image features", digest([torch.cat([backbone.encode_pixels(b) for b in pixels.split(batch)])])
+
+
+def texts(name: str, classifier: Classifier) -> Iterator[tuple[str, str]]:
+    text = classifier.text
+    yield f"{name}: text features", digest([text.text_features])
+    with one_thread():
+        cotangents = torch.randn(1, *text.text_features.shape, generator=torch.Generator().manual_seed(3))
+        yield f"{name}: text gradient", digest([text.linearisation.vjp(cotangents)])
+
+
+def numbers(answers: Iterable[Prediction]) -> list[Any]:
+    return [value for each in answers for value in (each.probabilities, each.mean_cosine)]
+
+
+def predictions(name: str, backbone: Backbone, threads: int, methods: list[str]) -> Iterator[tuple[str, str]]:
+    """One picture at a time, several in one call, in another order."""
+    classifier = Classifier(backbone, recipe=RECIPE).set_classes(NAMES)
+    yield from texts(name, classifier)
+    pictures = [picture(i) for i in range(3)]
+    alone = [classifier.compare(each, methods) for each in pictures]
+    yield f"{name}: {len(methods)} methods", digest(numbers(found[m] for found in alone for m in methods))
+    order = np.random.default_rng(threads).permutation(3).tolist()
+    batch = classifier.predict_batch([pictures[i] for i in order], workers=threads)
+    for i, found in [*zip(order, batch, strict=True), (order[0], classifier.predict(pictures[order[0]]))]:
+        assert digest(numbers([found])) == digest(numbers([alone[i]["o-tpt"]])), f"{name}: batch or order"
+    if name == "ViT":
+        temperature = Classifier(backbone, "tpt", recipe=RECIPE).set_classes(NAMES).calibrate(pictures, [0, 1, 2])
+        yield f"{name}: fitted temperature", digest([temperature])
+
+
+def dataset(order: Iterable[int] = range(COUNT)) -> Dataset:
+    chosen = list(order)
+    return Dataset(
+        "tiny", NAMES, [f"p/{i}" for i in chosen], [i % len(NAMES) for i in chosen], lambda i: picture(chosen[i])
+    )
+
+
+def settings(part_size: int, **changes: Any) -> Settings:
+    return Settings(**{"methods": ["zero-shot", "tpt", "o-tpt"], "recipe": RECIPE, "part_size": part_size, **changes})
+
+
+def contexts(folder: Path) -> list[Any]:
+    """Learned prompts of all kinds, random ones."""
+    shapes = ((4, 64), (2, 32), (2,), (64, 2), (64,))
+    parts = [0.5 * torch.randn(*shape, generator=torch.Generator().manual_seed(i)) for i, shape in enumerate(shapes)]
+    torch.save({"state_dict": maple_state("vit", 2)}, folder / "maple.pt")
+    return [CocoopContext(*parts), read_learned(folder / "maple.pt")]
+
+
+def rows(folder: Path) -> list[Any]:
+    """What a run says of each picture by each method, in the order of the pictures' names."""
+    columns = ["id", "method", "prediction", "confidence", "entropy", "top_probabilities", "mean_cosine"]
+    found = [row for path in folder.rglob("seed-*") if path.is_dir() for row in pq.read_table(path).to_pylist()]
+    values = sorted([row[column] for column in columns] for row in found)
+    return [json.dumps(values)]
+
+
+def evaluations(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[str, str]]:
+    part, order = PARTS[threads], np.random.default_rng(threads).permutation(COUNT).tolist()
+    methods = [*CORE, "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt"]
+    chosen = settings(part, methods=methods, contexts=contexts(folder))
+    evaluate(dataset(order), backbone, chosen, out=folder / "all", cache=FeatureCache(folder / "cache"))
+    yield "evaluation: rows", digest(rows(folder / "all"))
+    yield "evaluation: metrics", digest([(folder / "all/metrics.json").read_bytes()])
+    evaluate(dataset(order[:4]), backbone, settings(part), out=folder / "stopped")
+    whole = files(folder / "stopped")
+    next((folder / "stopped/tiny/seed-0").glob("part-*")).unlink()
+    evaluate(dataset(order[:4]), backbone, settings(part), out=folder / "stopped")
+    assert files(folder / "stopped") == whole, "resumed evaluation"
+    evaluate(dataset(), backbone, settings(2), out=folder / "whole")
+    yield "evaluation: files", digest(each for pair in sorted(files(folder / "whole").items()) for each in pair)
+    killed = folder.parent / "killed"
+    if killed.exists():  # by a process with another number of threads
+        shutil.copytree(killed, folder / "killed")
+        assert 0 < len(list((folder / "killed").rglob("part-*"))) < 4
+        evaluate(dataset(), backbone, settings(2), out=folder / "killed")
+        assert files(folder / "killed") == files(folder / "whole"), "evaluation resumed after a kill"
+
+
+def trainings(backbone: Backbone) -> Iterator[tuple[str, str]]:
+    data = Dataset("tiny", NAMES, [str(i) for i in range(12)], [i % 6 for i in range(12)], picture)
+    yield "CoOp", digest([train_coop(backbone, data, SHOTS).vectors])
+    yield "MaPLe", digest(train_maple(tiny_prompted_backbone("hybrid", "float32"), data, SHOTS).state().values())
+
+
+def medical(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[str, str]]:
+    data, part = medical_bench.dataset(each=3), PARTS[threads]
+    torn = train_baple(backbone, data, BapleRecipe(target=0, shots=3, tokens=2, epochs=1, batch=4, poisoned=0.4))
+    yield "BAPLe: training", digest([torn.context, torn.noise])
+    torn.write(folder / "baple.safetensors", {"method": "baple", "target": 0, "classes": list(data.class_names)})
+    write_vit(folder / "vit", hidden_size=32)
+    frozen = load_frozen_vit(str(folder / "vit"), device="cpu", size=48)
+    network = train_fpt(frozen, data, FptRecipe(epochs=1, batch=4), validation=data)
+    yield "FPT: training", digest(network.state_dict().values())
+    write_fpt(folder / "fpt.safetensors", network, {"method": "fpt", "backbone": frozen.fingerprint})
+    small = Smoothing(copies=5, samples=20, selection=6, batch=8)
+    for method, model, more in (
+        ("baple", backbone, {"trained": [str(folder / "baple.safetensors")]}),
+        ("fpt", frozen, {"trained": [str(folder / "fpt.safetensors")]}),
+        ("promptsmooth+o-tpt", backbone, {"smoothing": small, "confidence": "votes"}),
+    ):
+        chosen = MedicalSettings(methods=[method], part_size=part, **more)  # type: ignore[arg-type]
+        evaluate(data, model, chosen, out=folder / method)
+        yield f"{method}: rows", digest(rows(folder / method))
+
+
+def computed(folder: Path, threads: int) -> dict[str, str]:
+    """All digests by name, with models made anew."""
+    folder.mkdir(parents=True)
+    found: dict[str, str] = {}
+    backbone: Backbone | None = None
+    for name, made in towers():
+        backbone = backbone or made
+        found |= features(name, made, batch={1: 19, 2: 8, 3: 5, 5: 17}[threads])
+        if name in ("ViT", "ResNet", "pocket"):
+            found |= predictions(name, made, threads, CORE if name == "ViT" else ["tpt+sals", "o-tpt"])
+    assert backbone is not None
+    for more in (evaluations(folder, backbone, threads), trainings(backbone), medical(folder, backbone, threads)):
+        found |= more
+    return found
+
+
+class KillAfter(Silent):
+    """Signal 9 when so many pictures are done."""
+
+    def __init__(self, pictures: int) -> None:
+        self.left = pictures
+
+    def __call__(self, news: News) -> None:
+        self.left -= isinstance(news, Seen)
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _given(value: Any, *_: Any) -> Any:
+    return value
+
+
+def main(folder: Path, counts: list[int]) -> None:
+    before = {"capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
+    rounds = {}
+    for threads in counts or [torch.get_num_threads()]:
+        if counts:
+            torch.set_num_threads(threads)
+        rounds[str(threads)] = computed(folder / f"{'with' if counts else 'started'}-{threads}", threads)
+    print(json.dumps({**before, "rounds": rounds}), flush=True)
+    if not counts:
+        given = partial(_given, tiny_backbone("vit"))
+        run_job(Job(given, [dataset], settings(2), folder / "killed", device="cpu"), reporter=KillAfter(5))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [int(each) for each in sys.argv[2:]])
