@@ -1,7 +1,7 @@
 """The figures of the page on scale: ``python -m benchmarks.costs_figure`` after ``python -m benchmarks.evaluation``.
 
-Reads ``benchmarks/results/evaluation.json``; writes ``docs/assets/costs.svg`` (seconds a picture against classes, views
-and methods) and ``docs/assets/memory.svg`` (memory along 20,000 pictures).
+Reads ``benchmarks/results/evaluation.json``; writes ``docs/assets/costs.svg`` (seconds per image against classes, views
+and methods) and ``docs/assets/memory.svg`` (memory along 20,000 images).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def costs(rows: list[dict[str, Any]]) -> Figure:
             panel.set_xscale("log")
             panel.minorticks_off()
         panel.set_xticks([row["value"] for row in own], [str(row["value"]) for row in own])
-    panels[0].set_ylabel("seconds a picture")
+    panels[0].set_ylabel("seconds per image")
     return figure
 
 
@@ -46,7 +46,7 @@ def memory(samples: list[tuple[int, float]]) -> Figure:
     panel = figure.subplots()
     panel.plot([count for count, _ in samples], [mib for _, mib in samples], "o-", color=_BLUE, markersize=3)
     panel.axhline(samples[0][1], color=_GREY, linestyle=":", linewidth=1)
-    panel.set_xlabel("pictures judged")
+    panel.set_xlabel("images judged")
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     panel.set_ylabel("memory, MiB")

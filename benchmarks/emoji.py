@@ -1,7 +1,7 @@
 """Zero-shot, TPT, C-TPT and O-TPT with ``pocket`` on the whole emoji bench: ``python -m benchmarks.emoji WORK``.
 
 λ at the paper's values, and λ with the lowest ECE on one set (a sweep on the whole of it with seed 0), used on
-all. The first pictures of thirteen sets, three seeds of the views. The tables go to the standard output, and with
+all. The first images of thirteen sets, three seeds of the views. The tables go to the standard output, and with
 ``--write`` into ``docs/pocket.md``. Stopped, it goes on where it was.
 """
 
@@ -17,9 +17,10 @@ from benchmarks.score_tables import score_table
 from otpt.cli.evaluate import backbone_on
 from otpt.data import load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
-from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Score, Settings, run_job, sweep_method
+from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Settings, run_job, sweep_method
 from otpt.methods import Method, get_method
 from otpt.metrics import percent
+from otpt.runs import Score
 
 CHOSEN_ON = "emoji/activities"
 LAMBDAS = {
@@ -27,7 +28,7 @@ LAMBDAS = {
     "o-tpt": ("1", "6", "18", "54", "160", "480"),
 }
 SEEDS = (0, 1, 2)
-PICTURES = 270  # of each set: every class of every set at least once
+IMAGES = 270  # of each set: every class of every set at least once
 PAPER = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "pocket.md"
 
@@ -36,8 +37,7 @@ def measure(names: Sequence[str], settings: Settings, folder: Path, workers: int
     """All methods on all sets, in so many processes."""
     model = partial(backbone_on, "pocket", "float32", None, None)
     job = Job(model, [partial(load_dataset, name) for name in names], settings, folder, device="cpu")
-    methods = [method.name for method in settings.chosen]
-    return run_job(job, ProcessEngine(workers), LogProgress(list(names), methods, say=partial(print, flush=True)))
+    return run_job(job, ProcessEngine(workers), LogProgress(say=partial(print, flush=True)))
 
 
 def swept() -> list[Method]:
@@ -57,7 +57,7 @@ def chosen(scores: Sequence[Score]) -> list[Method]:
 
 
 def sweep_table(scores: Sequence[Score]) -> str:
-    """One row a method and λ."""
+    """One row per method and λ."""
     lines = ["| method | accuracy % | ECE % | over-confidence % |", "|---|---|---|---|"]
     for score in scores:
         if score.metrics is not None:
@@ -70,7 +70,7 @@ def main() -> None:
     """Choose λ, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path, help="a folder for the runs")
-    parser.add_argument("--pictures", type=int, default=PICTURES, help="of each set (default: %(default)s)")
+    parser.add_argument("--images", type=int, default=IMAGES, help="of each set (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
@@ -78,12 +78,12 @@ def main() -> None:
     sweep = measure([CHOSEN_ON], once, options.work / "sweep", options.workers)
     methods = [*map(get_method, PAPER), *chosen(sweep.scores)]
     names = [f"emoji/{name}" for name in GROUPS + SHIFTS]
-    thrice = Settings(methods, seeds=SEEDS, limit=options.pictures)
-    found = measure(names, thrice, options.work / f"first-{options.pictures}", options.workers)
+    thrice = Settings(methods, seeds=SEEDS, limit=options.images)
+    found = measure(names, thrice, options.work / f"first-{options.images}", options.workers)
     rows = [method.name for method in methods]
     texts = {"sweep": sweep_table(sweep.scores)}
     for part, kinds in (("sets", GROUPS), ("shifts", SHIFTS)):
-        texts[part] = score_table(found.scores, rows, [f"emoji/{kind}" for kind in kinds], SEEDS)
+        texts[part] = score_table(found.scores, rows, [f"emoji/{kind}" for kind in kinds])
     for name, text in texts.items():
         print(f"\n{text}")
         if options.write:

@@ -1,8 +1,8 @@
 """The literal way against the engine, at real sizes with random weights: ``python -m benchmarks.engine [--quick]``.
 
 Each measurement runs in a process of its own, so that peak memory means something, and literal and engine take turns.
-A picture is a synthetic photograph of 500×375; one picture means: make its 64 views, encode them, tune by O-TPT,
-predict. The literal way is the tests' oracle: Pillow op by op, all views in one batch, 77 tokens a class, C×C×C
+An image is a synthetic photograph of 500×375; one image means: make its 64 views, encode them, tune by O-TPT,
+predict. The literal way is the tests' oracle: Pillow op by op, all views in one batch, 77 tokens per class, C×C×C
 reflectors, torch's AdamW.
 """
 
@@ -43,11 +43,11 @@ QUICK = (Case("RN50", 100), Case("ViT-B-32", 1000, literal=False))
 def photograph(seed: int = 0, size: tuple[int, int] = (500, 375)) -> Image.Image:
     """Smooth noise at several scales: histograms and edges like a photograph's."""
     generator = np.random.default_rng(seed)
-    picture = np.zeros((size[1], size[0], 3))
+    image = np.zeros((size[1], size[0], 3))
     for scale in (4, 16, 64):
         small = generator.uniform(0, 255, (size[1] // scale + 1, size[0] // scale + 1, 3)).astype(np.uint8)
-        picture += np.asarray(Image.fromarray(small).resize(size, Image.Resampling.BICUBIC))
-    return Image.fromarray((picture / 3).astype(np.uint8)).filter(ImageFilter.SHARPEN)
+        image += np.asarray(Image.fromarray(small).resize(size, Image.Resampling.BICUBIC))
+    return Image.fromarray((image / 3).astype(np.uint8)).filter(ImageFilter.SHARPEN)
 
 
 def class_names(count: int) -> list[str]:
@@ -57,28 +57,28 @@ def class_names(count: int) -> list[str]:
     return list(IMAGENET_CLASSNAMES[:count])
 
 
-def measure_engine(case: Case, pictures: int) -> dict[str, Any]:
-    """Seconds a picture of O-TPT, and of what it consists."""
+def measure_engine(case: Case, images: int) -> dict[str, Any]:
+    """Seconds an image of O-TPT, and of what it consists."""
     from otpt.classifier import Classifier
-    from otpt.methods import builtin_methods
-    from otpt.tuning import tune
+    from otpt.methods import published_methods
+    from otpt.methods.prompt_tuning import TextSide, tune
     from otpt.views import make_views
 
     backbone = _backbone(case.architecture)
     classifier = Classifier(backbone)
     set_up = _seconds(lambda: classifier.set_classes(class_names(case.classes), allow_duplicates=True))
-    methods = builtin_methods()
-    plan = methods["o-tpt"].plan("fine-grained")
-    twelve = [m.plan("fine-grained") for m in list(methods.values())[1:13]]
-    assert plan is not None
-    text = classifier.text
+    methods = published_methods()
+    tuning = methods["o-tpt"].tuning("fine-grained")
+    twelve = [m.tuning("fine-grained") for m in list(methods.values())[1:13]]
+    assert tuning is not None
+    text = TextSide(backbone, class_names(case.classes), allow_duplicates=True)
     times: dict[str, list[float]] = {"views": [], "encoding": [], "text": [], "twelve": []}
-    for i in range(pictures + 1):  # the first warms up
-        picture = photograph(i)
+    for i in range(images + 1):  # the first warms up
+        image = photograph(i)
         box: dict[str, Any] = {}
 
-        def make(picture: Image.Image = picture, box: dict[str, Any] = box, i: int = i) -> None:
-            box["views"] = make_views(picture, classifier.recipe, backbone.preprocessing, seed=0, picture_id=str(i))
+        def make(image: Image.Image = image, box: dict[str, Any] = box, i: int = i) -> None:
+            box["views"] = make_views(image, classifier.recipe, backbone.preprocessing, seed=0, image_id=str(i))
 
         def encode(box: dict[str, Any] = box) -> None:
             box["features"] = backbone.encode_pixels(torch.from_numpy(box["views"]))[None].clone()
@@ -86,37 +86,37 @@ def measure_engine(case: Case, pictures: int) -> dict[str, Any]:
         times["views"].append(_seconds(make))
         times["encoding"].append(_seconds(encode))
         features = box["features"]
-        times["text"].append(_seconds(partial(tune, text, features, [plan])))
+        times["text"].append(_seconds(partial(tune, text, features, [tuning])))
         if case.classes <= 100:
             times["twelve"].append(_seconds(partial(tune, text, features, [p for p in twelve if p])))
     best = {name: min(values[1:]) for name, values in times.items() if values}
-    return {**best, "set up": set_up, "picture": best["views"] + best["encoding"] + best["text"]}
+    return {**best, "set up": set_up, "image": best["views"] + best["encoding"] + best["text"]}
 
 
-def measure_literal(case: Case, pictures: int) -> dict[str, Any]:
-    """Seconds a picture of O-TPT the literal way."""
+def measure_literal(case: Case, images: int) -> dict[str, Any]:
+    """Seconds an image of O-TPT the literal way."""
     sys.path.insert(0, str(TESTS))
     from open_clip import SimpleTokenizer
     from oracles.augmix import literal_views  # type: ignore[import-not-found]
     from oracles.literal import LiteralTuner  # type: ignore[import-not-found]
 
     from otpt.backbones import Preprocessing
-    from otpt.methods import builtin_methods
+    from otpt.methods import published_methods
     from otpt.views import ViewRecipe
 
-    plan = builtin_methods()["o-tpt"].plan("fine-grained")
-    assert plan is not None
+    tuning = published_methods()["o-tpt"].tuning("fine-grained")
+    assert tuning is not None
     tuner = LiteralTuner(_model(case.architecture), SimpleTokenizer(), class_names(case.classes))
     preprocessing = Preprocessing(224, (0.481, 0.458, 0.408), (0.269, 0.261, 0.276), "bicubic", "shortest")
     found = []
-    for i in range(pictures):
+    for i in range(images):
 
         def one(i: int = i) -> None:
-            views = literal_views(photograph(i), ViewRecipe(), preprocessing, seed=0, picture_id=str(i))
-            tuner.predict(torch.as_tensor(views), weights=dict(plan.weights))
+            views = literal_views(photograph(i), ViewRecipe(), preprocessing, seed=0, image_id=str(i))
+            tuner.predict(torch.as_tensor(views), weights=dict(tuning.weights))
 
         found.append(_seconds(one))
-    return {"picture": min(found)}
+    return {"image": min(found)}
 
 
 def _model(architecture: str) -> Any:
@@ -143,8 +143,8 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def _in_process(case: Case, way: str, pictures: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.engine", "--way", way, "--pictures", str(pictures)]
+def _in_process(case: Case, way: str, images: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.engine", "--way", way, "--images", str(images)]
     command += ["--architecture", case.architecture, "--classes", str(case.classes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -153,8 +153,8 @@ def _in_process(case: Case, way: str, pictures: int) -> dict[str, Any]:
 
 def run(quick: bool = False) -> None:
     """Print the table, a row as soon as it is measured."""
-    pictures = 1 if quick else 2
-    print("O-TPT, 64 views with AugMix, float32, seconds a picture (best of", pictures, "after warm-up)")
+    images = 1 if quick else 2
+    print("O-TPT, 64 views with AugMix, float32, seconds per image (best of", images, "after warm-up)")
     titles = (
         "",
         "classes",
@@ -173,21 +173,21 @@ def run(quick: bool = False) -> None:
     widths = (9, 8, 8, 7, 6, 6, 9, 6, 10, 11, 11, 10, 6)
     print(" ".join(f"{t:>{w}}" for t, w in zip(titles, widths, strict=True)))
     for case in QUICK if quick else CASES:
-        engine = _in_process(case, "engine", pictures)
+        engine = _in_process(case, "engine", images)
         literal = _in_process(case, "literal", 1) if case.literal else {}
         if case.literal and not quick:  # take turns, keep the best of each
-            again = _in_process(case, "engine", pictures)
-            engine = min(engine, again, key=lambda each: float(each["picture"]))
+            again = _in_process(case, "engine", images)
+            engine = min(engine, again, key=lambda each: float(each["image"]))
         twelve = ""
         if "twelve" in engine:
-            base = engine["picture"] - engine["text"]
-            twelve = f"{(base + engine['twelve']) / engine['picture']:.2f}×"
+            base = engine["image"] - engine["text"]
+            twelve = f"{(base + engine['twelve']) / engine['image']:.2f}×"
         cells = (
             case.architecture,
             str(case.classes),
-            f"{literal['picture']:.1f}" if literal else "–",
-            f"{engine['picture']:.2f}",
-            f"{literal['picture'] / engine['picture']:.1f}×" if literal else "–",
+            f"{literal['image']:.1f}" if literal else "–",
+            f"{engine['image']:.2f}",
+            f"{literal['image'] / engine['image']:.1f}×" if literal else "–",
             f"{engine['views']:.2f}",
             f"{engine['encoding']:.2f}",
             f"{engine['text']:.2f}",
@@ -200,7 +200,7 @@ def run(quick: bool = False) -> None:
         print(" ".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True)), flush=True)
     print(
         "ratio = literal/engine; text/enc. = tuning and prediction against encoding; 12 methods = one pass of twelve\n"
-        "against O-TPT alone; GB = peak resident memory of the process; once = preparing the class texts.\n"
+        "against O-TPT alone; GB = peak resident memory of the process; once = preparing the text features.\n"
         "At 1000 classes the literal way is not run: its graph alone needs more than 24 GB (77,000 rows of text with\n"
         "graph, and reflectors of 3.7 GiB a tensor)."
     )
@@ -213,13 +213,13 @@ def main() -> None:
     parser.add_argument("--way", choices=("literal", "engine"), help=argparse.SUPPRESS)
     parser.add_argument("--architecture", help=argparse.SUPPRESS)
     parser.add_argument("--classes", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--pictures", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--images", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.way:
         run(options.quick)
         return
     case = Case(options.architecture, options.classes)
-    result = {"literal": measure_literal, "engine": measure_engine}[options.way](case, options.pictures)
+    result = {"literal": measure_literal, "engine": measure_engine}[options.way](case, options.images)
     result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # KiB → GiB on Linux
     print(json.dumps(result))
 

@@ -1,13 +1,13 @@
 """Evaluation at scale: ``python -m benchmarks.evaluation [--quick]``.
 
-- one pass of seven methods against one method's pass, and against seven runs the literal way (one literal picture is
+- one pass of seven methods against one method's pass, and against seven runs the literal way (one literal image is
   measured; seven runs are seven times that);
 - a further method from a warm cache, with the features and the entropy's gradients in it, against the first pass;
-- seconds a picture against the number of classes, views and methods;
-- memory over many pictures.
+- seconds per image against the number of classes, views and methods;
+- memory over many images.
 
-Architectures are real, weights are random, pictures are synthetic photographs. Seconds a picture are those of the
-running evaluation, rows and all; loading the model and preparing the class texts, done once, do not count.
+Architectures are real, weights are random, images are synthetic photographs. Seconds an image are those of the
+running evaluation, rows and all; loading the model and preparing the text features, done once, do not count.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from benchmarks.engine import Case, _backbone, _in_process, class_names, photogr
 from benchmarks.paths import TESTS
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import Evaluator, FeatureCache, Settings
-from otpt.evaluation.evaluator import Judged
-from otpt.evaluation.run import WorkItem
+from otpt.evaluation import Evaluator, Settings
+from otpt.evaluation.evaluator import Predicted
+from otpt.features import FeatureCache
+from otpt.runs.run import WorkItem
 from otpt.views import ViewRecipe
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
@@ -40,34 +41,35 @@ SEVEN = ("zero-shot", "tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+ts", "tpt+sal
 TWELVE = (*SEVEN, "tpt+penalty", "tpt+zs", "c-tpt+sals", "c-tpt+penalty", "c-tpt+zs")
 
 
-def seconds_a_picture(
+def seconds_per_image(
     backbone: Backbone,
     *,
     classes: int = 100,
     views: int = 64,
     methods: Sequence[str] = ("o-tpt",),
-    pictures: int = 4,
+    images: int = 4,
     cache: FeatureCache | None = None,
 ) -> float:
-    """Of a running evaluation: the first batch, which prepares the class texts, is left out."""
+    """Of a running evaluation: the first batch, which prepares the text features, is left out."""
     together = torch.get_num_threads()
-    count = together + pictures
+    count = together + images
     sources = [photograph(i) for i in range(count)]
     labels = [i % classes for i in range(count)]
     names = class_names(classes)
     data = Dataset("bench", names, list(map(str, range(count))), labels, sources.__getitem__, allow_duplicates=True)
     moments: list[float] = []
 
-    def on_picture(_: Judged) -> None:
+    def on_image(_: Predicted) -> None:
         moments.append(time.perf_counter())
 
-    settings = Settings(methods=methods, recipe=ViewRecipe(n_views=views), part_size=count)
-    evaluator = Evaluator(backbone, [data], settings, cache=cache, on_picture=on_picture)
-    list(evaluator([WorkItem(0, 0, 0, 0, 0, count)]))
-    return (moments[-1] - moments[together - 1]) / pictures
+    settings = Settings(methods=methods, recipe=ViewRecipe(n_views=views), shard_size=count)
+    evaluator = Evaluator(backbone, [data], settings, cache=cache, on_image=on_image)
+    columns = settings.task_for(data).columns(settings.chosen)
+    list(evaluator([WorkItem("bench", 0, 0, 0, count, columns)]))
+    return (moments[-1] - moments[together - 1]) / images
 
 
-def one_pass(architecture: str, classes: int, pictures: int, *, literal: bool) -> dict[str, Any]:
+def one_pass(architecture: str, classes: int, images: int, *, literal: bool) -> dict[str, Any]:
     """Seven methods against one, against the literal way, and from a warm cache."""
     backbone = _backbone(architecture)
     found: dict[str, Any] = {"architecture": architecture, "classes": classes}
@@ -76,17 +78,17 @@ def one_pass(architecture: str, classes: int, pictures: int, *, literal: bool) -
         # taken in turns, the faster of two counts: the machine may have been busy once
         for _ in range(2):
             for name, methods in (("one", ("o-tpt",)), ("seven", SEVEN)):
-                seconds = seconds_a_picture(backbone, classes=classes, pictures=pictures, methods=methods)
+                seconds = seconds_per_image(backbone, classes=classes, images=images, methods=methods)
                 found[name] = min(seconds, found.get(name, seconds))
-        found["cold"] = seconds_a_picture(backbone, classes=classes, pictures=pictures, cache=cache)
-        found["warm"] = seconds_a_picture(backbone, classes=classes, pictures=pictures, cache=cache, methods=["c-tpt"])
+        found["cold"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache)
+        found["warm"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache, methods=["c-tpt"])
     if literal:
-        found["literal"] = _in_process(Case(architecture, classes), "literal", 1)["picture"]
+        found["literal"] = _in_process(Case(architecture, classes), "literal", 1)["image"]
     return found
 
 
-def costs(architecture: str, pictures: int, *, quick: bool) -> list[dict[str, Any]]:
-    """Seconds a picture, one of classes, views and methods varied at a time; the faster of two rounds counts."""
+def costs(architecture: str, images: int, *, quick: bool) -> list[dict[str, Any]]:
+    """Seconds an image, one of classes, views and methods varied at a time; the faster of two rounds counts."""
     backbone = _backbone(architecture)
     steps: dict[str, Sequence[int]] = {"classes": (10, 100), "views": (4, 16), "methods": (1, 7)}
     if not quick:
@@ -99,38 +101,38 @@ def costs(architecture: str, pictures: int, *, quick: bool) -> list[dict[str, An
             given: dict[str, Any] = {row["varied"]: row["value"]}
             if "methods" in given:
                 given["methods"] = ("o-tpt", *(m for m in TWELVE if m != "o-tpt"))[: row["value"]]
-            seconds = seconds_a_picture(backbone, pictures=pictures, **given)
+            seconds = seconds_per_image(backbone, images=images, **given)
             row["seconds"] = min(seconds, row.get("seconds", seconds))
     return rows
 
 
-def memory(pictures: int) -> list[tuple[int, float]]:
-    """(pictures done, MiB resident) along a whole evaluation of a tiny model: every picture another one, so that each
-    is encoded and its features are cached; parts and metrics written.
+def memory(images: int) -> list[tuple[int, float]]:
+    """(images done, MiB resident) along a whole evaluation of a tiny model: every image another one, so that each
+    is encoded and its features are cached; shards and metrics written.
     """
     sys.path.insert(0, str(TESTS))
     from oracles.models import tiny_backbone  # type: ignore[import-not-found]
 
     from otpt.evaluation import Job, LocalEngine, run_job
-    from otpt.evaluation.progress import News, Silent
+    from otpt.evaluation.progress import ProgressEvent, Silent
 
     small = [photograph(i, (48, 40)) for i in range(50)]
 
     def stamped(index: int) -> Image.Image:
-        picture = small[index % len(small)].copy()
-        picture.putpixel((0, 0), tuple(index.to_bytes(3, "big")))
-        return picture
+        image = small[index % len(small)].copy()
+        image.putpixel((0, 0), tuple(index.to_bytes(3, "big")))
+        return image
 
-    labels = [i % 5 for i in range(pictures)]
-    ids = [str(i) for i in range(pictures)]
+    labels = [i % 5 for i in range(images)]
+    ids = [str(i) for i in range(images)]
     data = Dataset("many", class_names(5), ids, labels, stamped)
     process, seen = psutil.Process(), [0]
     samples: list[tuple[int, float]] = []
 
     class Watch(Silent):
-        def __call__(self, news: News) -> None:
+        def __call__(self, event: ProgressEvent) -> None:
             seen[0] += 1
-            if seen[0] % max(pictures // 20, 1) == 0:
+            if seen[0] % max(images // 20, 1) == 0:
                 samples.append((seen[0], process.memory_info().rss / 2**20))
 
     settings = Settings(methods=["zero-shot", "o-tpt"], recipe=ViewRecipe(n_views=4))
@@ -143,12 +145,12 @@ def memory(pictures: int) -> list[tuple[int, float]]:
 
 def run(quick: bool = False) -> None:
     """Print everything; the numbers also go to ``RESULTS`` (in short to ``build``), for the figures."""
-    pictures = 2 if quick else 4
+    images = 2 if quick else 4
     results: dict[str, Any] = {"threads": torch.get_num_threads(), "passes": []}
-    print("One pass, O-TPT and seven methods, 64 views; seconds a picture")
+    print("One pass, O-TPT and seven methods, 64 views; seconds per image")
     print(f"{'':10} classes    one  seven  ratio  literal  7 literal/seven  first   warm  first/warm")
     for architecture in ("ViT-B-32",) if quick else ("RN50", "ViT-B-16"):
-        found = one_pass(architecture, 100, pictures, literal=not quick)
+        found = one_pass(architecture, 100, images, literal=not quick)
         results["passes"].append(found)
         literal = found.get("literal")
         against = f"{literal:7.1f}  {7 * literal / found['seven']:14.1f}×" if literal else f"{'–':>7}  {'–':>15}"
@@ -159,25 +161,25 @@ def run(quick: bool = False) -> None:
             flush=True,
         )
     print(
-        "literal: one picture by one method, measured; 7 literal: seven times that. first: O-TPT, filling the cache;\n"
+        "literal: one image by one method, measured; 7 literal: seven times that. first: O-TPT, filling the cache;\n"
         "warm: a further method from it.\n"
     )
-    print("Seconds a picture (100 classes, 64 views, one method where not varied)")
-    results["costs"] = costs("ViT-B-32" if quick else "RN50", pictures, quick=quick)
+    print("Seconds an image (100 classes, 64 views, one method where not varied)")
+    results["costs"] = costs("ViT-B-32" if quick else "RN50", images, quick=quick)
     for row in results["costs"]:
         print(f"  {row['value']:5} {row['varied']:8} {row['seconds']:8.3f}")
     count = 400 if quick else 20_000
     results["memory"] = _memory_alone(count)
     (_, early), (_, late) = results["memory"][4], results["memory"][-1]
-    print(f"\nMemory over {count} pictures: {early:.0f} MiB after a quarter, {late:.0f} MiB at the end")
+    print(f"\nMemory over {count} images: {early:.0f} MiB after a quarter, {late:.0f} MiB at the end")
     path = Path("build/evaluation-quick.json") if quick else RESULTS
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def _memory_alone(pictures: int) -> list[tuple[int, float]]:
+def _memory_alone(images: int) -> list[tuple[int, float]]:
     """In a process of its own, so that it is the evaluation's memory alone."""
-    command = [sys.executable, "-m", "benchmarks.evaluation", "--memory", str(pictures)]
+    command = [sys.executable, "-m", "benchmarks.evaluation", "--memory", str(images)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [(int(n), float(mib)) for n, mib in json.loads(done.stdout.splitlines()[-1])]
 

@@ -1,15 +1,15 @@
 """CoOp and MaPLe × {none, TPT, C-TPT, O-TPT} on the emoji bench: ``python -m benchmarks.learned_prompts WORK``.
 
 For each of the eight sets and three seeds: learn a prompt of each kind from 16 shots, evaluate it without tuning on the
-whole test split, then with tuning, on as many pictures as one likes and with views of the same seed. The tables go to
+whole test split, then with tuning, on as many images as one likes and with views of the same seed. The tables go to
 the standard output, and with ``--write`` into ``docs/learned-prompts.md``.
 
 Prompts and parts of runs that are there are not made again, so it may be stopped and started again, and several
 processes may share WORK, each with sets of its own; a last call without ``--sets`` then makes the table::
 
-    python -m benchmarks.learned_prompts WORK --pictures 100 --sets animals food travel activities &
-    python -m benchmarks.learned_prompts WORK --pictures 100 --sets objects symbols smileys flags & wait
-    python -m benchmarks.learned_prompts WORK --pictures 100 --write
+    python -m benchmarks.learned_prompts WORK --images 100 --sets animals food travel activities &
+    python -m benchmarks.learned_prompts WORK --images 100 --sets objects symbols smileys flags & wait
+    python -m benchmarks.learned_prompts WORK --images 100 --write
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from benchmarks.score_tables import score_table
 from otpt.backbones import Backbone, load_backbone
 from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS
-from otpt.evaluation import FeatureCache, Score, Settings, evaluate
-from otpt.evaluation.files import as_json, write_atomically
-from otpt.evaluation.starts import folder_name
+from otpt.evaluation import Settings, evaluate
+from otpt.features import FeatureCache
+from otpt.files import as_json, write_atomically
 from otpt.learning import COOP, MAPLE, Recipe, train_coop, train_maple
 from otpt.learning.shots import subset
 from otpt.prompts.learned import LearnedPrompt, write_learned
+from otpt.runs import Score
+from otpt.runs.names import folder_name
 from otpt.views import ViewRecipe
 
 SETS = tuple(f"emoji/{group}" for group in GROUPS)
@@ -45,7 +47,7 @@ METHODS = (
 )  # fmt: skip
 UNTUNED = ("zero-shot", "coop", "maple")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "learned-prompts.md"
-PART_SIZE = 16  # pictures that a killed process may lose
+PART_SIZE = 16  # images that a killed process may lose
 _CHANGEABLE = ("shots", "epochs", "batch", "learning_rate", "crops")
 
 
@@ -54,12 +56,12 @@ class Numbers:
     """What decides the table's numbers, besides the model.
 
     Attributes:
-        pictures: drawn from each test split, the same for all methods and seeds; None takes all.
-        views: of a picture in tuning.
+        images: drawn from each test split, the same for all methods and seeds; None takes all.
+        views: of an image in tuning.
         coop, maple: how prompts are learned; the seed is that of the views.
     """
 
-    pictures: int | None = None
+    images: int | None = None
     views: int = 64
     coop: Recipe = COOP
     maple: Recipe = MAPLE
@@ -122,17 +124,17 @@ class Bench:
             seeds=[seed],
             contexts=[self.prompt_file(kind, "{dataset}", seed) for kind in ("coop", "maple")],
             recipe=ViewRecipe(n_views=self.numbers.views if tuned else 1),
-            part_size=PART_SIZE,
+            shard_size=PART_SIZE,
         )
         out = self.work / ("runs" if tuned else "untuned") / f"{folder_name(name)}-seed{seed}"
-        dataset = drawn(load_dataset(name), self.numbers.pictures if tuned else None)
+        dataset = drawn(load_dataset(name), self.numbers.images if tuned else None)
         found = evaluate(dataset, self.backbone, settings, out=out, cache=cache)
         print(f"measured {out.parent.name}/{out.name} in {found.seconds:.0f} s", flush=True)
         return found.scores
 
 
 def kept(dataset: Dataset) -> Dataset:
-    """The data set with its pictures in memory once they were drawn: every epoch of both trainings takes them."""
+    """The data set with its images in memory once they were drawn: every epoch of both trainings takes them."""
     return Dataset(
         dataset.name,
         dataset.class_names,
@@ -147,7 +149,7 @@ def kept(dataset: Dataset) -> Dataset:
 
 
 def drawn(dataset: Dataset, count: int | None) -> Dataset:
-    """``count`` pictures from anywhere in the set, the same each time: its first ones are of its first classes."""
+    """``count`` images from anywhere in the set, the same each time: its first ones are of its first classes."""
     if count is None or count >= len(dataset):
         return dataset
     return subset(dataset, sorted(random.Random(0).sample(range(len(dataset)), count)))
@@ -172,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     groups = [name.removeprefix("emoji/") for name in SETS]
     parser.add_argument("--sets", nargs="+", choices=groups, default=groups, help="(default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS), help="(default: all)")
-    parser.add_argument("--pictures", type=int, metavar="N", help="of each test split (default: all)")
+    parser.add_argument("--images", type=int, metavar="N", help="of each test split (default: all)")
     parser.add_argument("--views", type=int, default=64, metavar="N", help="(default: 64)")
     for kind in ("coop", "maple"):
         words = f"numbers of the training in place of the published ones: {', '.join(_CHANGEABLE)}"
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sets = [name for name in SETS if name.removeprefix("emoji/") in options.sets]
     if options.write and (len(sets) < len(SETS) or set(options.seeds) != set(SEEDS)):
         parser.error("--write takes the table of all sets and seeds: leave --sets and --seeds out.")
-    numbers = Numbers(options.pictures, options.views, changed(COOP, options.coop), changed(MAPLE, options.maple))
+    numbers = Numbers(options.images, options.views, changed(COOP, options.coop), changed(MAPLE, options.maple))
     bench = Bench(load_backbone(options.backbone), options.work, numbers)
     cache = FeatureCache(options.work / "features")
     bench.claim()
@@ -192,14 +194,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             bench.learn(name, seed, cache)
             for tuned, found in scores.items():
                 found.extend(bench.measure(name, seed, cache, tuned=tuned))
-    count = "all pictures" if numbers.pictures is None else f"{numbers.pictures} pictures"
+    count = "all images" if numbers.images is None else f"{numbers.images} images"
     text = "\n\n".join(
         (
             numbers.sentence(options.backbone, options.seeds),
             "Without tuning, on the whole test splits:",
-            score_table(scores[False], UNTUNED, sets, options.seeds),
+            score_table(scores[False], UNTUNED, sets),
             f"With tuning, {numbers.views} views, on {count} of each test split:",
-            score_table(scores[True], METHODS, sets, options.seeds),
+            score_table(scores[True], METHODS, sets),
         )
     )
     print(text)

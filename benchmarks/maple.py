@@ -1,6 +1,6 @@
 """TPT+MaPLe with all views within the graph against the selected ones only: ``python -m benchmarks.maple [--quick]``.
 
-ViT-B/16 (ViT-B/32 with ``--quick``) with random weights, 100 classes, J = 3, 64 views of random pixels, one picture:
+ViT-B/16 (ViT-B/32 with ``--quick``) with random weights, 100 classes, J = 3, 64 views of random pixels, one image:
 encode, select, gradient, step, predict. Each way runs in a process of its own, so that peak memory means something. The
 literal way is the tests' oracle: 77 positions of every class, 64 views within one graph, torch's AdamW.
 """
@@ -25,7 +25,7 @@ DEPTH, CLASSES, VIEWS = 3, 100, 64
 
 
 def measure(way: str, architecture: str) -> dict[str, float]:
-    """Seconds and peak memory (GiB) of one picture, after the class texts are prepared."""
+    """Seconds and peak memory (GiB) of one image, after the text features are prepared."""
     from otpt.backbones import load_backbone
     from otpt.learning import initial_prompts
     from otpt.methods import get_method
@@ -34,18 +34,18 @@ def measure(way: str, architecture: str) -> dict[str, float]:
         warnings.simplefilter("ignore")
         backbone = load_backbone(f"random:{architecture}", device="cpu")
     prompts = initial_prompts(backbone, depth=DEPTH)
-    plan = get_method("maple+o-tpt").plan("fine-grained")
-    assert plan is not None
+    config = get_method("maple+o-tpt").tuning("fine-grained")
+    assert config is not None
     size = backbone.preprocessing.size
     pixels = torch.randn(VIEWS, 3, size, size, generator=torch.Generator().manual_seed(0))
     work: Any
     if way == "engine":
-        from otpt.tuning import TwoTowerSide
+        from otpt.methods.maple import TwoTowerSide
 
         side = TwoTowerSide(backbone, class_names(CLASSES), prompts)
 
         def work() -> None:
-            side.judge(pixels[None], [plan])
+            side.tune(side.at_init(pixels), [config])
     else:
         sys.path.insert(0, str(TESTS))
         from oracles.maple import LiteralMaple  # type: ignore[import-not-found]
@@ -53,7 +53,7 @@ def measure(way: str, architecture: str) -> dict[str, float]:
         oracle = LiteralMaple(backbone.text._model, class_names(CLASSES), prompts.state())
 
         def work() -> None:
-            oracle.tuned(pixels, dict(plan.weights), lr=plan.learning_rate)
+            oracle.tuned(pixels, dict(config.weights), lr=config.learning_rate)
 
     started = time.perf_counter()
     work()
@@ -64,7 +64,7 @@ def measure(way: str, architecture: str) -> dict[str, float]:
 def run(quick: bool = False) -> None:
     """Print both ways."""
     architecture = "ViT-B-32" if quick else "ViT-B-16"
-    print(f"maple+o-tpt, {architecture}, {CLASSES} classes, {VIEWS} views, float32, one picture")
+    print(f"maple+o-tpt, {architecture}, {CLASSES} classes, {VIEWS} views, float32, one image")
     for way, title in (("literal", "all views within the graph"), ("engine", "selected views only")):
         command = [sys.executable, "-m", "benchmarks.maple", "--way", way, "--architecture", architecture]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean, stdev
+from dataclasses import replace
 
-from otpt.evaluation import Score
-from otpt.metrics import percent
+from otpt.report.tables import metric_table
+from otpt.runs import Score
 
-METRICS = {"accuracy": "accuracy %", "ece": "ECE %", "overconfidence": "over-confidence %"}
+METRICS = ("accuracy", "ece", "overconfidence")
 
 
-def score_table(scores: Sequence[Score], methods: Sequence[str], sets: Sequence[str], seeds: Sequence[int]) -> str:
-    """A table a metric, in percent: a row a method, a column a set; the average with its deviation over the seeds."""
+def score_table(scores: Sequence[Score], methods: Sequence[str], sets: Sequence[str]) -> str:
+    """A table per metric, in percent: a row per method, a column per set; the average with its deviation over seeds."""
     lines = []
-    for metric, title in METRICS.items():
-        names = [name.removeprefix("emoji/") for name in sets]
-        lines += [f"| {title} | {' | '.join(names)} | average |", "|---" * (len(names) + 2) + "|"]
-        for method in methods:
-            own = {(s.dataset, s.seed): getattr(s.metrics, metric) for s in scores if s.method == method}
-            cells = [percent(mean(own[name, seed] for seed in seeds)) for name in sets]
-            by_seed = [mean(own[name, seed] for name in sets) for seed in seeds]
-            deviation = f" ± {percent(stdev(by_seed))}" if len(by_seed) > 1 else ""
-            lines.append(f"| `{method}` | {' | '.join(cells)} | {percent(mean(by_seed))}{deviation} |")
+    scores = [replace(score, prompt="") for score in scores]  # each set may have its own
+    for metric in METRICS:
+        table = metric_table(scores, metric, datasets=sets, methods=methods)
+        names = [name.removeprefix("emoji/") for name in table.columns]
+        lines += [f"| {table.title} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+        for row in table.rows:
+            *cells, average = ["–" if number is None else number for number in row.numbers]
+            shown = [cell if isinstance(cell, str) else cell.mean for cell in cells]
+            last = average if isinstance(average, str) else average.text
+            lines.append(f"| `{row.method}` | {' | '.join(shown)} | {last} |")
         lines.append("")
     return "\n".join(lines)

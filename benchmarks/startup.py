@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", RUN, "--a", "tpt", "--b", "zero-shot"),
     "metrics": ("metrics", RUN),
     "plot": ("plot", "reliability", RUN, "-o", "figure.png"),
-    "report": ("report", RUN, "--pictures", "0"),
+    "report": ("report", RUN, "--images", "0"),
     "predict": ("predict", "image.png", "--classes", "apple", "dog", *MODEL),
 }
 TORCH = "python -c 'import torch'"

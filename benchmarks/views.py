@@ -20,7 +20,7 @@ from PIL import Image
 
 from otpt.views import ViewRecipe, make_views
 
-PICTURES = ((500, 375), (1500, 1000))
+IMAGES = ((500, 375), (1500, 1000))
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Preprocessing:
 
 
 def _photograph(width: int, height: int) -> Image.Image:
-    """Smooth shapes under noise, always the same; what is in a picture hardly matters for the time."""
+    """Smooth shapes under noise, always the same; what is in an image hardly matters for the time."""
     rng = np.random.default_rng(0)
     shapes = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8))
     pixels = np.asarray(shapes.resize((width, height), Image.Resampling.BICUBIC)).astype(np.int16)
@@ -63,15 +63,15 @@ def run(quick: bool = False) -> None:
     torch.set_num_threads(1)
     try:
         print("63 views at 224 px, one thread, milliseconds of processor time (median)")
-        print("picture      crops only   AugMix op by op   AugMix   ratio   largest difference")
-        for width, height in PICTURES:
-            picture = _photograph(width, height)
+        print("image      crops only   AugMix op by op   AugMix   ratio   largest difference")
+        for width, height in IMAGES:
+            image = _photograph(width, height)
 
-            def fast(kind: str, picture: Image.Image = picture) -> np.ndarray:
-                return make_views(picture, recipes[kind], preprocessing, seed=0, picture_id="bench")
+            def fast(kind: str, image: Image.Image = image) -> np.ndarray:
+                return make_views(image, recipes[kind], preprocessing, seed=0, image_id="bench")
 
-            def literal(picture: Image.Image = picture) -> np.ndarray:
-                views: np.ndarray = literal_views(picture, recipes["augmix"], preprocessing, 0, "bench")
+            def literal(image: Image.Image = image) -> np.ndarray:
+                views: np.ndarray = literal_views(image, recipes["augmix"], preprocessing, 0, "bench")
                 return views
 
             difference = np.abs(fast("augmix") - literal()).max()

@@ -1,7 +1,7 @@
-"""Makes the pictures of figures.md: ``python docs/gallery.py``, some minutes on two cores.
+"""Make the images of figures.md: ``python docs/gallery.py``, a few minutes on two cores.
 
-Runs on the emoji bench with the embedded model, few pictures; then every figure by one command of ``otpt``.
-Stopped, it goes on where it was.
+Evaluates the embedded model on a few images of the emoji bench, then draws every figure with one ``otpt`` command.
+An interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "seeds": (("seeds",), ()),
     "risk-coverage": (("main",), ("--datasets", *SETS[:2])),
 }
-"""Of each figure: the runs, and the options."""
+"""Runs and options of each figure."""
 
 
 def make_runs(
-    runs: Path, backbone: str, pictures: int, views: int, *, workers: int = 1, templates: str = "imagenet-80"
+    runs: Path, backbone: str, images: int, views: int, *, workers: int = 1, templates: str = "imagenet-80"
 ) -> None:
     """The four runs that the figures need."""
-    alike = ("--backbone", backbone, "--views", str(views), "--workers", str(workers), "--part-size", "25")
-    common, few = (*alike, "--limit", str(pictures)), (*alike, "--limit", str(pictures // 3))
+    alike = ("--backbone", backbone, "--views", str(views), "--workers", str(workers), "--shard-size", "25")
+    common, few = (*alike, "--limit", str(images)), (*alike, "--limit", str(images // 3))
     _otpt("evaluate", *SETS, "--methods", *METHODS, *common, "--out", str(runs / "main"))
     _otpt("sweep", *SETS[:2], "--set", f"lambda={','.join(LAMBDAS)}", *common, "--out", str(runs / "sweep"))
     _otpt("sweep", *SETS[:2], "--method", "zero-shot", "--prompts", templates, *common, "--out", str(runs / "prompts"))
@@ -59,16 +59,16 @@ def make_runs(
 
 
 def draw_figure(kind: str, runs: Path, file: Path) -> None:
-    """One command of ``otpt``."""
+    """Draw a figure with one ``otpt`` command."""
     used, options = FIGURES[kind]
     _otpt("plot", kind, *(str(runs / name) for name in used), "-o", str(file), "--dpi", "110", *options)
 
 
 def draw_page(runs: Path) -> None:
-    """The top of the page as a browser shows it; nothing where there is no Chromium."""
+    """Take a screenshot of the top of the page; skipped without Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
-        print("There is no Chromium here: the picture of the page stays as it is.")
+        print("Chromium was not found: the screenshot of the page is not updated.")
         return
     file = GALLERY / "report.png"
     with tempfile.TemporaryDirectory() as folder:
@@ -87,9 +87,9 @@ def draw_page(runs: Path) -> None:
 
 
 def _shrink(file: Path) -> None:
-    """A palette in place of full colours, rare ones kept: a third of the bytes, nothing lost to the eye."""
-    with Image.open(file) as picture:
-        small = picture.convert("RGB").quantize(160, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    """Reduce the colours to a palette: a third of the bytes, without visible loss."""
+    with Image.open(file) as image:
+        small = image.convert("RGB").quantize(160, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
 
 
@@ -102,11 +102,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backbone", default="pocket")
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
-    parser.add_argument("--pictures", type=int, default=150, help="of each set")
+    parser.add_argument("--images", type=int, default=150, help="images per set")
     parser.add_argument("--views", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
-    make_runs(given.runs, given.backbone, given.pictures, given.views, workers=given.workers)
+    make_runs(given.runs, given.backbone, given.images, given.views, workers=given.workers)
     for each in FIGURES:
         draw_figure(each, given.runs, GALLERY / f"{each}.png")
         _shrink(GALLERY / f"{each}.png")

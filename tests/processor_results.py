@@ -1,6 +1,6 @@
 """``python processor_results.py FOLDER THREADS …``: results of everything that computes, as digests in JSON.
 
-One round for each number of threads, with models made anew, other batches, another order and other sizes of parts: the
+One round for each number of threads, with models made anew, other batches, another order and other sizes of shards: the
 digests of all rounds must be the same. ``python processor_results.py FOLDER`` computes one round with the threads that
 the process starts with, then begins an evaluation in ``FOLDER/killed`` and kills itself; a process that finds such a
 folder resumes it in every round.
@@ -21,41 +21,40 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "evaluation"), str(HERE / "medical")]
+sys.path[:0] = [str(HERE), str(HERE / "evaluation")]
 
-import medical_bench  # noqa: E402
 import numpy as np  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import torch  # noqa: E402
-from evaluation_bench import NAMES, files, picture  # noqa: E402
+from evaluation_bench import NAMES, files, image  # noqa: E402
 from open_clip import SimpleTokenizer  # noqa: E402
 from open_clip.model import CustomTextCLIP  # noqa: E402
+from oracles import medical_bench  # noqa: E402
 from oracles.maple import maple_state, tiny_prompted_backbone  # noqa: E402
 from oracles.medical_models import write_vit  # noqa: E402
-from oracles.models import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing  # noqa: E402
+from oracles.models import randomise, tiny_clip, tiny_config, tiny_preprocessing  # noqa: E402
 
 from otpt import Classifier, Prediction, ViewRecipe  # noqa: E402
 from otpt.backbones import Backbone, backbone_from_open_clip, load_backbone  # noqa: E402
 from otpt.data import Dataset  # noqa: E402
-from otpt.evaluation import FeatureCache, Job, Settings, evaluate, run_job  # noqa: E402
-from otpt.evaluation.progress import News, Seen, Silent  # noqa: E402
-from otpt.learning import Recipe, train_coop, train_maple  # noqa: E402
-from otpt.medical.baple import BapleRecipe, train_baple  # noqa: E402
-from otpt.medical.fpt import load_frozen_vit, train_fpt  # noqa: E402
-from otpt.medical.fpt.judge import write_fpt  # noqa: E402
-from otpt.medical.fpt.training import FptRecipe  # noqa: E402
-from otpt.medical.promptsmooth import Smoothing  # noqa: E402
-from otpt.medical.settings import MedicalSettings  # noqa: E402
-from otpt.methods import builtin_methods  # noqa: E402
+from otpt.evaluation import Job, Settings, evaluate, run_job  # noqa: E402
+from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent  # noqa: E402
+from otpt.features import FeatureCache  # noqa: E402
+from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple  # noqa: E402
+from otpt.methods import published_methods  # noqa: E402
+from otpt.methods.fpt import load_frozen_vit  # noqa: E402
+from otpt.methods.fpt.files import write_fpt  # noqa: E402
+from otpt.methods.prompt_tuning import TextSide  # noqa: E402
+from otpt.methods.promptsmooth import Smoothing  # noqa: E402
 from otpt.prompts.learned import CocoopContext, read_learned  # noqa: E402
 from otpt.threads import one_thread  # noqa: E402
 
-CORE = [name for name, method in builtin_methods().items() if method.ready and not method.system]
+CORE = [name for name, each in published_methods().items() if (each.init, each.adapt) == ("words", "context")]
 RECIPE = ViewRecipe(n_views=12)
-COUNT = 7  # pictures
+COUNT = 7  # images
 SHOTS = Recipe(shots=2, epochs=2, batch=4, learning_rate=0.01, crops=2)
-PARTS = {1: 3, 2: 1, 3: 7, 5: 2}
-"""Pictures in a part, by the number of threads."""
+SHARD_SIZES = {1: 3, 2: 1, 3: 7, 5: 2}
+"""Images in a shard, by the number of threads."""
 
 
 def digest(values: Iterable[Any]) -> str:
@@ -96,8 +95,9 @@ def features(name: str, backbone: Backbone, batch: int) -> Iterator[tuple[str, s
     yield f"{name}: image features", digest([torch.cat([backbone.encode_pixels(b) for b in pixels.split(batch)])])
 
 
-def texts(name: str, classifier: Classifier) -> Iterator[tuple[str, str]]:
-    text = classifier.text
+def texts(name: str, backbone: Backbone) -> Iterator[tuple[str, str]]:
+    with one_thread():
+        text = TextSide(backbone, NAMES)
     yield f"{name}: text features", digest([text.text_features])
     with one_thread():
         cotangents = torch.randn(1, *text.text_features.shape, generator=torch.Generator().manual_seed(3))
@@ -109,30 +109,31 @@ def numbers(answers: Iterable[Prediction]) -> list[Any]:
 
 
 def predictions(name: str, backbone: Backbone, threads: int, methods: list[str]) -> Iterator[tuple[str, str]]:
-    """One picture at a time, several in one call, in another order."""
+    """One image at a time, several in one call, in another order."""
     classifier = Classifier(backbone, recipe=RECIPE).set_classes(NAMES)
-    yield from texts(name, classifier)
-    pictures = [picture(i) for i in range(3)]
-    alone = [classifier.compare(each, methods) for each in pictures]
+    yield from texts(name, backbone)
+    count = 3 if name == "ViT" else 2
+    images = [image(i) for i in range(count)]
+    alone = [classifier.compare(each, methods) for each in images]
     yield f"{name}: {len(methods)} methods", digest(numbers(found[m] for found in alone for m in methods))
-    order = np.random.default_rng(threads).permutation(3).tolist()
-    batch = classifier.predict_batch([pictures[i] for i in order], workers=threads)
-    for i, found in [*zip(order, batch, strict=True), (order[0], classifier.predict(pictures[order[0]]))]:
+    order = np.random.default_rng(threads).permutation(count).tolist()
+    batch = classifier.predict_batch([images[i] for i in order], workers=threads)
+    for i, found in [*zip(order, batch, strict=True), (order[0], classifier.predict(images[order[0]]))]:
         assert digest(numbers([found])) == digest(numbers([alone[i]["o-tpt"]])), f"{name}: batch or order"
     if name == "ViT":
-        temperature = Classifier(backbone, "tpt", recipe=RECIPE).set_classes(NAMES).calibrate(pictures, [0, 1, 2])
+        temperature = Classifier(backbone, "tpt", recipe=RECIPE).set_classes(NAMES).calibrate(images, [0, 1, 2])
         yield f"{name}: fitted temperature", digest([temperature])
 
 
 def dataset(order: Iterable[int] = range(COUNT)) -> Dataset:
     chosen = list(order)
     return Dataset(
-        "tiny", NAMES, [f"p/{i}" for i in chosen], [i % len(NAMES) for i in chosen], lambda i: picture(chosen[i])
+        "tiny", NAMES, [f"p/{i}" for i in chosen], [i % len(NAMES) for i in chosen], lambda i: image(chosen[i])
     )
 
 
-def settings(part_size: int, **changes: Any) -> Settings:
-    return Settings(**{"methods": ["zero-shot", "tpt", "o-tpt"], "recipe": RECIPE, "part_size": part_size, **changes})
+def settings(shard_size: int, **changes: Any) -> Settings:
+    return Settings(**{"methods": ["zero-shot", "tpt", "o-tpt"], "recipe": RECIPE, "shard_size": shard_size, **changes})
 
 
 def contexts(folder: Path) -> list[Any]:
@@ -144,43 +145,43 @@ def contexts(folder: Path) -> list[Any]:
 
 
 def rows(folder: Path) -> list[Any]:
-    """What a run says of each picture by each method, in the order of the pictures' names."""
+    """What a run says of each image by each method, in the order of the images' names."""
     columns = ["id", "method", "prediction", "confidence", "entropy", "top_probabilities", "mean_cosine"]
-    found = [row for path in folder.rglob("seed-*") if path.is_dir() for row in pq.read_table(path).to_pylist()]
-    values = sorted([row[column] for column in columns] for row in found)
+    found = [row for path in folder.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    values = sorted(([row.get(column) for column in columns] for row in found), key=lambda row: row[:2])
     return [json.dumps(values)]
 
 
 def evaluations(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[str, str]]:
-    part, order = PARTS[threads], np.random.default_rng(threads).permutation(COUNT).tolist()
+    size, order = SHARD_SIZES[threads], np.random.default_rng(threads).permutation(COUNT).tolist()
     methods = [*CORE, "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt"]
-    chosen = settings(part, methods=methods, contexts=contexts(folder))
+    chosen = settings(size, methods=methods, contexts=contexts(folder))
     evaluate(dataset(order), backbone, chosen, out=folder / "all", cache=FeatureCache(folder / "cache"))
     yield "evaluation: rows", digest(rows(folder / "all"))
     yield "evaluation: metrics", digest([(folder / "all/metrics.json").read_bytes()])
-    evaluate(dataset(order[:4]), backbone, settings(part), out=folder / "stopped")
+    evaluate(dataset(order[:4]), backbone, settings(size), out=folder / "stopped")
     whole = files(folder / "stopped")
-    next((folder / "stopped/tiny/seed-0").glob("part-*")).unlink()
-    evaluate(dataset(order[:4]), backbone, settings(part), out=folder / "stopped")
+    next((folder / "stopped").rglob("*.parquet")).unlink()
+    evaluate(dataset(order[:4]), backbone, settings(size), out=folder / "stopped")
     assert files(folder / "stopped") == whole, "resumed evaluation"
     evaluate(dataset(), backbone, settings(2), out=folder / "whole")
     yield "evaluation: files", digest(each for pair in sorted(files(folder / "whole").items()) for each in pair)
     killed = folder.parent / "killed"
     if killed.exists():  # by a process with another number of threads
         shutil.copytree(killed, folder / "killed")
-        assert 0 < len(list((folder / "killed").rglob("part-*"))) < 4
+        assert 0 < len(list((folder / "killed").rglob("*.parquet"))) < 3 * 4
         evaluate(dataset(), backbone, settings(2), out=folder / "killed")
         assert files(folder / "killed") == files(folder / "whole"), "evaluation resumed after a kill"
 
 
 def trainings(backbone: Backbone) -> Iterator[tuple[str, str]]:
-    data = Dataset("tiny", NAMES, [str(i) for i in range(12)], [i % 6 for i in range(12)], picture)
+    data = Dataset("tiny", NAMES, [str(i) for i in range(12)], [i % 6 for i in range(12)], image)
     yield "CoOp", digest([train_coop(backbone, data, SHOTS).vectors])
     yield "MaPLe", digest(train_maple(tiny_prompted_backbone("hybrid", "float32"), data, SHOTS).state().values())
 
 
 def medical(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[str, str]]:
-    data, part = medical_bench.dataset(each=3), PARTS[threads]
+    data, size = medical_bench.dataset(each=3), SHARD_SIZES[threads]
     torn = train_baple(backbone, data, BapleRecipe(target=0, shots=3, tokens=2, epochs=1, batch=4, poisoned=0.4))
     yield "BAPLe: training", digest([torn.context, torn.noise])
     torn.write(folder / "baple.safetensors", {"method": "baple", "target": 0, "classes": list(data.class_names)})
@@ -193,9 +194,9 @@ def medical(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[st
     for method, model, more in (
         ("baple", backbone, {"trained": [str(folder / "baple.safetensors")]}),
         ("fpt", frozen, {"trained": [str(folder / "fpt.safetensors")]}),
-        ("promptsmooth+o-tpt", backbone, {"smoothing": small, "confidence": "votes"}),
+        ("promptsmooth+o-tpt+votes", backbone, {"smoothing": small}),
     ):
-        chosen = MedicalSettings(methods=[method], part_size=part, **more)  # type: ignore[arg-type]
+        chosen = Settings(methods=[method], shard_size=size, **more)  # type: ignore[arg-type]
         evaluate(data, model, chosen, out=folder / method)
         yield f"{method}: rows", digest(rows(folder / method))
 
@@ -217,13 +218,13 @@ def computed(folder: Path, threads: int) -> dict[str, str]:
 
 
 class KillAfter(Silent):
-    """Signal 9 when so many pictures are done."""
+    """Signal 9 when so many images are done."""
 
-    def __init__(self, pictures: int) -> None:
-        self.left = pictures
+    def __init__(self, images: int) -> None:
+        self.left = images
 
-    def __call__(self, news: News) -> None:
-        self.left -= isinstance(news, Seen)
+    def __call__(self, event: ProgressEvent) -> None:
+        self.left -= isinstance(event, ImageDone)
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -241,7 +242,7 @@ def main(folder: Path, counts: list[int]) -> None:
         rounds[str(threads)] = computed(folder / f"{'with' if counts else 'started'}-{threads}", threads)
     print(json.dumps({**before, "rounds": rounds}), flush=True)
     if not counts:
-        given = partial(_given, tiny_backbone("vit"))
+        given = partial(_given, next(towers())[1])
         run_job(Job(given, [dataset], settings(2), folder / "killed", device="cpu"), reporter=KillAfter(5))
 
 

@@ -1,4 +1,4 @@
-"""From a picture to a prediction: the whole chain against the literal way, and what it must not depend on."""
+"""From an image to a prediction: the whole chain against the literal way, and what it must not depend on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from PIL import Image
 
 import otpt
 from otpt import Classifier, OtptError, ViewRecipe
-from otpt.classifier import KEPT_START
-from otpt.methods import builtin_methods
+from otpt.methods import KEPT_INIT, published_methods
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea"]
 RECIPE = ViewRecipe(n_views=24)
 
 
-def picture(seed: int, size: tuple[int, int] = (90, 70)) -> Image.Image:
+def image(seed: int, size: tuple[int, int] = (90, 70)) -> Image.Image:
     """Blobs of colour."""
     small = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
@@ -36,24 +35,24 @@ def classifier(kind: str = "vit", precision: str = "float32") -> Classifier:
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
-def test_every_method_from_picture_to_probabilities(kind: str, precision: str, tolerance: float) -> None:
+def test_every_method_from_image_to_probabilities(kind: str, precision: str, tolerance: float) -> None:
     """Op-by-op AugMix, 77 tokens, explicit reflectors, torch's AdamW; against views, engine and calibration."""
     clf = classifier(kind, precision)
     dtype = clf.backbone.dtype
     oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), SimpleTokenizer(), NAMES)
     for seed in (1, 2):
-        methods = {name: method for name, method in builtin_methods().items() if method.ready}
-        found = clf.compare(picture(seed), list(methods), picture_id=f"p{seed}")
+        methods = {n: m for n, m in published_methods().items() if (m.init, m.adapt) == ("words", "context")}
+        found = clf.compare(image(seed), list(methods), image_id=f"p{seed}")
         pixels = literal_views(
-            picture(seed), RECIPE, clf.backbone.preprocessing, seed=0, picture_id=f"p{seed}", dtype=dtype
+            image(seed), RECIPE, clf.backbone.preprocessing, seed=0, image_id=f"p{seed}", dtype=dtype
         )
         for name, method in methods.items():
-            plan = method.plan("fine-grained")
-            fixed = {"vit": 1.16, "resnet": 1.15}[kind] if method.calibration == "temperature" else 1.0
+            config = method.tuning("fine-grained")
+            fixed = {"vit": 1.16, "resnet": 1.15}[kind] if method.calibrate == "temperature" else 1.0
             expected = oracle.predict(
                 torch.from_numpy(pixels),
-                weights=dict(plan.weights) if plan else {},
-                calibration=method.calibration,
+                weights=dict(config.weights) if config else {},
+                calibration=method.calibrate,
                 temperature=fixed,
             )["probabilities"]
             difference = np.abs(found[name].probabilities - expected.double().numpy()).max()
@@ -61,7 +60,7 @@ def test_every_method_from_picture_to_probabilities(kind: str, precision: str, t
 
 
 def test_prediction_is_what_its_probabilities_say() -> None:
-    found = classifier().predict(picture(3))
+    found = classifier().predict(image(3))
     assert found.method == "o-tpt"
     assert found.probabilities.sum() == pytest.approx(1)
     assert found.index == int(found.probabilities.argmax())
@@ -77,11 +76,11 @@ def test_prediction_is_what_its_probabilities_say() -> None:
 @pytest.mark.parametrize("method", ["o-tpt", "zero-shot"])
 def test_order_batch_and_workers_do_not_matter(method: str) -> None:
     clf = classifier()
-    pictures = [picture(seed, size) for seed, size in [(1, (90, 70)), (2, (33, 200)), (3, (64, 64)), (4, (20, 20))]]
-    alone = [clf.compare(each, [method])[method].probabilities for each in pictures]
+    images = [image(seed, size) for seed, size in [(1, (90, 70)), (2, (33, 200)), (3, (64, 64)), (4, (20, 20))]]
+    alone = [clf.compare(each, [method])[method].probabilities for each in images]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 2, 0]):
         for workers in (0, 1, 3):
-            answers = list(clf.stream([pictures[i] for i in order], [method], workers=workers))
+            answers = list(clf.stream([images[i] for i in order], [method], workers=workers))
             for i, answer in zip(order, answers, strict=True):
                 assert not isinstance(answer, OtptError)
                 assert np.array_equal(answer[method].probabilities, alone[i])
@@ -91,14 +90,14 @@ def test_order_batch_and_workers_do_not_matter(method: str) -> None:
 def test_seed_and_content_decide_the_views() -> None:
     clf = classifier()
     other = Classifier(clf.backbone, recipe=RECIPE, seed=1).set_classes(NAMES)
-    same = [clf.predict(picture(1)).probabilities for _ in range(2)]
+    same = [clf.predict(image(1)).probabilities for _ in range(2)]
     assert np.array_equal(*same)
-    assert not np.array_equal(other.predict(picture(1)).probabilities, same[0])
+    assert not np.array_equal(other.predict(image(1)).probabilities, same[0])
     buffer = io.BytesIO()
-    picture(1).save(buffer, "PNG")
+    image(1).save(buffer, "PNG")
     assert np.array_equal(
-        clf.predict(buffer.getvalue(), picture_id="x").probabilities,
-        clf.predict(picture(1), picture_id="x").probabilities,
+        clf.predict(buffer.getvalue(), image_id="x").probabilities,
+        clf.predict(image(1), image_id="x").probabilities,
     )
 
 
@@ -106,13 +105,13 @@ def test_seed_and_content_decide_the_views() -> None:
 def test_methods_together_equal_each_alone() -> None:
     clf = classifier()
     names = ["zero-shot", "tpt", "o-tpt", "tpt+sals", "c-tpt+zs"]
-    together = clf.compare(picture(5), names)
+    together = clf.compare(image(5), names)
     for name in names:
-        assert np.array_equal(together[name].probabilities, clf.compare(picture(5), [name])[name].probabilities)
+        assert np.array_equal(together[name].probabilities, clf.compare(image(5), [name])[name].probabilities)
 
 
 def test_what_calibration_may_and_may_not_change() -> None:
-    found = classifier().compare(picture(6), ["tpt", "tpt+ts", "tpt+sals", "zero-shot"])
+    found = classifier().compare(image(6), ["tpt", "tpt+ts", "tpt+sals", "zero-shot"])
     assert found["tpt"].index == found["tpt+ts"].index == found["tpt+sals"].index
     assert found["tpt+ts"].confidence < found["tpt"].confidence
     logits = {name: np.log(each.probabilities) for name, each in found.items()}
@@ -124,41 +123,41 @@ def test_what_calibration_may_and_may_not_change() -> None:
 def test_official_precision_rounds_to_float16() -> None:
     clf = classifier()
     official = Classifier(clf.backbone, recipe=RECIPE, official_precision=True).set_classes(NAMES)
-    plain, rounded = clf.predict(picture(1)).probabilities, official.predict(picture(1)).probabilities
+    plain, rounded = clf.predict(image(1)).probabilities, official.predict(image(1)).probabilities
     assert np.array_equal(rounded, rounded.astype(np.float16).astype(np.float64))
     assert not np.array_equal(plain, rounded)
     assert rounded == pytest.approx(plain, rel=0.05, abs=1e-3)
-    kept = official.compare(picture(1), ["tpt+sals"])["tpt+sals"].probabilities
+    kept = official.compare(image(1), ["tpt+sals"])["tpt+sals"].probabilities
     assert not np.array_equal(kept, kept.astype(np.float16).astype(np.float64)), "SaLS rounds the logits only"
 
 
-def test_a_bad_picture_among_good_ones() -> None:
-    answers = list(classifier().stream([picture(1), b"no picture", picture(2)], ["o-tpt"]))
+def test_a_bad_image_among_good_ones() -> None:
+    answers = list(classifier().stream([image(1), b"no image", image(2)], ["o-tpt"]))
     assert [isinstance(answer, OtptError) for answer in answers] == [False, True, False]
     with pytest.raises(OtptError):
-        classifier().predict_batch([picture(1), b"no picture"])
-    assert [p.label for p in classifier().predict_batch([picture(1)])] == [classifier().predict(picture(1)).label]
+        classifier().predict_batch([image(1), b"no image"])
+    assert [p.label for p in classifier().predict_batch([image(1)])] == [classifier().predict(image(1)).label]
 
 
 def test_a_gradient_that_is_not_finite_is_flagged() -> None:
     clf = classifier()
-    views = clf.encode_views(picture(1))
+    views = clf.encode_views(image(1))
     broken = torch.stack([views, torch.where(torch.arange(len(views))[:, None] == 0, views, torch.nan)])
-    mine = otpt.Method("mine", {"entropy": 1.0}, selected=1.0)
+    mine = otpt.Method("mine", {"entropy": 1.0}, selection_ratio=1.0)
     good, bad = (answer["mine"] for answer in clf.classify_features(broken, [mine]))
-    assert (good.flags, bad.flags) == ((), (KEPT_START,))
-    start = clf.compare(picture(1), ["zero-shot"])["zero-shot"].probabilities
+    assert (good.flags, bad.flags) == ((), (KEPT_INIT,))
+    start = clf.compare(image(1), ["zero-shot"])["zero-shot"].probabilities
     assert bad.probabilities == pytest.approx(start, abs=1e-5)
 
 
 def test_fitting_a_temperature() -> None:
     clf = Classifier(tiny_backbone("vit"), "tpt", recipe=RECIPE).set_classes(NAMES)
-    pictures = [picture(seed) for seed in range(8)]
-    before = clf.predict_batch(pictures)
+    images = [image(seed) for seed in range(8)]
+    before = clf.predict_batch(images)
     # Labels that are right for six of eight: the fitted temperature brings the confidence down to what is right.
     labels = [p.label if i < 6 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
-    temperature = clf.calibrate(pictures, labels)
-    after = clf.predict_batch(pictures)
+    temperature = clf.calibrate(images, labels)
+    after = clf.predict_batch(images)
     assert clf.method.temperature == temperature
     assert [p.index for p in after] == [p.index for p in before]
 
@@ -166,18 +165,18 @@ def test_fitting_a_temperature() -> None:
         return -sum(np.log(p.probabilities[NAMES.index(y)]) for p, y in zip(predictions, labels, strict=True))
 
     assert loss(after) < loss(before)
-    with pytest.raises(OtptError, match="one label a picture"):
-        clf.calibrate(pictures, labels[:3])
+    with pytest.raises(OtptError, match="one label per image"):
+        clf.calibrate(images, labels[:3])
     with pytest.raises(OtptError, match=r"Unknown label 'ct'\. Did you mean: cat"):
-        clf.calibrate(pictures, ["ct"] * 8)
+        clf.calibrate(images, ["ct"] * 8)
     with pytest.raises(OtptError, match="not a class; expected 0 to 4"):
-        clf.calibrate(pictures, [9] * 8)
+        clf.calibrate(images, [9] * 8)
 
 
 def test_what_is_missing_is_said_before_anything_is_computed() -> None:
     backbone = tiny_backbone("vit")
     with pytest.raises(OtptError, match="No classes are set"):
-        Classifier(backbone).predict(picture(1))
+        Classifier(backbone).predict(image(1))
     with pytest.raises(OtptError, match="Unknown family"):
         Classifier(backbone, family="medical")
     with pytest.raises(OtptError, match="Unknown method"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processors import PROCESSORS, THREADS, environment
+from processors import PROCESSORS, THREADS, bounded, environment
 
 SCRIPT = Path(__file__).with_name("processor_results.py")
 
@@ -31,6 +31,8 @@ def different(one: dict[str, str], other: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_nothing_depends_on_threads_batches_order_or_resume(processor: str, tmp_path: Path) -> None:
     """Two processes: one starts with five threads and is killed; the other sets 1, 2, 3 and 5 and resumes its run."""
+    if bounded(processor):
+        pytest.skip(f"this machine has no {processor}: it would repeat the processor before")
     killed, started = results(processor, 5, tmp_path)
     assert (killed, started["threads"]) == (-signal.SIGKILL, 5)
     code, looped = results(processor, 1, tmp_path, *THREADS)

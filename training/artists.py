@@ -1,4 +1,4 @@
-"""The artists whose emoji the model learns from: npm packages by name, and their pictures by code point.
+"""The artists whose emoji the model learns from: npm packages by name, and their images by code point.
 
 OpenMoji is not among them: it is what the model is measured on. Left out for their licences: emojione-v1
 (CC BY-SA 4.0, share-alike). The flags of the world are also taken from four packages of flags alone.
@@ -67,7 +67,7 @@ NAMES_PACKAGE = ("emojibase-data", "17.0.0")
 
 @dataclass(frozen=True)
 class Drawing:
-    """One picture to learn: SVG text or WebP bytes, and whose name it bears."""
+    """One image to learn: SVG text or WebP bytes, and whose name it bears."""
 
     artist: str
     code: str  # plain code (no FE0F)

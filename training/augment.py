@@ -1,4 +1,4 @@
-"""A batch of drawings → a batch of pictures, on tensors: placed, cropped, turned, outlined, coloured, spoilt.
+"""A batch of drawings → a batch of images, on tensors: placed, cropped, turned, outlined, coloured, spoilt.
 
 Wider than the bench's compositions in every respect, and with crops like test-time prompt tuning's views, so
 that neither another artist's hand nor a random crop is foreign to the model.
@@ -18,7 +18,7 @@ from torch import Tensor
 class Augmentation:
     """How often and how strongly; the numbers the model was trained with."""
 
-    scale: tuple[float, float] = (0.5, 1.05)  # drawing's side by the picture's
+    scale: tuple[float, float] = (0.5, 1.05)  # drawing's side by the image's
     turn: float = 20.0  # degrees
     stretch: float = 0.12  # of the aspect ratio, log
     crop: float = 0.35  # how often a crop is taken
@@ -41,8 +41,8 @@ def augment(
     matrix, shrink = _placement(batch, size / rgba.shape[-1], how, rng, may_flip)
     rgba = _sampled(rgba, matrix, shrink, size)
     background = _backgrounds(batch, size, rng)
-    pictures = rgba[:, :3] + (1 - rgba[:, 3:]) * background
-    return _spoilt(pictures, how, rng)
+    images = rgba[:, :3] + (1 - rgba[:, 3:]) * background
+    return _spoilt(images, how, rng)
 
 
 def _uniform(rng: torch.Generator, shape: int | tuple[int, ...], low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -86,7 +86,7 @@ def _placement(
     flip = _chance(rng, batch, how.flip)
     if may_flip is not None:
         flip &= may_flip
-    # crop of the picture: window of size (w, h) in units of the half side, at (x, y)
+    # crop of the image: window of size (w, h) in units of the half side, at (x, y)
     crop = _chance(rng, batch, how.crop)
     area = _uniform(rng, batch, *how.crop_area)
     aspect = torch.exp(_uniform(rng, batch, math.log(3 / 4), math.log(4 / 3)))
@@ -94,7 +94,7 @@ def _placement(
     height = torch.where(crop, (area / aspect).sqrt().clamp(max=1), torch.ones(batch))
     x = _uniform(rng, batch, -1, 1) * (1 - width)
     y = _uniform(rng, batch, -1, 1) * (1 - height)
-    # picture → drawing: subtract the move, turn back, divide by the scale
+    # image → drawing: subtract the move, turn back, divide by the scale
     cos, sin = torch.cos(turn) / scale, torch.sin(turn) / scale
     mirror = torch.where(flip, -1.0, 1.0)
     rows = torch.stack(
@@ -157,17 +157,17 @@ def _backgrounds(batch: int, size: int, rng: torch.Generator) -> Tensor:
     return out
 
 
-def _spoilt(pictures: Tensor, how: Augmentation, rng: torch.Generator) -> Tensor:
-    batch, size = len(pictures), pictures.shape[-1]
-    level = pictures.mean((1, 2, 3), keepdim=True)
-    grey = pictures.mean(1, keepdim=True)
+def _spoilt(images: Tensor, how: Augmentation, rng: torch.Generator) -> Tensor:
+    batch, size = len(images), images.shape[-1]
+    level = images.mean((1, 2, 3), keepdim=True)
+    grey = images.mean(1, keepdim=True)
     j = how.jitter
     saturation = torch.exp(_uniform(rng, (batch, 1, 1, 1), -2 * j, 1.5 * j))
     saturation = torch.where(_chance(rng, batch, how.grey).view(-1, 1, 1, 1), 0.0, saturation)
     contrast = torch.exp(_uniform(rng, (batch, 1, 1, 1), -1.5 * j, j))
     brightness = _uniform(rng, (batch, 1, 1, 1), -0.5 * j, 0.5 * j)
     tint = _uniform(rng, (batch, 3, 1, 1), -0.2 * j, 0.2 * j)
-    out = (grey + (pictures - grey) * saturation - level) * contrast + level + brightness + tint
+    out = (grey + (images - grey) * saturation - level) * contrast + level + brightness + tint
     blurred = _chance(rng, batch, how.blur)
     if blurred.any():
         soft = F.avg_pool2d(out[blurred], 3, 1, 1, count_include_pad=False)

@@ -1,4 +1,4 @@
-"""What is said of a picture: a template around the emoji's name, now and then with a keyword."""
+"""What is said of an image: a template around the emoji's name, now and then with a keyword."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPLATES = (
     "a photo of {}.",
     "an emoji of a {}.",
     "an emoji of {}.",
-    "a picture of a {}.",
+    "an image of a {}.",
     "a drawing of a {}.",
     "a drawing of the {}.",
     "an icon of a {}.",

@@ -1,4 +1,4 @@
-"""The training curve as a picture: ``python -m training.curve training/results/curve.csv``."""
+"""The training curve as an image: ``python -m training.curve training/results/curve.csv``."""
 
 from __future__ import annotations
 

@@ -35,35 +35,33 @@ PAGES = (_ROOT / "src/otpt/backbones/pocket/MODEL_CARD.md", _ROOT / "docs/pocket
 
 @dataclass(frozen=True)
 class BenchSet:
-    """The pictures of one set as the model sees them."""
+    """The images of one set as the model sees them."""
 
-    pictures: Tensor  # (N, 3, S, S) uint8
+    images: Tensor  # (N, 3, S, S) uint8
     labels: Tensor  # (N,)
     class_names: tuple[str, ...]
 
 
 def read_set(name: str, size: int, *, compositions: int | None = None) -> BenchSet:
-    """The set's pictures, bicubically reduced to ``size``; only the first ``compositions`` of each class if given."""
+    """The set's images, bicubically reduced to ``size``; only the first ``compositions`` of each class if given."""
     data = load_emoji(name)
     count = len(data) if compositions is None else compositions * len(data.class_names)
-    pictures = [
-        np.asarray(data.picture(index).resize((size, size), Image.Resampling.BICUBIC)) for index in range(count)
-    ]
+    images = [np.asarray(data.image(index).resize((size, size), Image.Resampling.BICUBIC)) for index in range(count)]
     labels = torch.tensor([data.label(index) for index in range(count)])
-    return BenchSet(torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), labels, data.class_names)
+    return BenchSet(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2), labels, data.class_names)
 
 
 def load_bench(file: Path, size: int) -> dict[str, BenchSet]:
     """One composition of every class of the eight sets, for the training curve; kept in ``file``."""
     if not file.exists():
         sets = {name: read_set(name, size, compositions=1) for name in FINE_GRAINED}
-        np.savez(file, **{name.replace("/", "-"): part.pictures.numpy() for name, part in sets.items()})
+        np.savez(file, **{name.replace("/", "-"): part.images.numpy() for name, part in sets.items()})
     with np.load(file) as arrays:
         bench = {}
         for name in FINE_GRAINED:
             names = load_emoji(name).class_names
-            pictures = torch.from_numpy(arrays[name.replace("/", "-")])
-            bench[name] = BenchSet(pictures, torch.arange(len(names)), names)
+            images = torch.from_numpy(arrays[name.replace("/", "-")])
+            bench[name] = BenchSet(images, torch.arange(len(names)), names)
     return bench
 
 
@@ -78,10 +76,10 @@ def class_texts(model: CLIP, class_names: Sequence[str], captions: Captions | No
 
 
 def probabilities(model: CLIP, data: BenchSet, texts: Tensor) -> Tensor:
-    """(N, C): soft-max of logit scale × cosine with the texts (C, D)."""
+    """(N, C): softmax of logit scale × cosine with the texts (C, D)."""
     image = ImageTower(model).eval()
     with torch.inference_mode():
-        features = torch.cat([image(part.float() / 255) for part in data.pictures.split(256)])
+        features = torch.cat([image(part.float() / 255) for part in data.images.split(256)])
         return F.softmax(model.logit_scale.exp() * features @ texts.T, dim=-1)
 
 
@@ -99,7 +97,7 @@ def evaluate_package() -> None:
             {
                 "set": name,
                 "classes": len(data.class_names),
-                "pictures": len(labels),
+                "images": len(labels),
                 "accuracy": round(100 * float((probs.argmax(-1) == labels).mean()), 2),
                 "confidence": round(100 * float(probs.max(-1).mean()), 2),
                 "ece": round(100 * expected_calibration_error(probs, labels), 2),
@@ -114,10 +112,10 @@ def evaluate_package() -> None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows, and the means over the eight sets and the five shifts, in Markdown."""
-    lines = ["| set | classes | pictures | accuracy % | confidence % | ECE % |", "|---|---|---|---|---|---|"]
+    lines = ["| set | classes | images | accuracy % | confidence % | ECE % |", "|---|---|---|---|---|---|"]
     for row in rows:
         lines.append(
-            f"| {row['set']} | {row['classes']} | {row['pictures']} | {row['accuracy']:.1f} "
+            f"| {row['set']} | {row['classes']} | {row['images']} | {row['accuracy']:.1f} "
             f"| {row['confidence']:.1f} | {row['ece']:.1f} |"
         )
     for title, part in (("mean of the eight sets", rows[:8]), ("mean of the five shifts", rows[8:])):

@@ -42,8 +42,8 @@ def rasterise(drawing: Drawing) -> npt.NDArray[np.uint8] | None:
             data = bytes(resvg_py.svg_to_bytes(svg_string=sized, skip_system_fonts=True))
         except ValueError:
             return None
-    with Image.open(io.BytesIO(data)) as picture:
-        rgba = picture.convert("RGBA").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    with Image.open(io.BytesIO(data)) as image:
+        rgba = image.convert("RGBA").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     values = np.array(rgba.convert("RGBa"), dtype=np.uint8)  # RGBa: multiplied by alpha
     return values.transpose(2, 0, 1) if values[..., 3].any() else None
 

@@ -54,7 +54,7 @@ def head_of(visual: TimmModel, pooled: Tensor) -> Tensor:
 
 
 def class_directions(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Unit-norm mean of each class's unit-norm features (V, D); a class without pictures gets a random one."""
+    """Unit-norm mean of each class's unit-norm features (V, D); a class without images gets a random one."""
     rng = torch.Generator().manual_seed(0)
     sums = 1e-3 * torch.randn(classes, features.shape[1], generator=rng)
     return F.normalize(sums.index_add(0, labels, F.normalize(features, dim=-1)), dim=-1)

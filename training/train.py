@@ -2,7 +2,7 @@
 
     python -m training.train WORK [--epochs 36] [--hold-out streamline-emojis]
 
-Each picture is compared with *all* emoji, not only with those of its batch: logits = scale · ⟨picture, direction⟩,
+Each image is compared with *all* emoji, not only with those of its batch: logits = scale · ⟨image, direction⟩,
 cross-entropy, learned scale. First every emoji has a learned direction, which costs next to nothing. When the learning
 rate begins to fall, the text tower learns what the emoji with these directions are called, and from then on the
 directions are the texts of the text tower, so that the image tower ends aligned with what it will be compared with.
@@ -45,9 +45,9 @@ class Recipe:
 
     epochs: int = 36
     named_epochs: int = 14  # at the end: against the texts, the learning rate falls linearly to nothing
-    epoch_pictures: int = 6400
+    epoch_images: int = 6400
     batch: int = 128
-    start_pictures: int = 8000
+    start_images: int = 8000
     text_steps: int = 1500
     frozen: int = 2  # the stem and this many stages keep ImageNet's weights
     image_rate: float = 1e-3
@@ -120,13 +120,13 @@ class Trainer:
         """Batch statistics of emoji; tokens and directions from the discriminant of the features (see ``start``)."""
         started, cpu = time.monotonic(), time.process_time()
         rng = torch.Generator().manual_seed(self.recipe.seed)
-        rows = torch.randperm(len(self.labels), generator=rng)[: self.recipe.start_pictures]
+        rows = torch.randperm(len(self.labels), generator=rng)[: self.recipe.start_images]
         self.image.freeze(0)
         with torch.no_grad():
             self._adapt_statistics(rows[: len(rows) // 4], rng)
             self.image.eval()
             pooled = torch.cat(
-                [self.image.maps(self._pictures(part, rng)).mean((2, 3)) for part in rows.split(self.recipe.batch)]
+                [self.image.maps(self._images(part, rng)).mean((2, 3)) for part in rows.split(self.recipe.batch)]
             )
             labels = self.labels[rows]
             start_from_discriminant(self.model.visual, pooled, labels)
@@ -143,11 +143,11 @@ class Trainer:
             norm.momentum = None  # a plain mean over all batches
         self.image.train()
         for part in rows.split(self.recipe.batch):
-            self.image.maps(self._pictures(part, rng))
+            self.image.maps(self._images(part, rng))
         for norm in norms:
             norm.momentum = MOMENTUM
 
-    def _pictures(self, rows: Tensor, rng: torch.Generator) -> Tensor:
+    def _images(self, rows: Tensor, rng: torch.Generator) -> Tensor:
         return augment(self.pixels[rows], SIZE, Augmentation(), rng, self.may_flip[self.labels[rows]])
 
     @torch.no_grad()
@@ -162,7 +162,7 @@ class Trainer:
         if number >= recipe.epochs - recipe.named_epochs:
             self._name(random.Random(key))
         rng = torch.Generator().manual_seed(key)
-        order = torch.multinomial(self.weights, recipe.epoch_pictures, replacement=True, generator=rng)
+        order = torch.multinomial(self.weights, recipe.epoch_images, replacement=True, generator=rng)
         rng.manual_seed(key * 64 + rank())
         self.image.freeze(recipe.frozen)
         self.image.train()
@@ -171,7 +171,7 @@ class Trainer:
         for count, batch in enumerate(batches):
             self._set_rates(number + count / len(batches))
             rows = batch[rank() :: processes()]
-            total += self._step(self.image(self._pictures(rows, rng)), self.labels[rows]) * len(batch)
+            total += self._step(self.image(self._images(rows, rng)), self.labels[rows]) * len(batch)
         self._share_statistics()
         self.epoch = number + 1
         self.seconds += time.monotonic() - started
@@ -200,7 +200,7 @@ class Trainer:
             group["lr"] = group["full"] * share
 
     def _step(self, features: Tensor, labels: Tensor) -> Tensor:
-        """One step on this process's pictures' features (B, D); returns loss and share of right answers, of all."""
+        """One step on this process's images' features (B, D); returns loss and share of right answers, of all."""
         recipe = self.recipe
         scale = self.model.logit_scale.exp()
         logits = scale * features @ nn.functional.normalize(self.directions, dim=-1).T  # (B, V)
@@ -282,10 +282,10 @@ class Trainer:
         rgba = nn.functional.interpolate(
             torch.from_numpy(drawings.pixels).float() / 255, (SIZE, SIZE), mode="bilinear", antialias=True
         )
-        pictures = rgba[:, :3] + 1 - rgba[:, 3:]
+        images = rgba[:, :3] + 1 - rgba[:, 3:]
         image = ImageTower(self.average).eval()
         with torch.inference_mode():
-            features = torch.cat([image(part) for part in pictures.split(256)])
+            features = torch.cat([image(part) for part in images.split(256)])
             logits = features @ nn.functional.normalize(self.average_directions, dim=-1).T
         return 100 * float((logits.argmax(-1) == labels).float().mean())
 

@@ -19,14 +19,15 @@ _ROOMS = {
     "data",
     "errors",
     "evaluation",
+    "features",
+    "images",
     "learning",
-    "medical",
     "methods",
     "metrics",
     "objectives",
     "prompts",
     "report",
-    "tuning",
+    "runs",
     "views",
 }
 __all__ = [name for name in _names if name not in _ROOMS]  # so that a star brings functions and classes, not all rooms

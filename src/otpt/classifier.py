@@ -1,4 +1,4 @@
-"""The interface people use: load a model, set the classes once, predict many pictures.
+"""The interface people use: load a model, set the classes once, predict many images.
 
 clf = otpt.load("ViT-B-16/openai", method="o-tpt")
 clf.set_classes(["abyssinian", "beagle", "pug"])
@@ -7,10 +7,8 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,21 +17,24 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
-from otpt.calibration import fit_temperature, fixed_temperature, probabilities, sals
+from otpt.calibration import fit_temperature
 from otpt.errors import OtptError, unknown
-from otpt.methods import FAMILIES, Method, get_method, get_methods
-from otpt.prompts import MEMORY_BUDGET, Prompt
-from otpt.threads import available_threads, in_threads, one_thread
-from otpt.tuning import Judgement, TextSide, judge, tune
-from otpt.views import PictureSource, ViewLoader, ViewRecipe
-
-KEPT_START = "start-prompt-kept"
-"""Flag of a prediction whose gradient was not finite: the picture was judged with the un-tuned prompt."""
+from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
+from otpt.images import ImageSource
+from otpt.methods import Method, get_method, get_methods
+from otpt.methods.batch import Batch
+from otpt.methods.inits import check_fit
+from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor
+from otpt.methods.task import OWN_NETWORK, Task
+from otpt.prompts import MEMORY_BUDGET, Prompt, check_class_names
+from otpt.prompts.learned import LearnedPrompt
+from otpt.views import ViewRecipe
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a method says of a picture.
+    """What a method says of an image.
 
     Attributes:
         label: the name of the most probable class.
@@ -42,8 +43,9 @@ class Prediction:
         probabilities: (C,) float64, summing to one.
         class_names: all classes.
         method: the method's name.
-        flags: what was out of the ordinary (:data:`KEPT_START`); empty as a rule.
-        mean_cosine: mean cosine similarity between the texts of different classes that this picture was judged by.
+        flags: what was out of the ordinary (:data:`otpt.methods.KEPT_INIT`); empty as a rule.
+        extras: further numbers of the method, such as ``mean_cosine``, the mean cosine similarity between the text
+            features of different classes that this image was predicted with.
     """
 
     label: str
@@ -53,7 +55,12 @@ class Prediction:
     class_names: tuple[str, ...]
     method: str
     flags: tuple[str, ...] = ()
-    mean_cosine: float = float("nan")
+    extras: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_cosine(self) -> float:
+        """See ``extras``; nan for methods without text features."""
+        return self.extras.get("mean_cosine", float("nan"))
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The most probable classes with their probabilities, best first."""
@@ -62,16 +69,18 @@ class Prediction:
 
 
 class Classifier:
-    """A backbone with a method: classes are set once, pictures come many.
+    """A backbone with a method: set the classes once, predict many images.
 
     Args:
         backbone: from :func:`otpt.backbones.load_backbone`.
         method: a name ("o-tpt"), a TOML file ("mine.toml"), or a :class:`Method`.
-        family: which weights a method takes: "fine-grained" or "shift".
+        family: whose weights the method takes: "fine-grained" or "shift".
         recipe: number and kind of views; the paper's 64 with AugMix by default.
-        seed: of the views. A picture's views depend on (seed, picture) alone.
-        official_precision: round logits and soft-max to float16 as the official scripts do.
-        memory_budget: bytes that the graph of the class texts may take.
+        seed: of the views. An image's views depend on (seed, image) alone.
+        official_precision: round logits and softmax to float16 as the official scripts do.
+        memory_budget: bytes that the graph of the text features may take.
+        contexts: learned prompts for methods that start from one (``coop+o-tpt``): what
+            :func:`otpt.prompts.learned.read_learned` gives.
     """
 
     def __init__(
@@ -84,222 +93,196 @@ class Classifier:
         seed: int = 0,
         official_precision: bool = False,
         memory_budget: int = MEMORY_BUDGET,
+        contexts: Sequence[LearnedPrompt] = (),
     ) -> None:
-        if family not in FAMILIES:
-            raise unknown("family of data sets", family, FAMILIES)
         self.backbone = backbone
         self.method = get_method(method)
-        self.family = family
-        self.recipe = recipe or ViewRecipe()
         self.seed = seed
-        self.official_precision = official_precision
-        self._memory_budget = memory_budget
-        self._text: TextSide | None = None
-        self._check(self.method)
+        self._task = Task(
+            ("", ""),
+            family=family,
+            recipe=recipe or ViewRecipe(),
+            official_precision=official_precision,
+            memory_budget=memory_budget,
+            contexts={each.kind: each for each in contexts},
+        )
+        self._classes_set = False
+        self._predictors: dict[tuple[Method, ...], Predictor] = {}
+        _refuse_own_network([self.method])
+        check_fit(backbone, self._task, [self.method], classes=False)
 
     @property
-    def text(self) -> TextSide:
-        """The prepared class texts."""
-        if self._text is None:
-            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
-        return self._text
+    def class_names(self) -> tuple[str, ...]:
+        """The classes that are set."""
+        return self._set_task.class_names
+
+    @property
+    def recipe(self) -> ViewRecipe:
+        """The views of methods that need views."""
+        return self._task.recipe
 
     def set_classes(
         self, names: Sequence[str], prompt: str | Prompt | None = None, *, allow_duplicates: bool = False
     ) -> Classifier:
-        """Prepare the class texts, once for all pictures.
+        """Prepare the text features, once for all images.
 
         Args:
             names: class names, two at least.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
-            allow_duplicates: accept a name that stands twice, as two names of ImageNet do.
+            allow_duplicates: accept a duplicate name, as ImageNet has two.
         """
-        with one_thread():
-            self._text = TextSide(
-                self.backbone,
-                names,
-                Prompt(prompt) if isinstance(prompt, str) else prompt,
-                allow_duplicates=allow_duplicates,
-                memory_budget=self._memory_budget,
-            )
+        given = Prompt(prompt) if isinstance(prompt, str) else prompt or Prompt()
+        self._task = replace(
+            self._task,
+            class_names=check_class_names(names, allow_duplicates=allow_duplicates),
+            prompts=(given,),
+            allow_duplicates=allow_duplicates,
+        )
+        self._classes_set = True
+        self._predictors.clear()
+        self._predictor((self.method,))
         return self
 
-    def predict(self, picture: PictureSource, *, picture_id: str | None = None) -> Prediction:
-        """What the classifier's method says of one picture: a path, bytes, a PIL image or an array."""
-        return self.compare(picture, [self.method], picture_id=picture_id)[self.method.name]
+    def predict(self, image: ImageSource, *, image_id: str | None = None) -> Prediction:
+        """What the classifier's method says of one image: a path, bytes, a PIL image or an array."""
+        return self.compare(image, [self.method], image_id=image_id)[self.method.name]
 
-    def predict_batch(self, pictures: Iterable[PictureSource], *, workers: int | None = None) -> list[Prediction]:
-        """Predictions of many pictures, in order; the first picture that cannot be used raises its error."""
+    def predict_batch(self, images: Iterable[ImageSource], *, workers: int | None = None) -> list[Prediction]:
+        """Predictions of many images, in order; the first image that cannot be used raises its error."""
         found = []
-        for answer in self.stream(pictures, [self.method], workers=workers):
+        for answer in self.stream(images, [self.method], workers=workers):
             if isinstance(answer, OtptError):
                 raise answer
             found.append(answer[self.method.name])
         return found
 
     def compare(
-        self, picture: PictureSource, methods: Sequence[str | Method], *, picture_id: str | None = None
+        self, image: ImageSource, methods: Sequence[str | Method], *, image_id: str | None = None
     ) -> dict[str, Prediction]:
-        """One picture by several methods; its views are made and encoded once."""
-        ids = None if picture_id is None else [picture_id]
-        (answer,) = self.stream([picture], methods, picture_ids=ids, workers=0)
+        """One image by several methods; its views are made and encoded once."""
+        ids = None if image_id is None else [image_id]
+        (answer,) = self.stream([image], methods, image_ids=ids, workers=0)
         if isinstance(answer, OtptError):
             raise answer
         return answer
 
     def stream(
         self,
-        pictures: Iterable[PictureSource],
+        images: Iterable[ImageSource],
         methods: Sequence[str | Method],
         *,
-        picture_ids: Iterable[str] | None = None,
+        image_ids: Iterable[str] | None = None,
         workers: int | None = None,
     ) -> Iterator[dict[str, Prediction] | OtptError]:
-        """Pictures by several methods, in order, as they come; a bad picture yields its error in its place.
+        """Images by several methods, in order, as they come; a bad image yields its error in its place.
 
         Args:
-            pictures: read lazily.
+            images: read lazily.
             methods: names, files or :class:`Method` objects; predictions come by name.
-            picture_ids: names that key the random views; the pictures' contents by default.
-            workers: threads that decode and augment ahead; one a core by default.
+            image_ids: names that key the random views; the images' contents by default.
+            workers: threads that decode and augment ahead; one per core by default.
         """
         chosen = get_methods(methods)
-        for method in chosen:
-            self._check(method)
-            if not method.ready:
-                raise OtptError(
-                    f"Method {method.name!r} needs a learned prompt or a trained system; run it by 'otpt evaluate'."
-                )
-        text = self.text
-        for batch in self._feature_batches(pictures, self._recipe_for(chosen), picture_ids, workers):
-            good = [each for each in batch if not isinstance(each, OtptError)]
-            answers = iter(self.classify_features(torch.stack(good), chosen, text=text) if good else [])
-            for each in batch:
-                yield each if isinstance(each, OtptError) else next(answers)
+        for answer in self._outputs(images, chosen, image_ids, workers):
+            yield answer if isinstance(answer, OtptError) else self._by_name(answer, chosen)
 
-    def encode_views(self, picture: PictureSource, *, picture_id: str | None = None) -> Tensor:
-        """Unit features (V, D) of a picture's views, the clean one first."""
-        ids = None if picture_id is None else [picture_id]
-        ((feature,),) = self._feature_batches([picture], self.recipe, ids, 0)
-        if isinstance(feature, OtptError):
-            raise feature
-        return feature
+    def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
+        """Unit features (V, D) of an image's views, the clean one first."""
+        recipe = self._task.recipe
+        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id=image_id)
+        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
+        if isinstance(encoded, OtptError):
+            raise encoded
+        return encoded.features[recipe.kind]
 
-    def classify_features(
-        self, views: Tensor, methods: Sequence[str | Method], *, text: TextSide | None = None
-    ) -> list[dict[str, Prediction]]:
-        """Predictions from image features (B, V, D), the clean view first: one dictionary a picture."""
-        text = text or self.text
+    def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
+        """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""
         chosen = get_methods(methods)
-        plans = [plan for method in chosen if (plan := method.plan(self.family)) is not None]
+        predictor = self._predictor(chosen)
+        images = [
+            EncodedImage.of_features({recipe.kind: own for recipe in predictor.recipes}, seed=self.seed)
+            for own in views
+        ]
+        return [self._by_name(outputs, chosen) for outputs in predictor(Batch(images, self.seed))]
 
-        def answer(pictures: Tensor) -> list[dict[str, Prediction]]:
-            return self.predictions(judge(text, pictures, plans), chosen, text.class_names)
-
-        if self.backbone.device.type != "cpu":
-            return answer(views)
-        at_once = 1 if not text.linearisation.graph_bytes else None  # a graph made for each image: one at a time
-        return [found for each in in_threads(answer, views.split(1), at_once=at_once) for found in each]
-
-    def predictions(
-        self, judged: Judgement, methods: Sequence[Method], class_names: tuple[str, ...]
-    ) -> list[dict[str, Prediction]]:
-        """What methods say of pictures that were judged under the start prompt and by every plan of these methods."""
-        zero_shot = judged.logits
-        answers: list[dict[str, Prediction]] = [{} for _ in zero_shot]
-        for method in methods:
-            plan = method.plan(self.family)
-            logits = zero_shot if plan is None else judged.tuned[plan].logits
-            cosine = judged.mean_cosine if plan is None else judged.tuned[plan].mean_cosine
-            kept = [False] * len(zero_shot) if plan is None else judged.tuned[plan].skipped.tolist()
-            shares = self._probabilities(logits, zero_shot, method).double().cpu().numpy()
-            # From the logits: calibration keeps their order, but rounding may make ties of near-ties. The official
-            # scripts do take the label from their rounded soft-max.
-            best = shares.argmax(axis=1).tolist() if self.official_precision else logits.argmax(dim=1).tolist()
-            for i, answer in enumerate(answers):
-                answer[method.name] = Prediction(
-                    label=class_names[best[i]],
-                    confidence=float(shares[i].max()),
-                    index=best[i],
-                    probabilities=shares[i],
-                    class_names=class_names,
-                    method=method.name,
-                    flags=(KEPT_START,) if kept[i] else (),
-                    mean_cosine=float(cosine[i]),
-                )
-        return answers
-
-    def calibrate(self, pictures: Iterable[PictureSource], labels: Sequence[int | str]) -> float:
-        """Fit the method's temperature on labelled pictures (NLL) and use it from now on; returns it.
+    def calibrate(self, images: Iterable[ImageSource], labels: Sequence[int | str]) -> float:
+        """Fit the method's temperature on labelled images (NLL) and use it from now on; returns it.
 
         ``labels`` are class names or their indices.
         """
-        text = self.text
-        indices = [_label_index(label, text.class_names) for label in labels]
-        plan = self.method.plan(self.family)
-        logits = []
-        for batch in self._feature_batches(pictures, self._recipe_for([self.method]), None, None):
-            for each in batch:
-                if isinstance(each, OtptError):
-                    raise each
-                views = each[None]
-                with one_thread():
-                    logits.append(text.zero_shot(views) if plan is None else tune(text, views, [plan])[plan].logits)
-        if len(logits) != len(indices):
-            raise OtptError(
-                f"{len(logits)} pictures but {len(indices)} labels were given; expected one label a picture."
-            )
-        temperature = fit_temperature(torch.cat(logits).cpu(), torch.tensor(indices))
-        self.method = replace(self.method, calibration="temperature", temperature=temperature)
+        indices = [_label_index(label, self.class_names) for label in labels]
+        plain = replace(self.method, calibrate="none", temperature=None)
+        found = []
+        for answer in self._outputs(images, (plain,)):
+            if isinstance(answer, OtptError):
+                raise answer
+            found.append(_as_logits(answer[0]))
+        if len(found) != len(indices):
+            raise OtptError(f"{len(found)} images but {len(indices)} labels were given; expected one label per image.")
+        temperature = fit_temperature(torch.stack(found).cpu(), torch.tensor(indices))
+        self.method = replace(self.method, calibrate="temperature", temperature=temperature)
+        self._predictors.clear()
         return temperature
 
-    def _check(self, method: Method) -> None:
-        """Errors that would otherwise come only after the first picture."""
-        if method.system:
-            raise OtptError(
-                f"Method {method.name!r} is a medical system of its own, which judges no single pictures here; run it "
-                "by 'otpt evaluate' (see docs/medical.md)."
-            )
-        if method.calibration == "temperature" and method.temperature is None:
-            fixed_temperature(self.backbone.family)
+    @property
+    def _set_task(self) -> Task:
+        if not self._classes_set:
+            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
+        return self._task
 
-    def _recipe_for(self, methods: Sequence[Method]) -> ViewRecipe:
-        """Where nothing is tuned the clean view is enough."""
-        return self.recipe if any(method.objectives for method in methods) else replace(self.recipe, n_views=1)
+    def _predictor(self, methods: tuple[Method, ...]) -> Predictor:
+        """The predictor of these methods; the last ones are kept."""
+        task = self._set_task
+        if methods not in self._predictors:
+            _refuse_own_network(methods)
+            check_fit(self.backbone, task, methods)
+            while len(self._predictors) >= _KEPT:
+                del self._predictors[next(iter(self._predictors))]
+            self._predictors[methods] = Predictor(self.backbone, task, methods)
+        return self._predictors[methods]
 
-    def _feature_batches(
+    def _outputs(
         self,
-        pictures: Iterable[PictureSource],
-        recipe: ViewRecipe,
-        picture_ids: Iterable[str] | None,
-        workers: int | None,
-    ) -> Iterator[list[Tensor | OtptError]]:
-        """Features (V, D) of pictures, several pictures at a time through the image tower."""
-        loader = ViewLoader(
-            pictures,
-            recipe,
-            self.backbone.preprocessing,
-            seed=self.seed,
-            picture_ids=picture_ids,
-            workers=(os.cpu_count() or 1) if workers is None else workers,
-            dtype=np.float64 if self.backbone.dtype == torch.float64 else np.float32,
-        )
-        together = max(self.backbone.views_at_once // recipe.n_views, min(available_threads(), 8))
-        made = iter(loader)
-        while batch := [views for _, views in islice(made, together)]:
-            good = [torch.from_numpy(views) for views in batch if not isinstance(views, OtptError)]
-            features = iter(self.backbone.encode_pixels(torch.cat(good)).split(recipe.n_views) if good else [])
-            yield [views if isinstance(views, OtptError) else next(features) for views in batch]
+        images: Iterable[ImageSource],
+        methods: tuple[Method, ...],
+        image_ids: Iterable[str] | None = None,
+        workers: int | None = None,
+    ) -> Iterator[list[Output] | OtptError]:
+        predictor = self._predictor(methods)
+        encoded = FeaturePipeline(self.backbone, threads=workers)(self._tasks(images, image_ids, predictor))
+        return (answer for _, answer in predictor.stream(encoded))
 
-    def _probabilities(self, logits: Tensor, zero_shot: Tensor, method: Method) -> Tensor:
-        if method.calibration == "sals":
-            if self.official_precision:  # Robust-adapt keeps float16 logits, and rescales them in float32
-                logits, zero_shot = logits.half().float(), zero_shot.half().float()
-            return probabilities(sals(logits, zero_shot))
-        temperature = 1.0
-        if method.calibration == "temperature":
-            temperature = method.temperature or fixed_temperature(self.backbone.family)
-        return probabilities(logits, temperature=temperature, official=self.official_precision)
+    def _tasks(
+        self, images: Iterable[ImageSource], image_ids: Iterable[str] | None, predictor: Predictor
+    ) -> Iterator[ImageTask]:
+        names = None if image_ids is None else iter(image_ids)
+        for position, image in enumerate(images):
+            name = None if names is None else next(names, None)
+            if names is not None and name is None:
+                raise OtptError("There must be as many image ids as images; one list is shorter.")
+            yield predictor.task(_shown(image, position), lambda image=image: image, seed=self.seed, image_id=name)
+        if names is not None and next(names, None) is not None:
+            raise OtptError("There must be as many image ids as images; one list is shorter.")
+
+    def _by_name(self, outputs: Sequence[Output], methods: Sequence[Method]) -> dict[str, Prediction]:
+        names = self._task.class_names
+        return {
+            method.name: Prediction(
+                label=names[output.index],
+                confidence=output.confidence,
+                index=output.index,
+                probabilities=output.probabilities,
+                class_names=names,
+                method=method.name,
+                flags=output.flags,
+                extras=output.extras,
+            )
+            for method, output in zip(methods, outputs, strict=True)
+        }
+
+
+_KEPT = 4
+"""Sets of methods whose text features a classifier keeps."""
 
 
 def load(
@@ -319,6 +302,26 @@ def load(
     chosen = get_method(method)  # a wrong name is told before a large model is read
     backbone = load_backbone(spec, device=device, precision=precision, architecture=architecture, quick_gelu=quick_gelu)
     return Classifier(backbone, chosen, **options)
+
+
+def _refuse_own_network(methods: Sequence[Method]) -> None:
+    own = next((method for method in methods if method.adapt in OWN_NETWORK), None)
+    if own is not None:
+        raise OtptError(
+            f"Method {own.name!r} predicts with what was trained for it; run it with 'otpt evaluate', in Python with "
+            "otpt.evaluation.evaluate."
+        )
+
+
+def _as_logits(output: Output) -> Tensor:
+    """Logits (C,): softmax(log p) = p, where more than one view decided."""
+    if output.logits is not None:
+        return output.logits
+    return torch.from_numpy(np.log(np.maximum(output.probabilities, np.finfo(np.float64).tiny)))
+
+
+def _shown(image: ImageSource, position: int) -> str:
+    return str(image) if isinstance(image, str) or hasattr(image, "__fspath__") else f"image {position + 1}"
 
 
 def _label_index(label: int | str, names: tuple[str, ...]) -> int:

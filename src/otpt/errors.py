@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class OtptError(ValueError):
-    """An input that cannot be used: a picture, a class name, a backbone, a method, an option."""
+    """An input that cannot be used: an image, a class name, a backbone, a method, an option."""
 
 
 def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:

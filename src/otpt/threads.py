@@ -48,7 +48,7 @@ def one_thread() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: int | None = None) -> list[_Out]:
-    """``work`` of each item, in order, each in exactly one thread; ``at_once`` at a time (default: all cores)."""
+    """``work`` of each item, in order, each in one thread; ``at_once`` of them at a time (default: all cores)."""
     threads = min(available_threads(), len(items), at_once or len(items))
     if threads <= 1:
         with one_thread():

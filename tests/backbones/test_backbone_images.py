@@ -18,7 +18,7 @@ from otpt.backbones.kernels import Convolution, Linear, can_pack_convolution, ca
 from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # noqa: F401
 
 
-def pictures(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def images(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
     generator = torch.Generator().manual_seed(7)
     colours = torch.randn(count, 3, 1, 1, generator=generator)
     return (0.5 * torch.randn(count, 3, size, size, generator=generator) + colours).to(dtype)
@@ -29,7 +29,7 @@ def pictures(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tenso
 def test_features_are_those_of_the_plain_model(kind: str, precision: str, tolerance: float) -> None:
     backbone = tiny_backbone(kind, precision)
     model = tiny_clip(kind, dtype=backbone.dtype)
-    pixels = pictures(backbone.preprocessing.size, 11, backbone.dtype)
+    pixels = images(backbone.preprocessing.size, 11, backbone.dtype)
     features = backbone.encode_pixels(pixels)
     assert features.shape == (11, backbone.embed_dim)
     assert features.dtype == backbone.dtype
@@ -37,7 +37,7 @@ def test_features_are_those_of_the_plain_model(kind: str, precision: str, tolera
     torch.testing.assert_close(features, expected, rtol=0, atol=tolerance)
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(11, dtype=backbone.dtype))
     cosines = expected @ expected.T
-    assert cosines.min() < 0.7  # pictures are told apart, so agreement means something
+    assert cosines.min() < 0.7  # images are told apart, so agreement means something
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
@@ -54,7 +54,7 @@ def test_the_tower_is_in_fact_tuned(kind: str) -> None:
 @pytest.mark.parametrize("precision", ["float32", "float64", "bf16"])
 def test_a_view_has_the_same_bits_in_every_batch(kind: str, precision: str) -> None:
     backbone = tiny_backbone(kind, precision)
-    pixels = pictures(backbone.preprocessing.size, 19)
+    pixels = images(backbone.preprocessing.size, 19)
     together = backbone.encode_pixels(pixels)
     for count in (1, 2, 3, 8, 9, 17):
         assert torch.equal(backbone.encode_pixels(pixels[:count]), together[:count]), count
@@ -67,7 +67,7 @@ def test_a_view_has_the_same_bits_in_every_batch(kind: str, precision: str) -> N
 
 def test_features_may_take_part_in_later_gradients() -> None:
     backbone = tiny_backbone()
-    features = backbone.encode_pixels(pictures(32, 2))
+    features = backbone.encode_pixels(images(32, 2))
     assert not features.is_inference()
     weights = torch.ones(32, requires_grad=True)
     (features @ weights).sum().backward()
@@ -98,7 +98,7 @@ def test_other_vision_transformers_are_left_right(vision: dict[str, Any]) -> Non
     config = tiny_config() | {"quick_gelu": "act_kwargs" not in vision}
     config["vision_cfg"] |= vision
     model = randomise(CLIP(**config))
-    pixels = pictures(32, 3)
+    pixels = images(32, 3)
     found = ImageTower(model.visual, 32)(pixels)
     torch.testing.assert_close(found, F.normalize(model.visual(pixels), dim=-1), rtol=0, atol=5e-6)
 
@@ -107,7 +107,7 @@ def test_timm_convolutional_tower_is_folded() -> None:
     config = tiny_config()
     config["vision_cfg"] = {"timm_model_name": "resnet10t", "timm_pool": "avg", "timm_proj": "linear", "image_size": 64}
     visual = randomise(CustomTextCLIP(**config)).visual
-    pixels = pictures(64, 3)
+    pixels = images(64, 3)
     folded = fold_batch_norms(visual, pixels[:1])
     norms = sum(isinstance(module, nn.BatchNorm2d) for module in visual.modules())
     assert norms > 5
@@ -124,7 +124,7 @@ def test_activations_join_their_convolutions(name: str) -> None:
     config = tiny_config()
     config["vision_cfg"] = {"timm_model_name": name, "timm_pool": "avg", "timm_proj": "linear", "image_size": 64}
     visual = CustomTextCLIP(**config).visual.eval()
-    pixels = pictures(64, 9)
+    pixels = images(64, 9)
     tuned = tune(visual, 64, 8, pack=True)
     fused = sum(isinstance(module, Convolution) for module in tuned.modules())
     assert fused == sum(isinstance(module, nn.Conv2d) for module in visual.modules())
@@ -154,14 +154,14 @@ def test_an_activation_of_a_sum_stays() -> None:
 
     visual = randomise(Shared()).eval()
     assert tune(visual, 8, 4, pack=True) is visual
-    found = ImageTower(visual, 8)(pictures(8, 3))
-    torch.testing.assert_close(found, F.normalize(visual(pictures(8, 3)), dim=-1), rtol=0, atol=5e-6)
+    found = ImageTower(visual, 8)(images(8, 3))
+    torch.testing.assert_close(found, F.normalize(visual(images(8, 3)), dim=-1), rtol=0, atol=5e-6)
 
 
 def test_folding_is_the_formula() -> None:
     tower = nn.Sequential(nn.Conv2d(3, 4, 3, bias=True), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)).double()
     randomise(tower)
-    pixels = pictures(8, 1, torch.float64)
+    pixels = images(8, 1, torch.float64)
     folded: Any = fold_batch_norms(tower, pixels)
     conv, norm = tower[0], tower[1]
     for channel in range(4):
@@ -183,9 +183,9 @@ def test_a_norm_that_does_not_follow_a_convolution_stays() -> None:
             return result
 
     tower = randomise(Summed())
-    folded = fold_batch_norms(tower, pictures(8, 1))
+    folded = fold_batch_norms(tower, images(8, 1))
     assert any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
-    pixels = pictures(8, 2)
+    pixels = images(8, 2)
     assert torch.equal(folded(pixels), tower(pixels))
 
 

@@ -13,14 +13,13 @@ from PIL import Image
 
 from benchmarks import learned_prompts as bench
 from otpt.data import Dataset
-from otpt.evaluation import score_run
-from otpt.evaluation.run import Run
 from otpt.prompts.learned import read_learned
+from otpt.runs import Run, score_run
 
 NAMES = ("cat", "sea")
 
 
-def picture(seed: int) -> Image.Image:
+def image(seed: int) -> Image.Image:
     """Blobs whose colour tells the class (seed mod 2)."""
     values = np.random.default_rng(seed).integers(0, 120, (5, 5, 3), dtype=np.uint8)
     values[..., seed % 2] += 120
@@ -31,7 +30,7 @@ def made(name: str, *, split: str = "test") -> Dataset:
     first = 1000 * (split == "train") + 100 * (name == "emoji/food")
     count = 4 if split == "train" else 8
     return Dataset(name, NAMES, [f"{split}/{i}" for i in range(count)], [i % 2 for i in range(count)],
-                   lambda i: picture(first + i))  # fmt: skip
+                   lambda i: image(first + i))  # fmt: skip
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(bench, "PAGE", tmp_path / "page.md")
     (tmp_path / "page.md").write_text("above\n<!-- learned-prompts -->\nold\n<!-- /learned-prompts -->\nbelow\n")
     open_clip_local_dir(tmp_path / "tiny")
-    return [str(tmp_path / "work"), "--backbone", str(tmp_path / "tiny"), "--pictures", "3", "--views", "6",
+    return [str(tmp_path / "work"), "--backbone", str(tmp_path / "tiny"), "--images", "3", "--views", "6",
             "--coop", "shots=1", "epochs=2", "crops=1", "--maple", "shots=1", "epochs=2", "batch=2"]  # fmt: skip
 
 
@@ -63,7 +62,7 @@ def test_two_processes_and_the_table_of_both(
 
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert page.startswith("above\n<!-- learned-prompts -->\nBackbone `")
-    assert "With tuning, 6 views, on 3 pictures of each test split:" in page
+    assert "With tuning, 6 views, on 3 images of each test split:" in page
     assert page.endswith("<!-- /learned-prompts -->\nbelow\n")
     assert "CoOp from 1 shots in 2 epochs" in page
     assert "old" not in page
@@ -71,9 +70,9 @@ def test_two_processes_and_the_table_of_both(
     for name in ("animals", "food"):
         for seed in range(3):
             run = Run(tmp_path / "work" / "runs" / f"emoji-{name}-seed{seed}")
-            assert run.datasets[0]["pictures"] == 3
+            assert sum(item.images for item in run.items()) == 3
             untuned = Run(tmp_path / "work" / "untuned" / f"emoji-{name}-seed{seed}")
-            assert untuned.datasets[0]["pictures"] == 8
+            assert sum(item.images for item in untuned.items()) == 8
             for found, source in ((scores, run), (whole, untuned)):
                 for score in score_run(source):
                     assert score.metrics is not None

@@ -20,7 +20,7 @@ def clip_like(seed, shape=(200, 30)):
 @pytest.mark.parametrize("temperature", [1.0, 1.15, 1.16, 0.7])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_official_rounds_three_times(temperature, seed):
-    """Against numpy: logits, quotient and soft-max each rounded to float16, the soft-max in float64."""
+    """Against numpy: logits, quotient and softmax each rounded to float16, the softmax in float64."""
     logits = clip_like(seed, (2000, 30))
     quotient = (logits.numpy().astype(np.float16).astype(np.float32) / np.float32(temperature)).astype(np.float16)
     e = np.exp(quotient.astype(np.float64))
@@ -29,7 +29,7 @@ def test_official_rounds_three_times(temperature, seed):
     assert found.dtype == torch.float32
     half = found.numpy().astype(np.float16)
     assert np.array_equal(half.astype(np.float32), found.numpy())  # float16 numbers, all of them
-    # float32 inside the soft-max may tip a value that lies on the border of two float16 numbers
+    # float32 inside the softmax may tip a value that lies on the border of two float16 numbers
     steps = np.abs(half.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
     assert steps.max() <= 1
     assert (steps > 0).mean() < 1e-3

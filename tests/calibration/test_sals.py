@@ -40,7 +40,7 @@ def test_order_and_range(seed, classes, dtype):
     logits = torch.randn(5, classes, generator=generator, dtype=dtype) * 5
     zero_shot = torch.randn(5, classes, generator=generator, dtype=dtype) * 3
     found = calibration.sals(logits, zero_shot)
-    # rounding keeps the order, though it may tie what was nearly tied: the old arg max is still a maximum
+    # rounding keeps the order, though it may tie what was nearly tied: the old argmax is still a maximum
     at_old_maximum = found.gather(-1, logits.argmax(-1, keepdim=True))[:, 0]
     assert torch.equal(at_old_maximum, found.amax(-1))
     assert (found.gather(-1, logits.argsort(-1)).diff(dim=-1) >= 0).all()
@@ -50,7 +50,7 @@ def test_order_and_range(seed, classes, dtype):
     torch.testing.assert_close(found.amax(-1), high if classes > 1 else low)
 
 
-def test_accuracy_is_unchanged_on_many_pictures():
+def test_accuracy_is_unchanged_on_many_images():
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(5000, 100, generator=generator) * 3 + 22
     zero_shot = torch.randn(5000, 100, generator=generator) * 2 + 22
@@ -97,9 +97,9 @@ def test_dtype_is_that_of_the_logits():
 
 def test_refusals():
     logits = torch.zeros(2, 3)
-    with pytest.raises(OtptError, match=r"expected reference_logits of shape \(2, 3\).* but got \(2, 4\)"):
+    with pytest.raises(OtptError, match=r"expected zero_shot of shape \(2, 3\).* but got \(2, 4\)"):
         calibration.sals(logits, torch.zeros(2, 4))
-    with pytest.raises(OtptError, match="expected finite reference_logits, but got nan"):
+    with pytest.raises(OtptError, match="expected finite zero_shot, but got nan"):
         calibration.sals(logits, torch.full((2, 3), float("nan")))
     with pytest.raises(OtptError, match="expected finite logits"):
         calibration.sals(torch.full((2, 3), float("inf")), logits)

@@ -145,7 +145,7 @@ def test_fit_where_temperature_does_not_matter():
         (
             torch.zeros(2, 3),
             torch.tensor([0]),
-            r"expected labels of shape \(2,\), one a picture, but got shape \(1,\)",
+            r"expected labels of shape \(2,\), one per image, but got shape \(1,\)",
         ),
         (torch.zeros(1, 3), torch.tensor([0.0]), "expected labels as integers, but got torch.float32"),
         (torch.zeros(1, 3), torch.tensor([True]), "expected labels as integers, but got torch.bool"),

@@ -28,17 +28,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
     for i in range(3):
         values = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
         Image.fromarray(values).resize((80, 60)).save(folder / f"{i}.png")
     return folder
 
 
-def test_predict_prints_a_table(capsys, model: str, pictures: Path) -> None:
+def test_predict_prints_a_table(capsys, model: str, images: Path) -> None:
     code, out, err = run(
-        capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", model, *FEW, "--method", "zero-shot", "o-tpt"
+        capsys, "predict", images / "0.png", *CLASSES, "--backbone", model, *FEW, "--method", "zero-shot", "o-tpt"
     )
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -47,43 +47,41 @@ def test_predict_prints_a_table(capsys, model: str, pictures: Path) -> None:
     assert len({len(line.rstrip()) for line in lines[2:5]}) == 1, "columns line up"
 
 
-def test_predict_prints_json_for_a_folder(capsys, model: str, pictures: Path) -> None:
-    code, out, _ = run(capsys, "predict", pictures, *CLASSES, "--backbone", model, *FEW, "--json", "--top", "2")
+def test_predict_prints_json_for_a_folder(capsys, model: str, images: Path) -> None:
+    code, out, _ = run(capsys, "predict", images, *CLASSES, "--backbone", model, *FEW, "--json", "--top", "2")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
-    assert [Path(row["picture"]).name for row in rows] == ["0.png", "1.png", "2.png"]
+    assert [Path(row["image"]).name for row in rows] == ["0.png", "1.png", "2.png"]
     assert all(row["method"] == "o-tpt" and len(row["top"]) == 2 for row in rows)
     assert all(row["top"][0] == {"label": row["label"], "probability": row["confidence"]} for row in rows)
 
 
-def test_good_pictures_are_answered_beside_bad_ones(capsys, model: str, pictures: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.jpg").write_text("not a picture")
-    given = [pictures / "0.png", tmp_path / "none.jpg", tmp_path / "text.jpg", pictures / "1.png"]
+def test_good_images_are_answered_beside_bad_ones(capsys, model: str, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("not an image")
+    given = [images / "0.png", tmp_path / "none.jpg", tmp_path / "text.jpg", images / "1.png"]
     code, out, err = run(capsys, "predict", *given, *CLASSES, "--backbone", model, *FEW)
     assert code == 2
     assert out.count("o-tpt") == 2
     assert "none.jpg" in err
     assert "text.jpg" in err
-    assert "2 of 4 pictures could not be read" in err
+    assert "2 of 4 images could not be read" in err
     code, out, _ = run(capsys, "predict", *given, *CLASSES, "--backbone", model, *FEW, "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 2
     assert ["error" in row for row in rows] == [False, True, True, False]
 
 
-def test_classes_from_a_file(capsys, model: str, pictures: Path, tmp_path: Path) -> None:
+def test_classes_from_a_file(capsys, model: str, images: Path, tmp_path: Path) -> None:
     file = tmp_path / "classes.txt"
     file.write_text("cat\n\n  dog \nкошка\n", encoding="utf-8")
-    code, out, _ = run(
-        capsys, "predict", pictures / "0.png", "--classes-file", file, "--backbone", model, *FEW, "--json"
-    )
+    code, out, _ = run(capsys, "predict", images / "0.png", "--classes-file", file, "--backbone", model, *FEW, "--json")
     assert code == 0
     assert {entry["label"] for entry in json.loads(out)["top"]} == {"cat", "dog", "кошка"}
 
 
-def test_settings_reach_the_method(capsys, model: str, pictures: Path) -> None:
+def test_settings_reach_the_method(capsys, model: str, images: Path) -> None:
     def confidence(*more: str) -> float:
-        code, out, _ = run(capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", model, *FEW, "--json", *more)
+        code, out, _ = run(capsys, "predict", images / "0.png", *CLASSES, "--backbone", model, *FEW, "--json", *more)
         assert code == 0
         return float(json.loads(out)["confidence"])
 
@@ -91,7 +89,7 @@ def test_settings_reach_the_method(capsys, model: str, pictures: Path) -> None:
     assert confidence("--set", "lambda=18") == plain
     assert confidence("--set", "lambda=0") == confidence("--method", "tpt")
     code, out, _ = run(
-        capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", model, *FEW, "--json",
+        capsys, "predict", images / "0.png", *CLASSES, "--backbone", model, *FEW, "--json",
         "--method", "zero-shot", "o-tpt", "--set", "lambda=0",
     )  # fmt: skip
     assert code == 0
@@ -104,7 +102,7 @@ def test_settings_reach_the_method(capsys, model: str, pictures: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
-def test_every_file_format_end_to_end(capsys, kind: str, pictures: Path, tmp_path: Path) -> None:
+def test_every_file_format_end_to_end(capsys, kind: str, images: Path, tmp_path: Path) -> None:
     openai_archive(tmp_path / "openai.pt", kind)
     reference = open_clip_safetensors(tmp_path / "weights.safetensors", kind)
     torch.save({"state_dict": reference.state_dict()}, tmp_path / "weights.pt")
@@ -112,7 +110,7 @@ def test_every_file_format_end_to_end(capsys, kind: str, pictures: Path, tmp_pat
     for name in ("openai.pt", "weights.safetensors", "weights.pt"):
         more = [] if name == "openai.pt" else ["--quick-gelu"]
         code, out, _ = run(
-            capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", tmp_path / name, *FEW, *more, "--json"
+            capsys, "predict", images / "0.png", *CLASSES, "--backbone", tmp_path / name, *FEW, *more, "--json"
         )
         assert code == 0, name
         found[name] = json.loads(out)["confidence"]
@@ -161,9 +159,9 @@ BAD = {
     "an unknown option": (["p.png", *CLASSES, "--metod", "tpt"], "--metod"),
     "a number that is none": (["p.png", *CLASSES, "--views", "many"], "many"),
     "a negative number of workers": (["p.png", *CLASSES, "--workers", "-1"], "0 or more"),
-    "a folder without pictures": (["empty", *CLASSES], "holds no pictures"),
-    "no picture": (CLASSES, "PICTURE"),
-    "a picture among the classes": ([*CLASSES, "p.png", "--", "p.png"], "before --classes"),
+    "a folder without images": (["empty", *CLASSES], "holds no images"),
+    "no image": (CLASSES, "IMAGE"),
+    "an image among the classes": ([*CLASSES, "p.png", "--", "p.png"], "before --classes"),
     "a setting that no method has": (
         ["p.png", *CLASSES, "--method", "zero-shot", "tpt", "--set", "lambda=1"],
         "lambda",
@@ -172,10 +170,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input(capsys, case: str, model: str, pictures: Path, tmp_path: Path, monkeypatch) -> None:
+def test_bad_input(capsys, case: str, model: str, images: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "p.png").write_bytes((pictures / "0.png").read_bytes())
+    (tmp_path / "p.png").write_bytes((images / "0.png").read_bytes())
     arguments, message = BAD[case]
     code, out, err = run(capsys, "predict", *arguments, "--backbone", model)
     assert code == 2
@@ -223,9 +221,9 @@ def broken_backbones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", BACKBONES)
-def test_bad_backbones(capsys, case: str, broken_backbones: Path, pictures: Path, monkeypatch) -> None:
+def test_bad_backbones(capsys, case: str, broken_backbones: Path, images: Path, monkeypatch) -> None:
     monkeypatch.chdir(broken_backbones)
-    given = [pictures / "0.png", *CLASSES, "--quick-gelu", "--backbone", BACKBONES[case]]
+    given = [images / "0.png", *CLASSES, "--quick-gelu", "--backbone", BACKBONES[case]]
     code, out, err = run(capsys, "predict", *given)
     assert (code, out) == (2, "")
     assert err.startswith("otpt: ")
@@ -233,20 +231,20 @@ def test_bad_backbones(capsys, case: str, broken_backbones: Path, pictures: Path
     assert not (broken_backbones / "ran").exists(), "code in the checkpoint was run"
 
 
-def test_as_a_program(model: str, pictures: Path) -> None:
-    """The installed script: exit codes as the shell sees them, and an unreadable picture without a traceback."""
+def test_as_a_program(model: str, images: Path) -> None:
+    """The installed script: exit codes as the shell sees them, and an unreadable image without a traceback."""
     script = Path(sys.executable).with_name("otpt")
     common = [*CLASSES, "--backbone", model, *FEW, "--json"]
-    good = subprocess.run([script, "predict", pictures / "0.png", *common], capture_output=True, text=True)
+    good = subprocess.run([script, "predict", images / "0.png", *common], capture_output=True, text=True)
     assert good.returncode == 0
     bad = subprocess.run([script, "predict", "none.png", *common], capture_output=True, text=True)
     assert bad.returncode == 2
     assert "Traceback" not in bad.stderr
 
 
-def test_an_archive_is_not_mistaken_for_a_checkpoint(capsys, pictures: Path, tmp_path: Path) -> None:
+def test_an_archive_is_not_mistaken_for_a_checkpoint(capsys, images: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "data.pt", "w") as archive:
         archive.writestr("readme.txt", "nothing to see")
-    code, _, err = run(capsys, "predict", pictures / "0.png", *CLASSES, "--backbone", tmp_path / "data.pt")
+    code, _, err = run(capsys, "predict", images / "0.png", *CLASSES, "--backbone", tmp_path / "data.pt")
     assert code == 2
     assert "data.pt" in err

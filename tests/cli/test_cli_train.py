@@ -1,4 +1,4 @@
-"""``otpt train`` from pictures to files, and ``otpt evaluate --context`` with them."""
+"""``otpt train`` from images to files, and ``otpt evaluate --context`` with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ("cat", "sea")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Pictures in class folders, a tiny model, and a cache of their own."""
+    """Images in class folders, a tiny model, and a cache of their own."""
     random = np.random.default_rng(0)
     for label, name in enumerate(NAMES):
         (tmp_path / "data" / name).mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         capsys, "train", "coop", "data", *common, "--crops", 2, "--out", "coop.safetensors", "coop/model.pth.tar-2"
     )
     assert code == 0, err
-    assert "Learned from 4 pictures of 2 classes" in out
+    assert "Learned from 4 images of 2 classes" in out
     assert err.count("otpt: epoch") == 2
     both = [read_learned(name) for name in ("coop.safetensors", "coop/model.pth.tar-2")]
     assert all(isinstance(each, CoopContext) for each in both)
@@ -62,18 +62,17 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert learned.depth == 2
 
     predict = ("predict", "data/cat/0.png", "--classes", *NAMES, "--backbone", "tiny", "--device", "cpu", "--json")
-    answers = {}
-    for name in ("coop.safetensors", None):
-        context = () if name is None else ("--context", name)
-        code, out, err = run(capsys, *predict, "--method", "zero-shot", *context)
-        assert code == 0, err
-        answers[name] = json.loads(out)["confidence"]
-    assert answers[None] != answers["coop.safetensors"]
-    code, _, err = run(capsys, *predict, "--context", "coop.safetensors", "--prompt", "a photo of a")
-    assert (code, "expected one of them" in err) == (2, True)
+    files = ("coop.safetensors", "maple.safetensors")
+    names = ("zero-shot", "coop", "coop+o-tpt", "maple")
+    code, out, err = run(capsys, *predict, "--views", 6, "--method", *names, "--context", *files)
+    assert code == 0, err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["method"] for answer in answers] == list(names)
+    assert len({answer["confidence"] for answer in answers}) == 4
+    code, _, err = run(capsys, *predict, "--method", "coop", "--context", files[0], "--prompt", "a photo of a")
+    assert (code, "no method starts from words (coop)" in err) == (2, True), err
     code, _, err = run(capsys, *predict, "--context", "maple.safetensors")
-    assert code == 2
-    assert "of the kind 'maple'; expected a context of CoOp" in err
+    assert (code, "take 'maple+o-tpt' in place of 'o-tpt'" in err) == (2, True), err
 
     methods = ("zero-shot", "coop", "coop+o-tpt", "maple", "maple+o-tpt")
     evaluate = ("evaluate", "data", "--backbone", "tiny", "--device", "cpu", "--views", 12, "--methods", *methods)
@@ -92,10 +91,10 @@ def test_what_cannot_be_used(folder: Path, capsys: pytest.CaptureFixture[str]) -
 
     model = ("--backbone", "tiny", "--device", "cpu")
     assert "number of shots is 0" in sentence("train", "coop", "data", "--shots", 0, *model)
-    assert "number of pictures in a batch is 0" in sentence("train", "maple", "data", "--batch", 0, *model)
+    assert "number of images in a batch is 0" in sentence("train", "maple", "data", "--batch", 0, *model)
     for seed in (-1, 2**70):
         assert f"seed is {seed}; expected 0 to" in sentence("train", "coop", "data", "--seed", seed, *model)
-    assert "asked for 5 prompts a layer; expected 1 to 4" in sentence("train", "maple", "data", "--tokens", 5, *model)
+    assert "asked for 5 prompts per layer; expected 1 to 4" in sentence("train", "maple", "data", "--tokens", 5, *model)
     assert "number of context tokens is 0" in sentence("train", "coop", "data", "--tokens", 0, "--no-cache", *model)
     assert "room for 1 to 2" in sentence("train", "maple", "data", "--depth", 9, *model)
     assert "has no splits" in sentence("train", "coop", "data", "--split", "val", *model)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 PROGRAM = "import sys; from otpt.cli import main; print('up', flush=True); sys.exit(main())"
 MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.8, 2.4, 3.0, 3.6, 4.3, 5.0)
 PREDICT = ("predict", "image.png", "--classes", "apple", "dog", "--backbone", "pocket", "--views", "8")
-EVALUATE = ("evaluate", "emoji/food", "--limit", "24", "--part-size", "4", "--backbone", "pocket", "--views", "8")
+EVALUATE = ("evaluate", "emoji/food", "--limit", "24", "--shard-size", "4", "--backbone", "pocket", "--views", "8")
 RUN = ("--methods", "zero-shot", "tpt", "--no-cache", "--out", "run")
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from oracles.data_files import put_pictures, split_text, touch
+from oracles.data_files import put_images, split_text, touch
 
 from otpt.data import Dataset, check_dataset, find_entry, load_dataset
 from otpt.data.classes import builtin_class_list
@@ -18,8 +18,8 @@ ROWS = [[f"{name}/{name}_{i}.jpg", label, name] for label, name in enumerate(NAM
 
 
 def dtd(root: Path, rows: list[list[object]] | str = ROWS) -> Path:  # type: ignore[assignment]
-    """DTD with a split file of these rows and its first picture."""
-    put_pictures(root / "dtd/images", [ROWS[0][0]])  # type: ignore[list-item]
+    """DTD with a split file of these rows and its first image."""
+    put_images(root / "dtd/images", [ROWS[0][0]])  # type: ignore[list-item]
     (root / DTD).write_text(rows if isinstance(rows, str) else json.dumps({"test": rows}), encoding="utf-8")
     return root
 
@@ -47,8 +47,8 @@ def test_nothing_there_says_where_it_was_looked_for(tmp_path: Path) -> None:
         assert place in text
 
 
-def test_pictures_without_the_split_file(tmp_path: Path) -> None:
-    put_pictures(tmp_path / "dtd/images", ["banded/banded_0060.jpg"])
+def test_images_without_the_split_file(tmp_path: Path) -> None:
+    put_images(tmp_path / "dtd/images", ["banded/banded_0060.jpg"])
     text = sentence("dtd", root=tmp_path)
     assert f"its split file {DTD} was not found in" in text
     for place in ("dtd/images", "dtd", "data_splits"):
@@ -59,15 +59,15 @@ def test_half_downloaded(tmp_path: Path) -> None:
     (tmp_path / "dtd/images/banded").mkdir(parents=True)
     (tmp_path / DTD).write_text(json.dumps({"test": ROWS}))
     text = sentence("dtd", root=tmp_path)
-    assert "half-downloaded" in text
+    assert "an incomplete download" in text
     assert "banded/banded_0.jpg" in text
 
 
-def test_missing_pictures_are_found_by_check_not_by_load(tmp_path: Path) -> None:
+def test_missing_images_are_found_by_check_not_by_load(tmp_path: Path) -> None:
     data = load_dataset("dtd", root=dtd(tmp_path))
     report = check_dataset(data, find_entry("dtd"))
-    assert (report.ok, len(report.missing), report.opened, report.pictures) == (False, 1691, 1, 1692)
-    assert report.problems == ("1691 pictures are missing",)
+    assert (report.ok, len(report.missing), report.opened, report.images) == (False, 1691, 1, 1692)
+    assert report.problems == ("1691 images are missing",)
 
 
 @pytest.mark.parametrize("label", [47, -1])
@@ -82,9 +82,9 @@ def test_permuted_labels(tmp_path: Path) -> None:
 
 
 def test_duplicated_ids(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="1693 test pictures"):
+    with pytest.warns(UserWarning, match="1693 test images"):
         text = sentence("dtd", root=dtd(tmp_path, [*ROWS, ROWS[5]]))
-    assert "names the picture 'banded/banded_5.jpg' twice" in text
+    assert "has the duplicate id 'banded/banded_5.jpg'" in text
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"train": []}', '{"test": [["a", "b"]]}', '{"test": [["a", "b", "c"]]}'])
@@ -98,7 +98,7 @@ def test_split_file_that_leads_outside(tmp_path: Path) -> None:
 
 
 def test_empty_split(tmp_path: Path) -> None:
-    assert "names no pictures" in sentence("dtd", root=dtd(tmp_path, []))
+    assert "names no images" in sentence("dtd", root=dtd(tmp_path, []))
 
 
 def test_another_split_than_there_is(tmp_path: Path) -> None:
@@ -119,19 +119,19 @@ def test_flat_folder_and_empty_class_folders(tmp_path: Path) -> None:
     assert "holds none of the 1000 class folders (n01440764, " in sentence("imagenet", root=tmp_path)
     for folder in builtin_class_list("kather").folders:
         (tmp_path / "CRC-VAL-HE-7K" / folder).mkdir(parents=True)
-    assert "hold no pictures" in sentence("kather", root=tmp_path)
+    assert "hold no images" in sentence("kather", root=tmp_path)
 
 
-def test_other_number_of_pictures_than_published_is_noted(tmp_path: Path) -> None:
+def test_other_number_of_images_than_published_is_noted(tmp_path: Path) -> None:
     touch(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/1.tif" for folder in builtin_class_list("kather").folders])
-    with pytest.warns(UserWarning, match="kather has 9 test pictures .*, 7180 were published"):
+    with pytest.warns(UserWarning, match="kather has 9 test images .*, 7180 were published"):
         data = load_dataset("kather", root=tmp_path)
     assert data.class_names[-1] == "colorectal adenocarcinoma epithelium"
 
 
 def test_aircraft_lists(tmp_path: Path) -> None:
     base = tmp_path / "fgvc_aircraft"
-    put_pictures(base / "images", ["0000001.jpg"])
+    put_images(base / "images", ["0000001.jpg"])
     assert "images_variant_test.txt was not found" in sentence("aircraft", root=tmp_path)
     (base / "images_variant_test.txt").write_text("0000001 Zeppelin\n")
     assert "line 1: the class 'Zeppelin' is not in the published class list" in sentence("aircraft", root=tmp_path)
@@ -140,7 +140,7 @@ def test_aircraft_lists(tmp_path: Path) -> None:
 
 
 def test_isic_ground_truth(tmp_path: Path) -> None:
-    put_pictures(tmp_path / "ISIC2018_Task3_Test_Input", ["ISIC_1.jpg"])
+    put_images(tmp_path / "ISIC2018_Task3_Test_Input", ["ISIC_1.jpg"])
     truth = tmp_path / "ISIC2018_Task3_Test_GroundTruth.csv"
     truth.write_text("image,MEL,NV,BCC,AKIEC,BKL,DF,VASC\nISIC_1,1,1,0,0,0,0,0\n")
     assert "line 2: expected exactly one class with 1" in sentence("isic2018", root=tmp_path)
@@ -170,8 +170,8 @@ def test_own_folder_problems(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "has no sub-folders" in sentence(str(tmp_path / "empty"))
     (tmp_path / "hollow/cat").mkdir(parents=True)
-    assert "hold no pictures" in sentence(str(tmp_path / "hollow"))
-    put_pictures(tmp_path / "full", ["cat/1.jpg", "dog/1.jpg", "emu/1.jpg"])
+    assert "hold no images" in sentence(str(tmp_path / "hollow"))
+    put_images(tmp_path / "full", ["cat/1.jpg", "dog/1.jpg", "emu/1.jpg"])
     (tmp_path / "full/classes.txt").write_text("cat\n")
     assert "holds classes that the class list of 1 does not name: dog, emu" in sentence(str(tmp_path / "full"))
     (tmp_path / "full/classes.txt").write_bytes(b"\xff\xfe\x00c")
@@ -188,7 +188,7 @@ def test_own_folder_problems(tmp_path: Path) -> None:
         ("path,label\na.jpg,\n", "has no label in data row 1"),
         ("path,label\na.jpg,cat\nb.jpg\n", "has 1 fields in data row 2; expected 2"),
         ("path,label\na.jpg,0\nb.jpg,1\n", "the labels are numbers (0, 1) without class names"),
-        ("path,label\na.jpg,cat\na.jpg,dog\n", "names the picture 'a.jpg' twice"),
+        ("path,label\na.jpg,cat\na.jpg,dog\n", "has the duplicate id 'a.jpg'"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:
@@ -216,7 +216,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_a_dataset_checks_itself() -> None:
     with pytest.raises(OtptError, match="is empty"):
         Dataset("x", ["a"], [], [], lambda i: b"")
-    with pytest.raises(OtptError, match="1 pictures and 2 labels"):
+    with pytest.raises(OtptError, match="1 images and 2 labels"):
         Dataset("x", ["a"], ["1"], [0, 0], lambda i: b"")
     with pytest.raises(OtptError, match="Unknown family"):
         Dataset("x", ["a"], ["1"], [0], lambda i: b"", family="odd")
@@ -228,7 +228,7 @@ def test_a_dataset_checks_itself() -> None:
 
 def test_the_real_split_file_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / DTD).write_text(split_text("dtd"))
-    put_pictures(tmp_path / "dtd/images", ["banded/banded_0060.jpg", "banded/banded_0021.jpg"])
+    put_images(tmp_path / "dtd/images", ["banded/banded_0060.jpg", "banded/banded_0021.jpg"])
     report = check_dataset(load_dataset("dtd", root=tmp_path), find_entry("dtd"))
     real = [path for path, _, _ in json.loads(split_text("dtd"))["test"]]
     assert set(real) - set(report.missing) <= {"banded/banded_0060.jpg", "banded/banded_0021.jpg"}

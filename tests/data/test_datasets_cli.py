@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torchvision
 from oracles.command import run
-from oracles.data_files import put_pictures
+from oracles.data_files import put_images
 
 from otpt.data.classes import builtin_class_list
 
@@ -21,10 +21,10 @@ FILES = [f"{name}/{name}_{i}.jpg" for name in NAMES for i in range(36)]
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """DTD, whole; Caltech101 without its split file."""
     root = tmp_path_factory.mktemp("data")
-    put_pictures(root / "dtd/images", FILES)
+    put_images(root / "dtd/images", FILES)
     rows = [[file, i // 36, NAMES[i // 36]] for i, file in enumerate(FILES)]
     (root / "dtd/split_zhou_DescribableTextures.json").write_text(json.dumps({"test": rows}))
-    put_pictures(root / "Caltech101", ["Faces/image_0426.jpg"])
+    put_images(root / "Caltech101", ["Faces/image_0426.jpg"])
     return root
 
 
@@ -40,7 +40,7 @@ def test_list_with_a_root(capsys, root: Path) -> None:
     assert code == 0
     rows = {row["name"]: row for row in json.loads(out)}
     assert rows["dtd"]["state"] == "found"
-    assert (rows["dtd"]["pictures"], rows["dtd"]["layout"]) == (1692, "CoOp")
+    assert (rows["dtd"]["images"], rows["dtd"]["layout"]) == (1692, "CoOp")
     assert rows["dtd"]["folder"] == str(root / "dtd/images")
     assert rows["caltech101"]["state"] == "incomplete"
     assert "split_zhou_Caltech101.json was not found in" in rows["caltech101"]["missing"]
@@ -58,7 +58,7 @@ def test_list_with_a_root(capsys, root: Path) -> None:
 
 
 def test_list_says_how_much_is_missing(capsys, root: Path, tmp_path: Path) -> None:
-    put_pictures(tmp_path / "dtd/images", FILES[: len(FILES) // 5])
+    put_images(tmp_path / "dtd/images", FILES[: len(FILES) // 5])
     split = "dtd/split_zhou_DescribableTextures.json"
     (tmp_path / split).write_text((root / split).read_text())
     code, out, _ = run(capsys, "datasets", "--data", tmp_path)
@@ -75,7 +75,7 @@ def test_list_says_how_much_is_missing(capsys, root: Path, tmp_path: Path) -> No
 def test_check_a_whole_set(capsys, root: Path) -> None:
     code, out, _ = run(capsys, "datasets", "check", "dtd", "--data", root)
     assert code == 0
-    assert "47 classes, 1692 pictures, 100 of them opened" in out
+    assert "47 classes, 1692 images, 100 of them opened" in out
     assert "all good" in out
     code, out, _ = run(capsys, "datasets", "--data", root, "check", "DTD", "--sample", "-1", "--json")
     report = json.loads(out)
@@ -84,12 +84,12 @@ def test_check_a_whole_set(capsys, root: Path) -> None:
 
 def test_check_a_spoilt_set(capsys, tmp_path: Path) -> None:
     folders = builtin_class_list("kather").folders
-    put_pictures(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/{i}.tif" for folder in folders for i in range(3)])
-    (tmp_path / "CRC-VAL-HE-7K/MUC/1.tif").write_bytes(b"no picture")
+    put_images(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/{i}.tif" for folder in folders for i in range(3)])
+    (tmp_path / "CRC-VAL-HE-7K/MUC/1.tif").write_bytes(b"no image")
     code, out, err = run(capsys, "datasets", "check", "kather", "--data", tmp_path)
     assert (code, err) == (2, "")
-    assert "27 test pictures, 7180 published" in out
-    assert "1 of 27 opened pictures cannot be read" in out
+    assert "27 test images, 7180 published" in out
+    assert "1 of 27 opened images cannot be read" in out
     assert "unreadable: MUC/1.tif: Cannot use" in out
     assert "not good" in out
 
@@ -99,15 +99,15 @@ def test_check_own_data_lists_only_some_missing(capsys, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("path,label\n" + rows)
     code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv")
     assert code == 2
-    assert "12 pictures are missing" in out
+    assert "12 images are missing" in out
     assert out.count("missing: ") == 10
     assert "and 2 more" in out
-    put_pictures(tmp_path, [f"{i}.jpg" for i in range(12)])
+    put_images(tmp_path, [f"{i}.jpg" for i in range(12)])
     names = tmp_path / "names.txt"
     names.write_text("cat\nan unused class\n")
     code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv", "--classes", names)
-    assert code == 0, "a class without pictures is no fault of own data"
-    assert "2 classes, 12 pictures, 12 of them opened" in out
+    assert code == 0, "a class without images is no fault of own data"
+    assert "2 classes, 12 images, 12 of them opened" in out
 
 
 def test_check_bad_options(capsys, root: Path) -> None:
@@ -122,7 +122,7 @@ def test_check_bad_options(capsys, root: Path) -> None:
 def test_get_downloads_by_torchvision(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fake(root: Path, download: bool) -> None:
         assert download
-        put_pictures(root / "dtd/dtd/images", ["banded/banded_0060.jpg"])
+        put_images(root / "dtd/dtd/images", ["banded/banded_0060.jpg"])
         raise ModuleNotFoundError("No module named 'scipy'")  # as a constructor does after the download
 
     monkeypatch.setattr(torchvision.datasets, "DTD", fake)
@@ -139,7 +139,7 @@ def test_get_that_fails(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torchvision.datasets, "EuroSAT", offline)
     code, _, err = run(capsys, "datasets", "get", "eurosat", "--data", tmp_path)
     assert (code, "no route to host" in err) == (2, True)
-    for name, says in {"cars": "its original address is gone", "ucf101": "torchvision does not have it"}.items():
+    for name, says in {"cars": "its original URL no longer exists", "ucf101": "torchvision does not have it"}.items():
         code, _, err = run(capsys, "datasets", "get", name, "--data", tmp_path)
         assert (code, says in err, "What can be: caltech101, pets" in err) == (2, True, True)
     code, _, err = run(capsys, "datasets", "get", "dtd")

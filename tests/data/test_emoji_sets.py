@@ -30,7 +30,7 @@ def test_every_set_is_large_enough_balanced_and_named(name: str) -> None:
     labels = [data.label(index) for index in range(len(data))]
     assert set(Counter(labels).values()) == {len(data) // len(data.class_names)}
     assert sorted(labels[: len(data.class_names)]) == list(range(len(data.class_names)))
-    assert len({data.picture_id(index) for index in range(len(data))}) == len(data)
+    assert len({data.image_id(index) for index in range(len(data))}) == len(data)
     assert not any(re.search(r"skin tone|[“”:]", class_name) for class_name in data.class_names)
 
 
@@ -65,25 +65,25 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", EMOJI_SETS)
-def test_pictures_are_the_same_to_the_bit(name: str) -> None:
+def test_images_are_the_same_to_the_bit(name: str) -> None:
     if any(importlib.metadata.version(package) != version for package, version in PINNED.items()):
         pytest.skip("defined with the pinned versions only")
     data = load_emoji(name)
     digest = hashlib.sha256()
     for index in (0, 7, len(data) // 2, len(data) - 1):
-        digest.update(data.picture(index).tobytes())
+        digest.update(data.image(index).tobytes())
     assert digest.hexdigest()[:16] == GOLDEN[name]
 
 
-def test_seed_and_composition_change_the_picture_and_nothing_else() -> None:
+def test_seed_and_composition_change_the_image_and_nothing_else() -> None:
     data, other = load_emoji("emoji/food"), load_emoji("emoji/food", seed=1)
     count = len(data.class_names)
-    assert data.picture(3).tobytes() == load_emoji("emoji/food").picture(3).tobytes()
-    assert data.picture(3).tobytes() != other.picture(3).tobytes()
-    assert data.picture(3).tobytes() != data.picture(3 + count).tobytes()
+    assert data.image(3).tobytes() == load_emoji("emoji/food").image(3).tobytes()
+    assert data.image(3).tobytes() != other.image(3).tobytes()
+    assert data.image(3).tobytes() != data.image(3 + count).tobytes()
     assert data.label(3) == data.label(3 + count) == other.label(3)
-    assert data.picture(3).size == (128, 128)
-    assert data.picture(3).mode == "RGB"
+    assert data.image(3).size == (128, 128)
+    assert data.image(3).mode == "RGB"
 
 
 def test_line_art_is_black_on_white_and_keeps_the_outlines() -> None:
@@ -98,12 +98,12 @@ def test_line_art_is_black_on_white_and_keeps_the_outlines() -> None:
 
 def test_shifts_show_the_same_compositions_of_the_same_classes() -> None:
     clean = load_emoji("emoji/objects")
-    original = np.asarray(clean.picture(10)).astype(float)
+    original = np.asarray(clean.image(10)).astype(float)
     for name in SHIFTS:
         shifted = load_emoji(name)
         assert shifted.class_names == clean.class_names
         assert len(shifted) == len(clean)
-    grey = np.asarray(load_emoji("emoji/grey").picture(10)).astype(float)
+    grey = np.asarray(load_emoji("emoji/grey").image(10)).astype(float)
     luma = original @ np.array([0.299, 0.587, 0.114])
     assert np.abs(grey - luma[..., None]).max() <= 1.0
 
@@ -136,11 +136,11 @@ def test_unknown_set_names_the_nearest() -> None:
         load_emoji("emoji/animal")
 
 
-def test_picture_that_does_not_exist() -> None:
+def test_image_that_does_not_exist() -> None:
     data = load_emoji("emoji/activities")
     for index in (-1, len(data)):
-        with pytest.raises(OtptError, match="has 510 pictures"):
-            data.picture(index)
+        with pytest.raises(OtptError, match="has 510 images"):
+            data.image(index)
 
 
 @pytest.mark.parametrize("package", list(PINNED))

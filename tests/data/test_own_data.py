@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torchvision
-from oracles.data_files import JPEG, jpeg, put_pictures
+from oracles.data_files import JPEG, jpeg, put_images
 
 from otpt.data import check_dataset, load_dataset
 from otpt.data.classes import parse_class_list
 from otpt.data.shards import expand_braces
 from otpt.errors import OtptError
-from otpt.views import open_picture
+from otpt.images import open_image
 
 REAL = Path(__file__).resolve().parents[2] / "../shared/real"
 
 
 def test_image_folder_as_torchvision_reads_it(tmp_path: Path) -> None:
-    put_pictures(tmp_path, ["dog/b.jpg", "dog/a.JPG", "cat/deep/c.png", "Zebra/1.jpeg", "Zebra/10.jpeg", "cat/d.webp"])
-    (tmp_path / "dog/notes.txt").write_text("no picture")
+    put_images(tmp_path, ["dog/b.jpg", "dog/a.JPG", "cat/deep/c.png", "Zebra/1.jpeg", "Zebra/10.jpeg", "cat/d.webp"])
+    (tmp_path / "dog/notes.txt").write_text("no image")
     data = load_dataset(str(tmp_path))
     oracle = torchvision.datasets.ImageFolder(tmp_path)
     assert {(str(s.source), s.label) for s in data} == set(oracle.samples)
@@ -37,7 +37,7 @@ def test_image_folder_as_torchvision_reads_it(tmp_path: Path) -> None:
 
 
 def test_image_folder_with_a_class_list(tmp_path: Path) -> None:
-    put_pictures(tmp_path / "pets", ["a/1.jpg", "b/2.jpg"])
+    put_images(tmp_path / "pets", ["a/1.jpg", "b/2.jpg"])
     (tmp_path / "pets/classes.txt").write_text(
         "# our own pets\n# prompt: a blurred photo of a\n\nb\tred panda\na\nnone\n"
     )
@@ -52,9 +52,9 @@ def test_image_folder_with_a_class_list(tmp_path: Path) -> None:
 
 
 def test_a_relative_path_may_lie_under_the_root_and_a_name_needs_a_dot(tmp_path: Path, monkeypatch) -> None:
-    put_pictures(tmp_path / "mine", ["a/1.jpg", "b/2.jpg"])
+    put_images(tmp_path / "mine", ["a/1.jpg", "b/2.jpg"])
     assert len(load_dataset("mine", root=tmp_path)) == 2
-    put_pictures(tmp_path / "dtd", ["a/1.jpg", "b/2.jpg"])
+    put_images(tmp_path / "dtd", ["a/1.jpg", "b/2.jpg"])
     monkeypatch.chdir(tmp_path)
     assert load_dataset("./dtd").class_names == ("a", "b")
     with pytest.raises(OtptError, match="needs a data root"):
@@ -62,10 +62,10 @@ def test_a_relative_path_may_lie_under_the_root_and_a_name_needs_a_dot(tmp_path:
 
 
 def test_own_data_has_no_splits(tmp_path: Path) -> None:
-    put_pictures(tmp_path, ["a/1.jpg"])
+    put_images(tmp_path, ["a/1.jpg"])
     with pytest.raises(OtptError, match="has no splits, so 'train' cannot be chosen"):
         load_dataset(str(tmp_path), split="train")
-    with pytest.raises(OtptError, match="has class names of its own"):
+    with pytest.raises(OtptError, match="has fixed class names"):
         load_dataset("emoji/animals", classes=tmp_path / "names.txt")
 
 
@@ -76,7 +76,7 @@ def test_real_photographs_in_their_own_label_order() -> None:
     assert (len(data), len(data.class_names)) == (500, 10)
     assert data.class_names[0] == "Annual Crop Land"
     assert all(data.class_names[label] == id.split("/")[0] for id, label in zip(data.ids, data.labels, strict=True))
-    assert open_picture(data[0].source).size[0] > 0
+    assert open_image(data[0].source).size[0] > 0
 
 
 def write_table(path: Path, rows: list[dict[str, object]]) -> None:
@@ -91,7 +91,7 @@ def write_table(path: Path, rows: list[dict[str, object]]) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables(tmp_path: Path, suffix: str) -> None:
-    put_pictures(tmp_path, ["x/1.jpg", "x/2.jpg", "y, z/3.jpg"])
+    put_images(tmp_path, ["x/1.jpg", "x/2.jpg", "y, z/3.jpg"])
     table = tmp_path / f"mine{suffix}"
     rows = [{"path": "y, z/3.jpg", "label": "red panda", "other": 1}, {"path": "x/1.jpg", "label": "cat", "other": 2}]
     write_table(table, rows)
@@ -111,8 +111,8 @@ def test_tables(tmp_path: Path, suffix: str) -> None:
     assert (data.labels, data.ids) == ((1,), ("x/1.jpg",)), "labels by folder; an absolute path inside, made relative"
 
 
-def test_a_table_may_lie_apart_from_its_pictures(tmp_path: Path) -> None:
-    put_pictures(tmp_path / "data", ["x/1.jpg"])
+def test_a_table_may_lie_apart_from_its_images(tmp_path: Path) -> None:
+    put_images(tmp_path / "data", ["x/1.jpg"])
     (tmp_path / "lists").mkdir()
     write_table(tmp_path / "lists/mine.csv", [{"path": "x/1.jpg", "label": "cat"}])
     data = load_dataset(str(tmp_path / "lists/mine.csv"), root=tmp_path / "data")
@@ -135,7 +135,7 @@ def test_shards(tmp_path: Path) -> None:
         for i in range(2):
             members[f"some/{i:04d}.jpg"] = jpeg(colours[2 * shard + i])
             members[f"some/{i:04d}.cls"] = b"%d\n" % ((i + shard) % 2)
-            members[f"some/{i:04d}.seg.png"] = b"a mask, not the picture"
+            members[f"some/{i:04d}.seg.png"] = b"a mask, not the image"
         write_shard(tmp_path / f"mine-{shard:03d}.tar", members)
     (tmp_path / "classnames.txt").write_text("cat\nred panda\n")
     data = load_dataset(str(tmp_path / "mine-{000..001}.tar"))
@@ -169,8 +169,8 @@ def test_braces() -> None:
         ({"1.jpg": JPEG, "1.cls": b"0"}, "numbers .* without class names"),
         ({"1.jpg": JPEG, "1.json": b"[1]"}, "holds no label"),
         ({"1.jpg": JPEG, "1.txt": b" "}, "empty"),
-        ({"1.jpg": JPEG, "1.png": JPEG, "1.txt": b"a"}, "two pictures"),
-        ({"1.txt": b"a"}, "hold no pictures"),
+        ({"1.jpg": JPEG, "1.png": JPEG, "1.txt": b"a"}, "two images"),
+        ({"1.txt": b"a"}, "hold no images"),
     ],
 )
 def test_bad_shards(tmp_path: Path, members: dict[str, bytes], says: str) -> None:
@@ -204,24 +204,24 @@ def test_hub_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hub_with_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    put_pictures(tmp_path / "data", ["test/dog/1.jpg", "test/cat/2.jpg", "train/cat/3.jpg"])
+    put_images(tmp_path / "data", ["test/dog/1.jpg", "test/cat/2.jpg", "train/cat/3.jpg"])
     data = load_dataset(f"hf:{tmp_path / 'data'}")
     assert data.class_names == ("cat", "dog")
     assert sorted(data.labels) == [0, 1]
-    assert open_picture(data[0].source).size == (8, 8)
+    assert open_image(data[0].source).size == (8, 8)
     with pytest.raises(OtptError, match="cannot be loaded"):
         load_dataset(f"hf:{tmp_path / 'data'}", split="val")
 
 
-def hub(monkeypatch: pytest.MonkeyPatch, label: object, labels: list[int], pictures: list[object]) -> None:
-    """Makes ``hf:x`` a table of these pictures and labels."""
+def hub(monkeypatch: pytest.MonkeyPatch, label: object, labels: list[int], images: list[object]) -> None:
+    """Makes ``hf:x`` a table of these images and labels."""
     library = pytest.importorskip("datasets")
     features = library.Features({"image": library.Image(), "label": label})
-    table = library.Dataset.from_dict({"image": pictures, "label": labels}, features=features)
+    table = library.Dataset.from_dict({"image": images, "label": labels}, features=features)
     monkeypatch.setattr(library, "load_dataset", lambda *_, **__: table)
 
 
-def test_hub_pictures_are_not_decoded_by_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_images_are_not_decoded_by_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = pytest.importorskip("datasets")
     (tmp_path / "good.jpg").write_bytes(JPEG)
     rows = [{"bytes": JPEG, "path": "a.jpg"}, {"bytes": b"junk", "path": "b.jpg"}, None]
@@ -231,7 +231,7 @@ def test_hub_pictures_are_not_decoded_by_the_package(tmp_path: Path, monkeypatch
     assert (data[0].source, data[3].source) == (JPEG, str(tmp_path / "good.jpg"))
     report = check_dataset(data)
     assert [name for name, _ in report.unreadable] == ["test/1", "test/2"]
-    assert report.unreadable[1][1] == "Row 2 has no picture in the column 'image'."
+    assert report.unreadable[1][1] == "Row 2 has no image in the column 'image'."
 
 
 def test_hub_labels_are_numbers_whatever_the_classes_are_called(
@@ -272,8 +272,8 @@ def test_emoji_sets_are_data_sets() -> None:
     drawn = load_emoji("emoji/animals")
     data = load_dataset("emoji/animals")
     assert (len(data), data.class_names, data.family) == (len(drawn), drawn.class_names, "fine-grained")
-    assert data[7].source.tobytes() == drawn.picture(7).tobytes()
-    assert (data[7].id, data[7].label) == (drawn.picture_id(7), drawn.label(7))
+    assert data[7].source.tobytes() == drawn.image(7).tobytes()
+    assert (data[7].id, data[7].label) == (drawn.image_id(7), drawn.label(7))
     assert load_dataset("emoji/grey").family == "shift"
 
 
@@ -282,7 +282,7 @@ def test_emoji_sets_are_data_sets() -> None:
     [
         ("", "is empty"),
         ("# only a remark\n", "is empty"),
-        ("cat\ndog\ncat\n", "names the class 'cat' twice"),
+        ("cat\ndog\ncat\n", "has the duplicate class 'cat'"),
         ("cat\t\n", "lacks a name"),
         ("\tcat\n", "lacks a name"),
         ("# family: odd\ncat\n", "Unknown family"),

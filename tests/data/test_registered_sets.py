@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torchvision
-from oracles.data_files import put_pictures, split_text, touch
+from oracles.data_files import put_images, split_text, touch
 
 from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dataset
 from otpt.data.classes import builtin_class_list
@@ -19,7 +19,7 @@ from otpt.data.dataset import FAMILIES
 from otpt.data.entry import builtin_entries
 from otpt.methods import FAMILIES as METHOD_FAMILIES
 
-# The table of the specification: classes, test pictures, family, AugMix in O-TPT's scripts.
+# The table of the specification: classes, test images, family, AugMix in O-TPT's scripts.
 TABLE = {
     "imagenet": (1000, 50000, "fine-grained", False),
     "caltech101": (100, 2465, "fine-grained", True),
@@ -41,7 +41,7 @@ TABLE = {
     "kather": (9, 7180, "fine-grained", True),
     "kather-500": (9, 500, "fine-grained", True),
 }
-# (set, folder under the root, a picture's place below it), as people have them.
+# (set, folder under the root, an image's place below it), as people have them.
 SPLIT_LAYOUTS = [
     ("caltech101", "caltech-101/101_ObjectCategories", "Faces/image_0426.jpg"),
     ("caltech101", "Caltech101", "Faces/image_0426.jpg"),
@@ -84,16 +84,16 @@ FOLDER_LAYOUTS = {
 
 
 def assert_as_published(data: Dataset, name: str) -> None:
-    classes, pictures, family, augmix = TABLE[name]
-    assert (len(data.class_names), len(data), data.family, data.augmix) == (classes, pictures, family, augmix)
+    classes, images, family, augmix = TABLE[name]
+    assert (len(data.class_names), len(data), data.family, data.augmix) == (classes, images, family, augmix)
     assert (data.name, data.prompt) == (name, "a photo of a")
     assert set(data.labels) == set(range(classes)), "every class is tested"
-    assert len(set(data.ids)) == pictures
+    assert len(set(data.ids)) == images
 
 
 def test_the_registry_is_the_published_table() -> None:
     entries = builtin_entries()
-    assert {e.name: (e.classes, e.test_pictures, e.family, e.augmix) for e in entries.values()} == TABLE
+    assert {e.name: (e.classes, e.test_images, e.family, e.augmix) for e in entries.values()} == TABLE
     assert {name for name, *_ in SPLIT_LAYOUTS} | {*FOLDER_LAYOUTS, "aircraft"} == set(TABLE), "all are tested below"
     tested = {(name, folder) for name, folder, _ in SPLIT_LAYOUTS}
     tested |= {(name, folder) for name, folders in FOLDER_LAYOUTS.items() for folder in folders}
@@ -126,7 +126,7 @@ def test_names_of_other_programs(alias: str) -> None:
 def test_split_sets_in_every_layout(tmp_path: Path, name: str, folder: str, first: str) -> None:
     text = split_text(name)
     (tmp_path / builtin_entries()[name].split_file).write_text(text, encoding="utf-8")
-    put_pictures(tmp_path / folder, [first])
+    put_images(tmp_path / folder, [first])
     data = load_dataset(name, root=tmp_path)
     assert_as_published(data, name)
     names = data.class_names
@@ -138,7 +138,7 @@ def test_split_sets_in_every_layout(tmp_path: Path, name: str, folder: str, firs
 
 @pytest.mark.parametrize("place", [".", "data_splits", "eurosat", "eurosat/2750"])
 def test_the_split_file_may_lie_in_several_places(tmp_path: Path, place: str) -> None:
-    put_pictures(tmp_path / "eurosat/2750", ["AnnualCrop/AnnualCrop_1048.jpg"])
+    put_images(tmp_path / "eurosat/2750", ["AnnualCrop/AnnualCrop_1048.jpg"])
     (tmp_path / place).mkdir(exist_ok=True)
     (tmp_path / place / "split_zhou_EuroSAT.json").write_text(split_text("eurosat"))
     assert_as_published(load_dataset("eurosat", root=tmp_path), "eurosat")
@@ -147,7 +147,7 @@ def test_the_split_file_may_lie_in_several_places(tmp_path: Path, place: str) ->
 def test_the_split_file_holds_other_splits_too(tmp_path: Path) -> None:
     text = split_text("dtd")
     (tmp_path / "split_zhou_DescribableTextures.json").write_text(text)
-    put_pictures(tmp_path / "dtd/images", [row[0] for row in json.loads(text)["val"][:1]])
+    put_images(tmp_path / "dtd/images", [row[0] for row in json.loads(text)["val"][:1]])
     val = load_dataset("dtd", root=tmp_path, split="val")
     assert len(val) == 1128
     assert val.ids[0] == json.loads(text)["val"][0][0]
@@ -156,7 +156,7 @@ def test_the_split_file_holds_other_splits_too(tmp_path: Path) -> None:
 def test_the_root_may_be_the_set_itself(tmp_path: Path) -> None:
     (tmp_path / "dtd").mkdir()
     (tmp_path / "dtd/split_zhou_DescribableTextures.json").write_text(split_text("dtd"))
-    put_pictures(tmp_path / "dtd/images", ["banded/banded_0060.jpg"])
+    put_images(tmp_path / "dtd/images", ["banded/banded_0060.jpg"])
     inside = load_dataset("dtd", root=tmp_path / "dtd")
     assert inside.fingerprint == load_dataset("dtd", root=tmp_path).fingerprint
 
@@ -166,7 +166,7 @@ def test_fingerprint_is_of_the_task_alone(tmp_path: Path) -> None:
     prints = set()
     for folder in ("a/food-101/images", "b/Food101/images"):
         root = tmp_path / folder.split("/")[0]
-        put_pictures(tmp_path / folder, ["apple_pie/0.jpg"])
+        put_images(tmp_path / folder, ["apple_pie/0.jpg"])
         (root / "split_zhou_Food101.json").write_text(text)
         prints.add(load_dataset("food101", root=root).fingerprint)
     assert len(prints) == 1
@@ -177,7 +177,7 @@ def test_fingerprint_is_of_the_task_alone(tmp_path: Path) -> None:
 
 
 def test_food101_is_right_unless_the_papers_names_are_asked_for(tmp_path: Path) -> None:
-    put_pictures(tmp_path / "food-101/images", ["apple_pie/0.jpg"])
+    put_images(tmp_path / "food-101/images", ["apple_pie/0.jpg"])
     (tmp_path / "split_zhou_Food101.json").write_text(split_text("food101"))
     right = load_dataset("food101", root=tmp_path)
     official = load_dataset("food101", root=tmp_path, official_names=True)
@@ -191,7 +191,7 @@ def test_food101_is_right_unless_the_papers_names_are_asked_for(tmp_path: Path) 
 
 def test_pets_without_split_file_as_torchvision_reads_them(tmp_path: Path) -> None:
     literal = json.loads(split_text("pets"))["test"]
-    put_pictures(tmp_path / "oxford-iiit-pet/images", [literal[0][0]])
+    put_images(tmp_path / "oxford-iiit-pet/images", [literal[0][0]])
     listing = tmp_path / "oxford-iiit-pet/annotations/test.txt"
     listing.parent.mkdir()
     listing.write_text("".join(f"{path.removesuffix('.jpg')} {label + 1} 1 1\n" for path, label, _ in literal))
@@ -223,7 +223,7 @@ def test_sun397_by_its_official_list_as_torchvision_reads_it(tmp_path: Path) -> 
 def test_aircraft(tmp_path: Path, folder: str) -> None:
     names = builtin_class_list("aircraft").names
     base = tmp_path / folder
-    put_pictures(base / "images", ["0000000.jpg"])
+    put_images(base / "images", ["0000000.jpg"])
     (base / "variants.txt").write_text("".join(f"{name}\n" for name in names))
     lines = [f"{i:07d} {names[i * 100 // 3333]}" for i in range(3333)]
     (base / "images_variant_test.txt").write_text("\n".join(lines) + "\n")
@@ -240,13 +240,13 @@ def test_aircraft(tmp_path: Path, folder: str) -> None:
 
 def class_counts(name: str) -> dict[str, int]:
     """As many files in each class folder as make up the published number."""
-    classes, pictures, *_ = TABLE[name]
+    classes, images, *_ = TABLE[name]
     folders = builtin_class_list(builtin_entries()[name].names).folders
     if name == "imagenet-v2":
         folders = tuple(map(str, range(1000)))
     if name == "covid":
         return {"covid": 1808, "normal": 5096}
-    return {f: pictures // classes + (i < pictures % classes) for i, f in enumerate(folders)}
+    return {f: images // classes + (i < images % classes) for i, f in enumerate(folders)}
 
 
 @pytest.mark.parametrize("name", FOLDER_LAYOUTS)
@@ -258,12 +258,12 @@ def test_folder_sets_in_every_layout(tmp_path: Path, name: str) -> None:
         touch(tmp_path / f"pool-{count}", (f"{i}{suffix}" for i in range(count)))
     made = tmp_path / "made"
     for folder, count in counts.items():
-        # Links to a few folders of at most 100 files: 50 000 pictures without 50 000 files.
+        # Links to a few folders of at most 100 files: 50 000 images without 50 000 files.
         (made / folder).mkdir(parents=True)
         for hundred in range(count // 100):
             (made / folder / f"{hundred}").symlink_to(tmp_path / "pool", target_is_directory=True)
         (made / folder / "rest").symlink_to(tmp_path / f"pool-{count % 100}", target_is_directory=True)
-    (made / "README.txt").write_text("no picture")
+    (made / "README.txt").write_text("no image")
     (made / ".hidden").mkdir()
     order = list(counts)
     for layout in FOLDER_LAYOUTS[name]:
@@ -310,7 +310,7 @@ def test_covid_from_kaggle_is_halved_with_seed_0(tmp_path: Path) -> None:
     made = {"COVID": 36, "Normal": 102}
     touch(base, (f"{name}/images/{name}-{i}.png" for name, count in made.items() for i in range(1, count + 1)))
     touch(base, ["COVID/masks/COVID-1.png", "Viral Pneumonia/images/x.png"])
-    with pytest.warns(UserWarning, match="has 69 test pictures .*, 6904 were published"):
+    with pytest.warns(UserWarning, match="has 69 test images .*, 6904 were published"):
         data = load_dataset("covid", root=tmp_path)
     random.seed(0)  # the literal way: the global generator
     train = [set(random.sample(range(1, count + 1), count // 2)) for count in made.values()]
@@ -327,8 +327,8 @@ def test_covid_from_kaggle_is_halved_with_seed_0(tmp_path: Path) -> None:
 @pytest.mark.parametrize("above", ["", "ISIC2018/"])
 def test_isic_from_its_ground_truth(tmp_path: Path, above: str) -> None:
     folders = builtin_class_list("isic2018").folders
-    pictures = tmp_path / above / "ISIC2018_Task3_Test_Input"
-    put_pictures(pictures, ["ISIC_0034524.jpg"])
+    images = tmp_path / above / "ISIC2018_Task3_Test_Input"
+    put_images(images, ["ISIC_0034524.jpg"])
     truth = tmp_path / above / "ISIC2018_Task3_Test_GroundTruth/ISIC2018_Task3_Test_GroundTruth.csv"
     truth.parent.mkdir()
     rows = [f"ISIC_{34524 + i:07d}," + ",".join("1.0" if k == i % 7 else "0.0" for k in range(7)) for i in range(1512)]
@@ -336,7 +336,7 @@ def test_isic_from_its_ground_truth(tmp_path: Path, above: str) -> None:
     data = load_dataset("isic2018", root=tmp_path)
     assert_as_published(data, "isic2018")
     assert data.labels[:9] == (0, 1, 2, 3, 4, 5, 6, 0, 1)
-    assert data[0].source == pictures / "ISIC_0034524.jpg"
+    assert data[0].source == images / "ISIC_0034524.jpg"
     assert find_records(builtin_entries()["isic2018"], tmp_path).layout.style == "ISIC"
 
 
@@ -348,7 +348,7 @@ def test_the_page_says_what_the_registry_says() -> None:
     table = {row[0]: row for row in rows if len(row) == 6}
     switch = {True: "on", False: "off"}
     assert {name: (int(row[2]), int(row[3]), row[4], row[5]) for name, row in table.items()} == {
-        name: (classes, pictures, family, switch[augmix]) for name, (classes, pictures, family, augmix) in TABLE.items()
+        name: (classes, images, family, switch[augmix]) for name, (classes, images, family, augmix) in TABLE.items()
     }
     for name, row in table.items():
         assert not row[1] or find_entry(row[1]) is builtin_entries()[name]

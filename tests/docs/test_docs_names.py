@@ -1,10 +1,11 @@
-"""What the documentation names exists, and what exists is in the documentation."""
+"""Names in the documentation exist, and public names are in the documentation."""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ import otpt
 import otpt.objectives
 from otpt.cli import main
 from otpt.errors import OtptError
-from otpt.methods import FAMILIES
-from otpt.tuning import OBJECTIVES, TEXT_OBJECTIVES
+from otpt.methods import FAMILIES, known_parts
+from otpt.objectives.registry import OBJECTIVES, TEXTS
 
 METHODS = DOCS / "methods.md"
 OTHER_TOOLS = {"--strict", "--quick"}  # of mypy and mkdocs, of the benchmarks
@@ -79,37 +80,49 @@ def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_method_has_its_row_with_its_weights() -> None:
     table = {code(row[0])[0]: row for row in rows(section(METHODS, "The common frame")) if code(row[0])}
-    methods = otpt.builtin_methods()
+    methods = otpt.published_methods()
     assert set(table) == set(methods)
     for name, method in methods.items():
         for family, cell in zip(FAMILIES, table[name][2:4], strict=True):
-            plan = method.plan(family)
-            weights = [] if plan is None else [weight for _, weight in plan.text_weights]
+            config = method.tuning(family)
+            weights = [] if config is None else [weight for _, weight in config.text_weights]
             assert [float(number) for number in re.findall(r"[\d.]+", cell)] == weights, (name, family)
-        assert {"temperature": "temperature", "sals": "SaLS", "none": ""}[method.calibration] == table[name][4]
+        assert {"temperature": "temperature", "sals": "SaLS", "none": ""}[method.calibrate] == table[name][4]
 
 
-def test_readme_names_every_method() -> None:
-    named = {name for row in rows(section(ROOT / "README.md", "The methods")) for name in code(row[0])}
-    assert named == set(otpt.builtin_methods())
+def test_readme_names_every_part_on_its_axis() -> None:
+    table = {row[0]: set(code(row[2])) for row in rows(section(ROOT / "README.md", "The methods")) if len(row) == 3}
+    published = [part for part in known_parts().values() if part.source]  # examples may have registered others
+    for axis in ("init", "adapt", "calibrate", "aggregate", "gate"):
+        assert table[axis] == {part.name for part in published if part.axis == axis}
+
+
+def test_method_names_in_the_readme_compose() -> None:
+    named = [
+        code(row[0])[0] for row in rows(section(ROOT / "README.md", "The methods")) if len(row) == 2 and code(row[0])
+    ]
+    assert len(named) >= 5
+    for name in named:
+        assert otpt.get_method(name).name == name
 
 
 def test_objectives() -> None:
     table = {code(row[0])[0]: row for row in rows(section(METHODS, "Objectives")) if code(row[0])}
-    assert set(table) == set(OBJECTIVES)
+    ours = {name: objective for name, objective in OBJECTIVES.items() if not objective.digest}
+    assert set(table) == set(ours)
     for name, row in table.items():
-        assert ("class texts" in row[1]) == (name in TEXT_OBJECTIVES)
+        assert ("text features" in row[1]) == (ours[name].on == TEXTS)
         assert code(row[3])[0] in otpt.objectives.__all__
 
 
 def test_settings() -> None:
     table = [row for row in rows(section(METHODS, "Change numbers: `--set`")) if code(row[0])]
-    values: Mapping[str, str | float] = {"reference": "clean", "two-step": "on", "calibration": "sals"}
+    values: Mapping[str, str | float] = {"reference": "clean", "two-step": "on", "calibrate": "sals"}
     names = [code(row[0])[0] for row in table]
     assert {"lambda", "steps", *values} < set(names)
-    method = otpt.get_method("o-tpt").override({"calibration": "temperature"})
+    method = otpt.get_method("o-tpt").override({"calibrate": "temperature"})
     for name in names:
-        assert method.override({name: values.get(name, 1.0 if name == "selected" else 2.0)}) != method
+        assert method.override({name: values.get(name, 1.0 if name == "selection-ratio" else 2.0)}) != method
     with pytest.raises(OtptError, match="Available") as error:
         method.override({"nothing": 1})
     available = str(error.value).split("Available: ")[1].rstrip(".").split(", ")
@@ -119,14 +132,12 @@ def test_settings() -> None:
 def test_method_file_keys() -> None:
     text = section(METHODS, "Make your own")
     keys = code(text[text.index("Keys of a table:") : text.index("(written with")])
-    from otpt.methods import registry
-
-    assert {key.replace("-", "_") for key in keys} == set(registry._FIELDS)
+    assert {key.replace("-", "_") for key in keys} == {field.name for field in fields(otpt.Method)} - {"name"}
 
 
-ROOMS = ("otpt", "otpt.objectives", "otpt.tuning", "otpt.prompts", "otpt.prompts.learned",
-         "otpt.learning", "otpt.views", "otpt.backbones", "otpt.calibration", "otpt.metrics", "otpt.data",
-         "otpt.report")  # fmt: skip
+ROOMS = ("otpt", "otpt.methods", "otpt.methods.prompt_tuning", "otpt.objectives", "otpt.calibration", "otpt.prompts",
+         "otpt.prompts.learned", "otpt.learning", "otpt.images", "otpt.views", "otpt.backbones", "otpt.features",
+         "otpt.evaluation", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.report")  # fmt: skip
 
 
 @pytest.mark.parametrize("room", ROOMS)

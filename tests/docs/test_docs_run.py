@@ -1,7 +1,8 @@
 """The examples of README, CONTRIBUTING and documentation run, without a download.
 
 Python blocks of a page run one after the other in one namespace; where a text block follows, it is what they print.
-Lines of bash blocks that start with ``otpt`` run as well. The backbones they name are replaced by a tiny random one.
+Lines of bash blocks that start with ``otpt`` run as well, evaluations on a few images. The backbones they name are
+replaced by a tiny random one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import io
 import re
 import shlex
 import shutil
+import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,11 @@ from docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
 from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
 from PIL import Image, ImageDraw
 
+from otpt.calibration import CALIBRATIONS
 from otpt.cli import main
+from otpt.functions import PLUGIN
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES
+from otpt.objectives import OBJECTIVES
 
 NAMED = ("ViT-B-16/openai", "random:ViT-B-32")
 
@@ -38,26 +45,28 @@ COMMANDS = _commands()
 
 def _draw_boat() -> Image.Image:
     """A boat on the sea, 480×360."""
-    picture = Image.new("RGB", (480, 360), (135, 190, 235))
-    pen = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (480, 360), (135, 190, 235))
+    pen = ImageDraw.Draw(image)
     pen.rectangle((0, 240, 480, 360), fill=(30, 90, 150))
     pen.polygon([(230, 60), (230, 225), (330, 225)], fill=(245, 245, 240))
     pen.polygon([(120, 235), (350, 235), (310, 280), (160, 280)], fill=(110, 70, 40))
-    return picture
+    return image
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the examples name."""
     folder = tmp_path_factory.mktemp("docs")
-    picture = _draw_boat()
-    picture.save(folder / "photo.jpg")
-    (folder / "pictures").mkdir()
-    picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(folder / "pictures" / "other.png")
+    image = _draw_boat()
+    image.save(folder / "photo.jpg")
+    (folder / "images").mkdir()
+    image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(folder / "images" / "other.png")
     (folder / "classes.txt").write_text("cat\ndog\nred panda\n", encoding="utf-8")
     (toml,) = blocks(DOCS / "methods.md", "toml")
     assert toml.title == 'title="mine.toml"'
     (folder / "mine.toml").write_text(toml.source, encoding="utf-8")
+    own = [block.source for block in blocks(ROOT / "CONTRIBUTING.md", "python") if "@otpt." in block.source]
+    (folder / "mine.py").write_text("\n".join(own), encoding="utf-8")
     open_clip_local_dir(folder / "tiny")
     openai_archive(folder / "ViT-B-16.pt")
     open_clip_safetensors(folder / "weights.safetensors")
@@ -71,16 +80,28 @@ def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """Functions that a page registers are forgotten after it: two pages may use one name."""
+    kept = [(each, dict(each)) for each in (OBJECTIVES, CALIBRATIONS, ADAPTATIONS, AGGREGATIONS, GATES)]
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)  # type: ignore[arg-type]
+    for name in [name for name in sys.modules if name.startswith(PLUGIN)]:
+        del sys.modules[name]
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in RUN_ELSEWHERE], ids=lambda p: p.name)
 def test_python_blocks(page: Path, folder: Path) -> None:
-    namespace: dict[str, object] = {}
+    namespace: dict[str, object] = {"__name__": page.stem}
     for block in blocks(page, "python"):
         source = block.source
         for name in NAMED:
             source = source.replace(f'"{name}"', repr(str(folder / "tiny")))
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-            # the temperature of an example with three pictures may end at its bound, and says so
+            # the temperature of an example with three images may end at its bound, and says so
             warnings.simplefilter("ignore")
             exec(compile(source, page.name, "exec"), namespace)
         if block.output is not None:
@@ -93,6 +114,8 @@ def _arguments(line: str) -> list[str]:
     if arguments[0] == "predict":
         arguments += [] if "--backbone" in arguments else ["--backbone", "tiny"]
         arguments += ["--device", "cpu"]
+    if arguments[0] == "evaluate":
+        arguments += ["--limit", "2", "--views", "4", "--device", "cpu", "--no-cache"]
     return arguments
 
 
@@ -126,7 +149,7 @@ def test_json_is_as_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     expected = json.loads(shown.source)
     assert list(good) == list(expected)
     assert list(good["top"][0]) == list(expected["top"][0])
-    assert list(bad) == ["picture", "error"]
+    assert list(bad) == ["image", "error"]
 
 
 def test_make_targets_exist() -> None:

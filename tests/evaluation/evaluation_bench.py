@@ -1,25 +1,43 @@
-"""A small evaluation for tests: a tiny CLIP, a handful of pictures, few views."""
+"""A small evaluation for tests: a tiny CLIP, a handful of images, few views."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
 from oracles.models import tiny_backbone
 from PIL import Image
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.evaluation import Settings
-from otpt.views import PictureSource, ViewRecipe
+from otpt.images import ImageSource
+from otpt.methods.batch import Batch
+from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor
+from otpt.views import ViewRecipe
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "pug")
 METHODS = ("zero-shot", "tpt", "o-tpt", "tpt+sals")
 RECIPE = ViewRecipe(n_views=12)
 LONG_AGO = 1_700_000_000
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """For the folders of tests that import it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @cache
@@ -32,29 +50,29 @@ def backbone_on(device: str) -> Backbone:
     return backbone()
 
 
-def picture(seed: int) -> Image.Image:
+def image(seed: int) -> Image.Image:
     values = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     return Image.fromarray(values).resize((48, 40), Image.Resampling.BICUBIC)
 
 
-def write_pictures(folder: Path, count: int) -> list[Path]:
+def write_images(folder: Path, count: int) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{i:03d}.png" for i in range(count)]
     for i, path in enumerate(paths):
-        picture(i).save(path)
+        image(i).save(path)
         os.utime(path, (LONG_AGO, LONG_AGO))
     return paths
 
 
-def dataset(count: int = 10, name: str = "tiny", pictures: list[Any] | None = None) -> Dataset:
-    """Pictures in memory, or those given (paths, bytes, images)."""
-    sources: list[PictureSource] = pictures if pictures is not None else [picture(i) for i in range(count)]
+def dataset(count: int = 10, name: str = "tiny", images: list[Any] | None = None) -> Dataset:
+    """Images in memory, or those given (paths, bytes, images)."""
+    sources: list[ImageSource] = images if images is not None else [image(i) for i in range(count)]
     return Dataset(
         name,
         NAMES,
         ids=[f"p/{i}" for i in range(len(sources))],
         labels=[i % len(NAMES) for i in range(len(sources))],
-        pictures=sources.__getitem__,
+        images=sources.__getitem__,
     )
 
 
@@ -64,10 +82,38 @@ def small_dataset() -> Dataset:
 
 
 def settings(**changes: Any) -> Settings:
-    return Settings(**{"methods": METHODS, "recipe": RECIPE, "part_size": 4, **changes})
+    return Settings(**{"methods": METHODS, "recipe": RECIPE, "shard_size": 4, **changes})
 
 
 def files(folder: Path, *, suffix: str = "") -> dict[str, bytes]:
-    """All files of a run by name, without its claims."""
-    found = (path for path in sorted(folder.rglob(f"*{suffix}")) if path.is_file() and path.name != "claims.lock")
+    """All files of a run by name, without its locks."""
+    found = (path for path in sorted(folder.rglob(f"*{suffix}")) if path.is_file() and path.name != "locks")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def shard(run: Path, method: str, first: int, stop: int, *, name: str = "tiny", seed: int = 0) -> Path:
+    """Where the rows of images ``first`` … ``stop`` − 1 are."""
+    return run / name / f"seed-{seed}" / method / f"{first:08d}-{stop:08d}.parquet"
+
+
+def rows(run: Path, *, name: str = "tiny", seed: int = 0) -> list[dict[str, Any]]:
+    """The rows of all methods, image by image."""
+    found: list[dict[str, Any]] = pq.read_table(run / name / f"seed-{seed}").to_pylist()
+    return sorted(found, key=lambda row: row["index"])
+
+
+@contextmanager
+def computed(work: Callable[[], Any] | None = None) -> Iterator[list[int]]:
+    """Notes how many images each call of the predictor computes; ``work`` is done before each of them."""
+    counts: list[int] = []
+    real = Predictor.__call__
+
+    def counted(self: Predictor, batch: Batch) -> list[list[Output]]:
+        counts.append(len(batch))
+        if work is not None:
+            work()
+        return real(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Predictor, "__call__", counted)
+        yield counts

@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from evaluation_bench import NAMES, backbone, dataset, files, picture, settings
+from evaluation_bench import NAMES, backbone, dataset, files, image, settings
 from oracles.models import tiny_backbone
 from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import FeatureCache, evaluate
-from otpt.evaluation.gradients import CachedGradients
+from otpt.evaluation import evaluate
+from otpt.features import FeatureCache
 from otpt.methods import Method, get_method
+from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
+from otpt.methods.prompt_tuning.gradients import ViewObjective
 from otpt.prompts import Linearisation, Prompt
-from otpt.tuning import TextSide, tune
-from otpt.tuning.gradients import ViewObjective
 
 ENTROPY: ViewObjective = ("entropy", "", 1)
 
@@ -52,16 +53,16 @@ def run(
 
 
 @pytest.mark.equality
-def test_a_further_method_needs_no_backward_pass_a_picture(tmp_path: Path, backward: list[int]) -> None:
+def test_a_further_method_needs_no_backward_pass_per_image(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run(tmp_path / "first", cache, ["o-tpt"])
-    assert len(backward) == 5 + 1  # the entropy of each picture, orthogonality once
+    assert len(backward) == 5 + 1  # the entropy of each image, orthogonality once
     assert (cache.info().entries, cache.info().gradients) == (5, 5)
     backward.clear()
     warm = {"tpt": run(tmp_path / "tpt", cache, ["tpt", "tpt+sals"])}
     assert backward == []
     warm["c-tpt"] = run(tmp_path / "c-tpt", cache, ["c-tpt"])
-    assert len(backward) == 1  # dispersion, of the class texts alone: once for all pictures
+    assert len(backward) == 1  # dispersion, of the text features alone: once for all images
     assert warm["tpt"] == run(tmp_path / "tpt-without", None, ["tpt", "tpt+sals"])
     assert warm["c-tpt"] == run(tmp_path / "c-tpt-without", None, ["c-tpt"])
 
@@ -79,7 +80,7 @@ def test_each_view_objective_and_reference_has_its_own(tmp_path: Path, backward:
 
 
 @pytest.mark.equality
-def test_pictures_known_and_unknown_in_any_order(tmp_path: Path, backward: list[int]) -> None:
+def test_images_known_and_unknown_in_any_order(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run(tmp_path / "few", cache, ["tpt"], 3)
     backward.clear()
@@ -90,7 +91,7 @@ def test_pictures_known_and_unknown_in_any_order(tmp_path: Path, backward: list[
 
 @pytest.mark.equality
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "shape", "type"])
-def test_a_damaged_or_foreign_gradient_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_or_foreign_gradient_is_recomputed(tmp_path: Path, damage: str) -> None:
     cache = FeatureCache(tmp_path / "cache")
     first = run(tmp_path / "first", cache, ["tpt"], 2)
     entry = sorted((tmp_path / "cache").rglob("*.gradients"))[0]
@@ -126,7 +127,7 @@ def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
         "order of the classes": known(cache, views, names=NAMES[::-1]),
         "template": known(cache, views, prompt=Prompt("an image of one")),
         "tunable tokens": known(cache, views, prompt=Prompt("a photo of a", tokens=3)),
-        "start context": known(cache, views, prompt=Prompt.random(4, width=64)),
+        "initial context": known(cache, views, prompt=Prompt.random(4, width=64)),
         "weights": known(cache, views, tiny_backbone("vit", seed=1)),
         "precision": known(cache, views.double(), tiny_backbone("vit", "float64")),
         "logit scale": known(cache, views, louder),
@@ -141,15 +142,15 @@ def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.equality
-def test_another_share_of_views_or_class_list_is_another_gradient(tmp_path: Path, backward: list[int]) -> None:
+def test_another_ratio_of_views_or_class_list_is_another_gradient(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run(tmp_path / "first", cache, ["tpt"], 2)
-    half = [replace(get_method("tpt").override({"selected": "0.5"}), name="tpt[selected=0.5]")]
+    half = [replace(get_method("tpt").override({"selection-ratio": "0.5"}), name="tpt[selection-ratio=0.5]")]
     without = run(tmp_path / "half-without", None, half, 2)
     backward.clear()
     assert run(tmp_path / "half", cache, half, 2) == without
     assert (len(backward), cache.info().gradients) == (2, 4)
-    sources = [picture(0), picture(1)]
+    sources = [image(0), image(1)]
     renamed = Dataset("tiny", ("lynx", *NAMES[1:]), ["p/0", "p/1"], [0, 1], sources.__getitem__)
     without = run(tmp_path / "lynx-without", None, ["tpt"], data=renamed)
     assert run(tmp_path / "lynx", cache, ["tpt"], data=renamed) == without
@@ -163,14 +164,14 @@ def test_the_batch_of_a_gpu_asks_only_for_what_is_missing(tmp_path: Path, backwa
     text = TextSide(backbone(), NAMES, contexts_per_pass=2)
     views = torch.randn(5, 12, 32, generator=torch.Generator().manual_seed(0))
     views = torch.nn.functional.normalize(views, dim=-1)
-    plan = get_method("tpt").plan("fine-grained")
-    assert plan is not None
-    alone = tune(text, views, [plan])[plan]
-    stores = [CachedGradients(cache, text, picture) for picture in views]
-    tune(text, views[1:3], [plan], known=stores[1:3])
+    config = get_method("tpt").tuning("fine-grained")
+    assert config is not None
+    alone = tune(text, views, [config])[config]
+    stores = [CachedGradients(cache, text, image) for image in views]
+    tune(text, views[1:3], [config], known=stores[1:3])
     backward.clear()
-    mixed = tune(text, views, [plan], known=stores)[plan]
-    assert len(backward) == 2  # three pictures, two at a time
+    mixed = tune(text, views, [config], known=stores)[config]
+    assert len(backward) == 2  # three images, two at a time
     for name in ("logits", "contexts", "mean_cosine", "skipped"):
         assert torch.equal(getattr(mixed, name), getattr(alone, name)), name
 
@@ -208,7 +209,7 @@ def test_seeds_have_views_and_gradients_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.equality
-def test_threads_that_judge_pictures_share_a_cache(tmp_path: Path, backward: list[int]) -> None:
+def test_threads_that_predict_images_share_a_cache(tmp_path: Path, backward: list[int]) -> None:
     cache = FeatureCache(tmp_path / "cache")
     expected = run(tmp_path / "one-thread", None, ["tpt"])
     torch.set_num_threads(3)  # the fixture of this folder takes it back

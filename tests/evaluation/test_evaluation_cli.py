@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from evaluation_bench import NAMES, files, picture
+from evaluation_bench import NAMES, computed, files, image, shard
 from oracles.command import run
 from oracles.models import open_clip_local_dir
 from rich.console import Console
 
-from otpt.evaluation import Evaluator, LogProgress, TerminalProgress, duration
-from otpt.evaluation.progress import Again, Begun, Seen, Tally
+from otpt.evaluation import LogProgress, TerminalProgress, duration
+from otpt.evaluation.progress import ImageDone, Repeated, Started, Tally
 from otpt.metrics import ece_from_confidence
 
 
@@ -24,12 +24,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for position, name in enumerate(NAMES[:4]):
         (root / "data" / name).mkdir(parents=True)
         for i in range(2):
-            picture(10 * position + i).save(root / "data" / name / f"{i}.png")
+            image(10 * position + i).save(root / "data" / name / f"{i}.png")
     return root
 
 
 def command(place: Path, out: Path, *more: object) -> list[object]:
-    few = ["--views", 8, "--part-size", 3, "--cache", out.parent / "cache", "--out", out, "--device", "cpu"]
+    few = ["--views", 8, "--shard-size", 3, "--cache", out.parent / "cache", "--out", out, "--device", "cpu"]
     return ["evaluate", place / "data", "--backbone", f"local-dir:{place / 'model'}", *few, *more]
 
 
@@ -51,7 +51,7 @@ def test_evaluate_metrics_and_cache(capsys: pytest.CaptureFixture[str], place: P
     assert {score["bins"] for score in json.loads(out)["scores"]} == {15}
     assert files(tmp_path / "run") == before
     code, out, _ = run(capsys, "cache", "info", "--cache", tmp_path / "cache")
-    assert "the features of 8 pictures and 8 gradients" in out
+    assert "the features of 8 images and 8 gradients" in out
     run(capsys, "cache", "clear", "--cache", tmp_path / "cache")
     code, out, _ = run(capsys, "cache", "info", "--cache", tmp_path / "cache", "--json")
     assert {json.loads(out)[name] for name in ("entries", "gradients", "bytes")} == {0}
@@ -77,86 +77,110 @@ def test_json_seeds_and_several_data_sets(capsys: pytest.CaptureFixture[str], pl
     assert re.search(r"tpt +\S+ ± \S+ +\S+ ± \S+ +\S+ ± \S+", out)
 
 
-def test_unreadable_pictures_end_in_exit_code_3(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
+def test_unreadable_images_end_in_exit_code_3(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
     table = tmp_path / "some.csv"
     good, label = place / "data" / "cat" / "0.png", "cat"
-    (tmp_path / "bad.png").write_text("no picture")
+    (tmp_path / "bad.png").write_text("no image")
     dog = place / "data/dog/0.png"
     table.write_text(f"path,label\n{good},{label}\n{tmp_path / 'bad.png'},cat\n{dog},dog\n", encoding="utf-8")
     given = command(place, tmp_path / "run", "--methods", "zero-shot")
     given[1] = table
     code, out, err = run(capsys, *given)
     assert code == 3
-    assert "could not read 1 of the pictures, the first of them" in err
+    assert "could not read 1 of the images, the first of them" in err
     assert "bad.png' of some: Cannot use" in err
     assert "--retry-unreadable" in err
     assert "zero-shot" in out
-    # the same command looks at nothing again, even where it could; two seeds are not two pictures
-    picture(3).save(tmp_path / "bad.png")
+    # the same command looks at nothing again, even where it could; two seeds are not two images
+    image(3).save(tmp_path / "bad.png")
     assert run(capsys, *given)[0] == 3
     assert run(capsys, *given, "--retry-unreadable")[::2] == (0, "")
     never = [*given[:-1], "zero-shot"]
     never[never.index(tmp_path / "run")] = tmp_path / "never"
     assert run(capsys, *never)[0] == 0
-    assert files(tmp_path / "run") == files(tmp_path / "never")
+    assert without_commands(tmp_path / "run") == without_commands(tmp_path / "never")
 
 
-def test_an_unreadable_picture_counts_once_and_averages_are_told(
+def test_an_unreadable_image_counts_once_and_averages_are_told(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other/cat").mkdir(parents=True)
     (tmp_path / "other/dog").mkdir()
-    (tmp_path / "other/cat/bad.png").write_text("no picture")
+    (tmp_path / "other/cat/bad.png").write_text("no image")
     (tmp_path / "other/classes.txt").write_text("# prompt: a drawing of a\ncat\ndog\n")
     given = command(place, tmp_path / "run", "--methods", "zero-shot", "--seeds", 0, 1, "--limit", 2)
     given.insert(2, tmp_path / "other")
     code, out, err = run(capsys, *given)
     assert code == 3
-    assert "could not read 1 of the pictures, the first of them 'cat/bad.png' of other: Cannot use" in err
-    assert "No average of zero-shot with the prompt 'a photo of a' (not judged with it: other)." in out
-    assert "'a drawing of a' (not judged with it: data; without a picture that was read: other)." in out
+    assert "could not read 1 of the images, the first of them 'cat/bad.png' of other: Cannot use" in err
+    assert "No average of zero-shot with the prompt 'a photo of a' (not evaluated with it: other)." in out
+    assert "'a drawing of a' (not evaluated with it: data; without an image that was read: other)." in out
     code, out, _ = run(capsys, "metrics", tmp_path / "run", "--json")
     found = json.loads(out)
     assert (code, found["averages"], len(found["left_out"])) == (0, [], 2)
 
 
-@pytest.mark.filterwarnings("default:The part")
-def test_metrics_tell_of_a_damaged_part(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default:The shard")
+def test_metrics_tell_of_a_damaged_shard(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
     assert run(capsys, *command(place, tmp_path / "run", "--methods", "zero-shot"))[0] == 0
-    part = tmp_path / "run/data/seed-0/part-00001.parquet"
-    part.write_bytes(part.read_bytes()[:-50])
+    path = shard(tmp_path / "run", "zero-shot", 3, 6, name="data")
+    path.write_bytes(path.read_bytes()[:-50])
     code, _, err = run(capsys, "metrics", tmp_path / "run")
     assert code == 3
-    assert "part-00001.parquet' was damaged" in err
-    assert "1 of 3 parts are missing" in err
+    assert "00000003-00000006.parquet' was damaged" in err
+    assert "the run is not complete: 3 of 8 images are missing" in err
 
 
-def test_interrupted_it_says_how_to_go_on(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Evaluator._judge
-    judged: list[int] = []
+def test_interrupted_it_says_how_to_go_on(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
+    left = [5]
 
-    def interrupted(self: Evaluator, *arguments: object) -> object:
-        judged.append(1)
-        if len(judged) == 5:
+    def interrupt() -> None:
+        left[0] -= 1
+        if left[0] == 0:
             raise KeyboardInterrupt
-        return real(self, *arguments)
 
-    monkeypatch.setattr(Evaluator, "_judge", interrupted)
-    code, _, err = run(capsys, *command(place, tmp_path / "run", "--methods", "tpt"))
+    with computed(interrupt):
+        code, _, err = run(capsys, *command(place, tmp_path / "run", "--methods", "tpt"))
     assert code == 130
-    assert "stopped; 1 of 3 parts are finished" in err
-    assert "Give the same command again to go on." in err
+    assert "stopped; 3 of 8 images are finished" in err
+    assert "Repeat the command to continue." in err
     code, _, err = run(capsys, "metrics", tmp_path / "run")
     assert code == 3
-    assert "not complete: 2 of 3 parts are missing" in err
-    monkeypatch.undo()
+    assert "not complete: 5 of 8 images are missing" in err
     assert run(capsys, *command(place, tmp_path / "run", "--methods", "tpt"))[0] == 0
     assert run(capsys, *command(place, tmp_path / "whole", "--methods", "tpt"))[0] == 0
-    assert files(tmp_path / "run") == files(tmp_path / "whole")
+    assert without_commands(tmp_path / "run") == without_commands(tmp_path / "whole")
+
+
+def without_commands(folder: Path) -> dict[str, object]:
+    """The files of a run; of its configuration all but the lines that asked for it."""
+    found: dict[str, object] = dict(files(folder))
+    config = json.loads((folder / "config.json").read_text())
+    assert [line.startswith("otpt evaluate ") for line in config.pop("commands")].count(False) == 0
+    return {**found, "config.json": json.dumps(config)}
+
+
+def test_a_run_grows_by_further_commands(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
+    run(capsys, *command(place, tmp_path / "run", "--methods", "zero-shot", "--limit", 4))
+    code, out, err = run(capsys, *command(place, tmp_path / "run", "--methods", "o-tpt", "--seeds", 0, 1))
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["zero-shot", "o-tpt"]
+    code, out, _ = run(capsys, *command(place, tmp_path / "run", "--methods", "zero-shot", "--seeds", 0, 1))
+    assert code == 0
+    both = command(place, tmp_path / "whole", "--methods", "zero-shot", "o-tpt", "--seeds", 0, 1)
+    code, whole, _ = run(capsys, *both)
+    assert out.splitlines()[:3] == whole.splitlines()[:3]
+    assert without_commands(tmp_path / "run") == without_commands(tmp_path / "whole")
+    assert len(json.loads((tmp_path / "run/config.json").read_text())["commands"]) == 3
+    # another λ under the same name
+    code, _, err = run(capsys, *command(place, tmp_path / "run", "--methods", "o-tpt", "--set", "lambda=6"))
+    assert code == 2
+    assert "method 'o-tpt': objectives.orthogonality is" in err
+    # what other commands asked for and nobody finished is told
+    shard(tmp_path / "run", "o-tpt", 0, 3, name="data").unlink()
+    code, _, err = run(capsys, *command(place, tmp_path / "run", "--methods", "zero-shot"))
+    assert code == 0
+    assert "3 of 16 images are missing that other commands asked of the same run" in err
 
 
 def test_sweeps(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
@@ -192,7 +216,7 @@ def test_the_default_folder_is_the_same_for_the_same_command(
         (["--seeds", "0", "0"], "seed 0 is given twice"),
         (["--limit", "0"], "limit is 0"),
         (["--workers", "0"], "--workers was given 0"),
-        (["--bins", "0"], "number of bins is 0"),
+        (["--bins", "0"], "expected bins as an integer from 1 to 100, but got 0"),
         (["--prompt-tokens", "2"], "without --prompt"),
         (["--set", "lambda"], "expected NAME=VALUE"),
         (["--cache-size", "0"], "--cache-size was given 0; expected a number of GB above 0"),
@@ -236,7 +260,7 @@ def test_two_folders_of_one_name_are_told_before_a_model_is_read(
 ) -> None:
     for side in "ab":
         (tmp_path / side / "test" / "cat").mkdir(parents=True)
-        picture(0).save(tmp_path / side / "test" / "cat" / "0.png")
+        image(0).save(tmp_path / side / "test" / "cat" / "0.png")
     code, _, err = run(capsys, "evaluate", tmp_path / "a/test", tmp_path / "b/test", "--backbone", "file:nothing.pt")
     assert code == 2
     assert f"{str(tmp_path / 'a/test')!r} and {str(tmp_path / 'b/test')!r} are both called 'test'" in err
@@ -254,17 +278,17 @@ def test_running_numbers_are_those_of_the_metrics() -> None:
 
 def test_progress_in_a_log_and_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
-    log = LogProgress(["dtd"], ["zero-shot", "o-tpt"], say=lines.append, seconds=0.0)
+    log = LogProgress(say=lines.append, seconds=0.0)
     console = Console(force_terminal=True, width=100, markup=False)
-    with log, TerminalProgress(["dtd"], ["zero-shot", "o-tpt[lambda=0]"], console) as bar:
+    with log, TerminalProgress(console) as bar:
         for report in (log, bar):
-            report(Begun(10, 40))
-            report(Seen(0, 3, ((0.9, True), (0.6, False))))
-            report(Seen(0, 3, ()))
-    assert lines[0].startswith("11/40 pictures, ")
-    assert "dtd, seed 3: zero-shot 100.0 % (ECE 10.0); o-tpt 0.0 % (ECE 60.0)" in lines[0]
+            report(Started(10, 40))
+            report(ImageDone("dtd", 3, {("p", "zero-shot"): (0.9, True), ("p", "o-tpt[lambda=0]"): (0.6, False)}))
+            report(ImageDone("dtd", 3, {}))
+    assert lines[0].startswith("11/40 images, ")
+    assert "dtd, seed 3: zero-shot 100.0 % (ECE 10.0); o-tpt[lambda=0] 0.0 % (ECE 60.0)" in lines[0]
     assert "unreadable" not in lines[0]
-    assert re.search(r"12/40 pictures, .* left, 1 unreadable; dtd, seed 3: zero-shot 100", lines[1])
+    assert re.search(r"12/40 images, .* left, 1 unreadable; dtd, seed 3: zero-shot 100", lines[1])
     shown = capsys.readouterr().out
     assert "12/40" in shown
     assert "o-tpt[lambda=0]" in shown
@@ -273,19 +297,19 @@ def test_progress_in_a_log_and_on_a_terminal(capsys: pytest.CaptureFixture[str])
 
 
 def test_running_numbers_of_several_workers_are_kept_apart() -> None:
-    """Pictures of several data sets and seeds come in any order."""
+    """Images of several data sets and seeds come in any order."""
     lines: list[str] = []
-    log = LogProgress(["a", "b"], ["tpt"], say=lines.append, seconds=0.0)
-    log(Begun(0, 6))
-    places = [(0, 0), (1, 0), (0, 1)]
+    log = LogProgress(say=lines.append, seconds=0.0)
+    log(Started(0, 6))
+    places = [("a", 0), ("b", 0), ("a", 1)]
     for right in (True, False):
         for position, (dataset, seed) in enumerate(places):
-            log(Seen(dataset, seed, ((0.5, right or position == 1),)))
+            log(ImageDone(dataset, seed, {("p", "tpt"): (0.5, right or position == 1)}))
     assert [line.split("; ")[1] for line in lines[3:]] == [
         "a, seed 0: tpt 50.0 % (ECE 0.0)",
         "b, seed 0: tpt 100.0 % (ECE 50.0)",
         "a, seed 1: tpt 50.0 % (ECE 0.0)",
     ]
-    log(Again(2))
-    log(Seen(0, 0, ((0.5, True),)))
-    assert lines[-1].startswith("7/8 pictures, ")
+    log(Repeated(2))
+    log(ImageDone("a", 0, {("p", "tpt"): (0.5, True)}))
+    assert lines[-1].startswith("7/8 images, ")

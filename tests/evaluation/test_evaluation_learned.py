@@ -8,18 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from evaluation_bench import NAMES, RECIPE, backbone, dataset, picture, settings
+from evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
 from oracles.maple import maple_state
 from safetensors.torch import save_file
 
 from otpt.backbones.image_tower import first
 from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate
+from otpt.images import image_digest
 from otpt.methods import get_method
+from otpt.methods.maple import TwoTowerSide
+from otpt.methods.prompt_tuning import TextSide
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
-from otpt.tuning import TextSide, TwoTowerSide, judge
-from otpt.views import ViewRecipe, make_views, picture_digest
+from otpt.views import ViewRecipe, make_views
 
 COUNT = 4
 
@@ -44,18 +46,17 @@ def maple(folder: Path) -> MaplePrompts:
     return found
 
 
-def confidences(folder: Path, given: Settings, name: str = "pictures") -> dict[tuple[str, str], list[float]]:
-    """By (prompt, method), of each picture."""
+def confidences(folder: Path, given: Settings, name: str = "images") -> dict[tuple[str, str], list[float]]:
+    """By (prompt, method), of each image."""
     run = evaluate(dataset(COUNT, name), backbone(), given, out=folder).run
-    rows = [row for item in run.items for row in run.read(item).table.to_pylist()]
-    found: dict[tuple[str, str], list[float]] = {column: [] for column in run.columns(0)}
-    for row in rows:
-        found[row["prompt"], row["method"]].append(row["confidence"])
-    return found
+    return {
+        column: [value for shard in run.shards(name, 0, column) for value in shard.table["confidence"].to_pylist()]
+        for column in run.columns(name)
+    }
 
 
 @pytest.mark.equality
-def test_all_starts_in_one_pass(tmp_path: Path) -> None:
+def test_all_inits_in_one_pass(tmp_path: Path) -> None:
     methods = ["zero-shot", "coop", "coop+o-tpt", "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt", "o-tpt"]
     contexts = [coop(), cocoop(), maple(tmp_path)]
     found = confidences(tmp_path / "run", settings(methods=methods, contexts=contexts))
@@ -73,15 +74,15 @@ def test_all_starts_in_one_pass(tmp_path: Path) -> None:
     assert by_prompt == [found["coop", "coop"], found["coop", "coop+o-tpt"]]
 
     side = TwoTowerSide(backbone(), NAMES, maple(tmp_path))
-    plan = get_method("maple+o-tpt").plan("fine-grained")
+    config = get_method("maple+o-tpt").tuning("fine-grained")
     recipe = ViewRecipe(n_views=RECIPE.n_views, augmix=False)
     for i in range(COUNT):
-        source = picture(i)
-        views = make_views(source, recipe, backbone().preprocessing, seed=0, picture_id=picture_digest(source))
-        judged = side.judge(torch.from_numpy(views)[None], [plan])
-        start, tuned = judged.logits[0].softmax(-1).max(), judged.tuned[plan].logits[0].softmax(-1).max()
-        np.testing.assert_allclose(found["maple", "maple"][i], float(start), atol=1e-5)
-        np.testing.assert_allclose(found["maple", "maple+o-tpt"][i], float(tuned), atol=1e-5)
+        source = image(i)
+        views = make_views(source, recipe, backbone().preprocessing, seed=0, image_id=image_digest(source))
+        initial = side.at_init(torch.from_numpy(views))
+        tuned = side.tune(initial, [config])
+        for name, expected in (("maple", initial), ("maple+o-tpt", tuned[config])):
+            np.testing.assert_allclose(found["maple", name][i], float(expected.logits[0].softmax(-1).max()), atol=1e-5)
 
 
 def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
@@ -92,15 +93,15 @@ def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
         method = get_method("cocoop").override({"condition": condition})
         given = settings(methods=[method], contexts=[context])
         (found[condition],) = confidences(tmp_path / condition, given).values()
-    text = TextSide(backbone(), NAMES, context.prompt())
     for i in range(COUNT):
-        views = make_views(picture(i), clean, backbone().preprocessing, seed=0, picture_id="any")
+        views = make_views(image(i), clean, backbone().preprocessing, seed=0, image_id="any")
         with torch.no_grad():
             raw = first(backbone().visual(torch.from_numpy(views)))
         unit = raw / raw.norm(dim=-1, keepdim=True)
         for condition, feature in (("unit", unit), ("raw", raw)):
-            judged = judge(text, unit[None], [], starts=context.starts(feature))
-            expected = float(judged.logits[0].softmax(-1).max())
+            (own,) = context.starts(feature)
+            text = TextSide(backbone(), NAMES, Prompt.learned(own))
+            expected = float(text.zero_shot(unit[None])[0].softmax(-1).max())
             np.testing.assert_allclose(found[condition][i], expected, atol=1e-5)
     assert found["unit"] != found["raw"]
 
@@ -112,11 +113,11 @@ def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
         path.write_bytes(write_learned(path, learned))
     given = settings(methods=["coop"], contexts=[str(tmp_path / "{dataset}.safetensors")])
     run = evaluate([first_set, second], backbone(), given, out=tmp_path / "run").run
-    stored = [each["contexts"] for each in run.config["datasets"]]
-    assert stored == [{"coop": fingerprint(coop(1))}, {"coop": fingerprint(coop(2))}]
+    stored = [each["columns"][0]["prompt"] for each in run.config["datasets"]]
+    assert stored == [{"name": "coop", "fingerprint": fingerprint(coop(number))} for number in (1, 2)]
     path = tmp_path / "two.safetensors"
     path.write_bytes(write_learned(path, coop(3)))
-    with pytest.raises(OtptError, match=r"another configuration: datasets\[1\].contexts.coop is"):
+    with pytest.raises(OtptError, match="another configuration: 'coop' on 'two': prompt.fingerprint is"):
         evaluate([first_set, second], backbone(), given, out=tmp_path / "run")
 
 

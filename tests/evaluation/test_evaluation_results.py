@@ -17,33 +17,25 @@ from evaluation_bench import (
     backbone_on,
     dataset,
     files,
-    picture,
+    image,
+    rows,
     settings,
+    shard,
     small_dataset,
 )
 from oracles.data_files import jpeg
 
 from otpt import Classifier, Method, OtptError, Prompt
 from otpt.data import Dataset, load_dataset
-from otpt.evaluation import (
-    Job,
-    LocalEngine,
-    ProcessEngine,
-    Run,
-    Score,
-    averages,
-    evaluate,
-    left_out,
-    run_job,
-    score_run,
-)
+from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
 from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics
+from otpt.runs import Run, score_run
 
 
 def by_the_classifier(count: int, method: str, **options: object) -> np.ndarray:
     clf = Classifier(backbone(), recipe=RECIPE, **options).set_classes(NAMES)
-    answers = clf.stream([picture(i) for i in range(count)], [method], workers=0)
+    answers = clf.stream([image(i) for i in range(count)], [method], workers=0)
     return np.stack([answer[method].probabilities for answer in answers])
 
 
@@ -57,16 +49,15 @@ def close(found: Metrics, expected: Metrics) -> None:
 def test_rows_and_metrics_are_those_of_the_classifier(tmp_path: Path, official: bool) -> None:
     result = evaluate(dataset(10), backbone(), settings(official_precision=official), out=tmp_path / "run")
     labels = np.arange(10) % len(NAMES)
-    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
-    rows.sort(key=lambda row: row["index"])
-    assert [row["method"] for row in rows] == list(METHODS) * 10
+    found = rows(tmp_path / "run")
+    assert sorted(row["method"] for row in found) == sorted(METHODS * 10)
     for score in result.scores:
         p = by_the_classifier(10, score.method, official_precision=official)
         close(score.metrics, all_metrics(p, labels))
         for bins, side in [(15, "right"), (100, "right"), (7, "left"), (100, "left"), (1, "right")]:
             again = next(s for s in score_run(result.run, bins=bins, side=side) if s.method == score.method)
             close(again.metrics, all_metrics(p, labels, bins=bins, side=side))
-        for i, row in enumerate(row for row in rows if row["method"] == score.method):
+        for i, row in enumerate(row for row in found if row["method"] == score.method):
             assert row["id"] == f"p/{i}"
             assert (row["index"], row["label"], row["error"], row["flags"]) == (i, labels[i], None, [])
             assert row["confidence"] == p[i].max()
@@ -81,26 +72,26 @@ def test_rows_and_metrics_are_those_of_the_classifier(tmp_path: Path, official: 
 
 def test_zeros_and_certainty_are_scored_as_by_the_metrics(tmp_path: Path) -> None:
     """Rounded to float16 many probabilities are exactly 0 or 1, which are special to bins (lo, hi]."""
-    sharp = [Method("sharp", {}, calibration="temperature", temperature=0.01)]
+    sharp = [Method("sharp", {}, calibrate="temperature", temperature=0.01)]
     chosen = settings(methods=sharp, official_precision=True, save_probabilities=True)
     result = evaluate(dataset(10), backbone(), chosen, out=tmp_path / "run")
-    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
-    p = np.array([row["probabilities"] for row in rows])
+    found = rows(tmp_path / "run")
+    p = np.array([row["probabilities"] for row in found])
     assert (p == 0).any()
     assert (p == 1).any()
     for side in ("right", "left"):
         (score,) = score_run(result.run, side=side)
-        close(score.metrics, all_metrics(p, np.array([row["label"] for row in rows]), side=side))
+        close(score.metrics, all_metrics(p, np.array([row["label"] for row in found]), side=side))
 
 
 @pytest.mark.equality
-def test_nothing_depends_on_threads_batches_or_parts(tmp_path: Path) -> None:
+def test_nothing_depends_on_threads_batches_or_shards(tmp_path: Path) -> None:
     evaluate(dataset(9), backbone(), settings(), out=tmp_path / "one")
     torch.set_num_threads(3)
     evaluate(dataset(9), backbone(), settings(), out=tmp_path / "three")
     assert files(tmp_path / "one") == files(tmp_path / "three")
     for size in (1, 9, 50):
-        evaluate(dataset(9), backbone(), settings(part_size=size), out=tmp_path / f"size-{size}")
+        evaluate(dataset(9), backbone(), settings(shard_size=size), out=tmp_path / f"size-{size}")
         for name in ("metrics.json", "tiny/metrics-seed-0.json"):
             assert (tmp_path / f"size-{size}" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
@@ -109,10 +100,10 @@ def test_nothing_depends_on_threads_batches_or_parts(tmp_path: Path) -> None:
 def test_order_does_not_matter(tmp_path: Path) -> None:
     order = [4, 0, 6, 2, 5, 1, 3]
     evaluate(dataset(7), backbone(), settings(), out=tmp_path / "straight")
-    mixed = dataset(pictures=[picture(i) for i in order])
-    evaluate(mixed, backbone(), settings(part_size=3), out=tmp_path / "mixed")
+    mixed = dataset(images=[image(i) for i in order])
+    evaluate(mixed, backbone(), settings(shard_size=3), out=tmp_path / "mixed")
     columns = ["method", "prediction", "confidence", "entropy", "top_probabilities", "mean_cosine"]
-    tables = [pq.read_table(tmp_path / run / "tiny/seed-0").to_pylist() for run in ("straight", "mixed")]
+    tables = [rows(tmp_path / run) for run in ("straight", "mixed")]
     straight, other = ({(r["index"], r["method"]): [r[c] for c in columns] for r in t} for t in tables)
     assert {(order[index], method): row for (index, method), row in other.items()} == straight
 
@@ -123,20 +114,20 @@ def test_metrics_do_not_depend_on_order_to_the_last_bit(tmp_path: Path) -> None:
     written, sums = set(), set()
     for number, order in enumerate(orders):
         labels = [i % len(NAMES) for i in order]
-        data = Dataset("mixed", NAMES, [f"p/{i}" for i in order], labels, [picture(i) for i in order].__getitem__)
-        evaluate(data, backbone(), settings(methods=["zero-shot"], part_size=40), out=tmp_path / str(number))
+        data = Dataset("mixed", NAMES, [f"p/{i}" for i in order], labels, [image(i) for i in order].__getitem__)
+        evaluate(data, backbone(), settings(methods=["zero-shot"], shard_size=40), out=tmp_path / str(number))
         written.add((tmp_path / str(number) / "metrics.json").read_bytes())
-        rows = pq.read_table(tmp_path / str(number) / "mixed/seed-0")
-        sums |= {sum(rows[name].to_pylist()) for name in ("entropy", "confidence", "squares")}
+        table = pq.read_table(tmp_path / str(number) / "mixed/seed-0")
+        sums |= {sum(table[name].to_pylist()) for name in ("entropy", "confidence", "squares")}
     assert len(written) == 1
     assert len(sums) > 3, "plain sums do depend on the order"
 
 
 @pytest.mark.equality
 def test_worker_processes_write_the_same_bytes(tmp_path: Path) -> None:
-    job = Job(backbone_on, [small_dataset], settings(part_size=2), tmp_path / "local", device="cpu")
+    job = Job(backbone_on, [small_dataset], settings(shard_size=2), tmp_path / "local", device="cpu")
     run_job(job, LocalEngine())
-    several = Job(backbone_on, [small_dataset], settings(part_size=2), tmp_path / "several", device="cpu")
+    several = Job(backbone_on, [small_dataset], settings(shard_size=2), tmp_path / "several", device="cpu")
     result = run_job(several, ProcessEngine(2))
     assert files(tmp_path / "several") == files(tmp_path / "local")
     assert result.unreadable == 0
@@ -144,24 +135,22 @@ def test_worker_processes_write_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.equality
 def test_methods_prompts_and_seeds_together_equal_each_alone(tmp_path: Path) -> None:
-    prompts = ["a photo of a", "a picture of [CLS] outside"]
+    prompts = ["a photo of a", "an image of [CLS] outside"]
     evaluate(dataset(4), backbone(), settings(prompts=prompts, seeds=(0, 7)), out=tmp_path / "all")
-    together = pq.read_table(tmp_path / "all/tiny/seed-7").to_pylist()
+    together = rows(tmp_path / "all", seed=7)
     for prompt in prompts:
         for method in ("tpt", "zero-shot"):
             alone = settings(prompts=[prompt], methods=[method], seeds=(7,))
             folder = tmp_path / f"{prompt[:9]}-{method}"
             evaluate(dataset(4), backbone(), alone, out=folder)
-            rows = pq.read_table(folder / "tiny/seed-7").to_pylist()
-            assert rows == [r for r in together if (r["prompt"], r["method"]) == (prompt, method)]
+            assert rows(folder, seed=7) == [r for r in together if (r["prompt"], r["method"]) == (prompt, method)]
 
 
-def test_unreadable_pictures_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
-    pictures = [picture(0), b"no picture", picture(2), tmp_path / "missing.png", picture(4)]
-    result = evaluate(dataset(pictures=pictures), backbone(), settings(), out=tmp_path / "run")
+def test_unreadable_images_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
+    images = [image(0), b"no image", image(2), tmp_path / "missing.png", image(4)]
+    result = evaluate(dataset(images=images), backbone(), settings(), out=tmp_path / "run")
     assert result.unreadable == 2
-    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
-    bad = [row for row in rows if row["error"]]
+    bad = [row for row in rows(tmp_path / "run") if row["error"]]
     assert {row["index"] for row in bad} == {1, 3}
     assert len(bad) == 2 * len(METHODS)
     assert "missing.png" in bad[-1]["error"]
@@ -170,7 +159,7 @@ def test_unreadable_pictures_are_recorded_and_the_rest_goes_on(tmp_path: Path) -
     score = next(s for s in result.scores if s.method == "o-tpt")
     close(score.metrics, all_metrics(by_the_classifier(5, "o-tpt")[good], np.array(good)))
     assert score.unreadable == 2
-    nothing = evaluate(dataset(pictures=[b"x", b"y"]), backbone(), settings(), out=tmp_path / "nothing")
+    nothing = evaluate(dataset(images=[b"x", b"y"]), backbone(), settings(), out=tmp_path / "nothing")
     assert [s.metrics for s in nothing.scores] == [None] * len(METHODS)
     assert json.loads((tmp_path / "nothing/metrics.json").read_text())["averages"] == []
 
@@ -179,46 +168,46 @@ def test_whatever_a_source_raises_is_recorded(tmp_path: Path) -> None:
     def source(index: int) -> object:
         if index == 1:
             raise ConnectionResetError("the store went away")
-        return picture(index)
+        return image(index)
 
     data = Dataset("own", NAMES, ["a", "b", "c"], [0, 1, 2], source)
     result = evaluate(data, backbone(), settings(methods=["zero-shot"]), out=tmp_path / "run")
-    ((where, reason),) = result.unreadable_pictures.items()
+    ((where, reason),) = result.unreadable_images.items()
     assert where == ("own", "b")
-    assert reason == "Cannot get the picture 'b' of 'own' (ConnectionResetError: the store went away)."
-    assert result.scores[0].metrics.pictures == 2
+    assert reason == "Cannot get the image 'b' of 'own' (ConnectionResetError: the store went away)."
+    assert result.scores[0].metrics.images == 2
 
 
-def test_a_damaged_picture_of_a_hugging_face_set_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_image_of_a_hugging_face_set_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = pytest.importorskip("datasets")
     features = library.Features({"image": library.Image(), "label": library.ClassLabel(names=["cat", "dog"])})
-    rows = [{"bytes": jpeg((200, 90, 9)), "path": None}, {"bytes": b"junk", "path": None}]
-    table = library.Dataset.from_dict({"image": rows, "label": [0, 1]}, features=features)
+    images = [{"bytes": jpeg((200, 90, 9)), "path": None}, {"bytes": b"junk", "path": None}]
+    table = library.Dataset.from_dict({"image": images, "label": [0, 1]}, features=features)
     monkeypatch.setattr(library, "load_dataset", lambda *_, **__: table)
     result = evaluate(load_dataset("hf:x"), backbone(), settings(methods=["zero-shot"]), out=tmp_path / "run")
-    assert list(result.unreadable_pictures) == [("hf:x", "test/1")]
-    assert result.scores[0].metrics.pictures == 1
+    assert list(result.unreadable_images) == [("hf:x", "test/1")]
+    assert result.scores[0].metrics.images == 1
 
 
 @pytest.mark.equality
-def test_parts_with_unreadable_pictures_are_done_again_when_asked(tmp_path: Path) -> None:
-    whole = [picture(i) for i in range(7)]
-    chosen = settings(methods=["zero-shot", "o-tpt"], part_size=2, seeds=(0, 1))
-    evaluate(dataset(pictures=whole), backbone(), chosen, out=tmp_path / "never")
+def test_shards_with_unreadable_images_are_recomputed_when_asked(tmp_path: Path) -> None:
+    whole = [image(i) for i in range(7)]
+    chosen = settings(methods=["zero-shot", "o-tpt"], shard_size=2, seeds=(0, 1))
+    evaluate(dataset(images=whole), backbone(), chosen, out=tmp_path / "never")
     torn = list(whole)
     torn[3] = b"torn"
-    first = evaluate(dataset(pictures=torn), backbone(), chosen, out=tmp_path / "run")
+    first = evaluate(dataset(images=torn), backbone(), chosen, out=tmp_path / "run")
     assert first.unreadable == 1
-    assert evaluate(dataset(pictures=whole), backbone(), chosen, out=tmp_path / "run").unreadable == 1
+    assert evaluate(dataset(images=whole), backbone(), chosen, out=tmp_path / "run").unreadable == 1
     # a run of another configuration is refused before anything is taken away
     before = files(tmp_path / "run")
-    other = settings(methods=["zero-shot"], part_size=2, seeds=(0, 1))
+    other = settings(methods=["zero-shot"], shard_size=3, seeds=(0, 1))
     with pytest.raises(OtptError, match="another configuration"):
-        evaluate(dataset(pictures=whole), backbone(), other, out=tmp_path / "run", retry_unreadable=True)
+        evaluate(dataset(images=whole), backbone(), other, out=tmp_path / "run", retry_unreadable=True)
     assert files(tmp_path / "run") == before
-    untouched = tmp_path / "run/tiny/seed-0/part-00000.parquet"
+    untouched = shard(tmp_path / "run", "o-tpt", 0, 2)
     time = untouched.stat().st_mtime_ns
-    again = evaluate(dataset(pictures=whole), backbone(), chosen, out=tmp_path / "run", retry_unreadable=True)
+    again = evaluate(dataset(images=whole), backbone(), chosen, out=tmp_path / "run", retry_unreadable=True)
     assert (again.unreadable, untouched.stat().st_mtime_ns) == (0, time)
     assert files(tmp_path / "run") == files(tmp_path / "never")
 
@@ -227,13 +216,16 @@ def test_the_configuration_tells_everything(tmp_path: Path) -> None:
     result = evaluate(dataset(3), backbone(), settings(seeds=(1,), limit=2), out=tmp_path / "run")
     config = json.loads((tmp_path / "run/config.json").read_text())
     assert config["backbone"]["fingerprint"] == backbone().fingerprint
-    assert config["methods"][2]["objectives"]["orthogonality"] == {"fine-grained": 18.0, "shift": 2.0}
-    assert (config["seeds"], config["limit"], config["versions"]["torch"]) == ([1], 2, torch.__version__.split("+")[0])
+    assert config["methods"]["o-tpt"]["objectives"]["orthogonality"] == {"fine-grained": 18.0, "shift": 2.0}
+    assert list(config["methods"]) == list(METHODS)
+    assert (config["numbers"]["shard_size"], config["versions"]["torch"]) == (4, torch.__version__.split("+")[0])
     (only,) = config["datasets"]
-    assert (only["pictures"], only["family"], only["classes"]) == (2, "fine-grained", list(NAMES))
-    assert only["views"] == RECIPE.key
-    assert only["prompts"] == [{"name": "a photo of a", "words": "a photo of a", "tokens": None, "vectors": None}]
-    assert Run(tmp_path / "run").items == result.run.items
+    assert (only["family"], only["classes"]) == ("fine-grained", list(NAMES))
+    assert [column["method"] for column in only["columns"]] == list(METHODS)
+    column = only["columns"][2]
+    assert (column["images"], column["views"]) == ({"1": 2}, RECIPE.key)
+    assert column["prompt"] == {"name": "a photo of a", "words": "a photo of a", "tokens": None, "vectors": None}
+    assert Run(tmp_path / "run").items() == result.run.items()
 
 
 @pytest.mark.equality
@@ -243,39 +235,11 @@ def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:
     evaluate([one, two], backbone(), settings(methods=["o-tpt"]), out=tmp_path / "run")
     configs = json.loads((tmp_path / "run/config.json").read_text())["datasets"]
     assert [c["folder"] for c in configs] == ["tiny", "emoji-shift"]
-    assert ["augmix=on" in c["views"] for c in configs] == [True, False]
-    row = pq.read_table(tmp_path / "run/emoji-shift/seed-0").to_pylist()[0]
+    assert ["augmix=on" in c["columns"][0]["views"] for c in configs] == [True, False]
+    row = rows(tmp_path / "run", name="emoji-shift")[0]
     clf = Classifier(backbone(), family="shift", recipe=RECIPE.__class__(n_views=12, augmix=False))
-    expected = clf.set_classes(NAMES, "an example of").predict(picture(0))
+    expected = clf.set_classes(NAMES, "an example of").predict(image(0))
     assert (row["prompt"], row["confidence"]) == ("an example of", expected.confidence)
-
-
-def test_averages_are_means_of_their_rows() -> None:
-    def score(dataset: str, seed: int, value: float) -> Score:
-        m = Metrics(4, 3, *([value] * 11), 20, "right")
-        return Score(dataset, seed, "p", "m", m, 0, 0, 0.1)
-
-    scores = [score("a", 0, 0.1), score("b", 0, 0.3), score("a", 1, 0.5), score("b", 1, 0.9)]
-    (average,) = averages(scores)
-    assert average.metrics["ece"] == pytest.approx(0.45)  # (0.2 + 0.7) / 2
-    assert average.deviation is not None
-    assert average.deviation["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
-    assert averages(scores[:1])[0].deviation is None
-    assert left_out(scores) == []
-
-
-def test_averages_that_are_left_out_are_told_with_the_reason() -> None:
-    def score(dataset: str, prompt: str, method: str, value: float | None = 0.5) -> Score:
-        metrics = None if value is None else Metrics(4, 3, *([value] * 11), 20, "right")
-        return Score(dataset, 0, prompt, method, metrics, 0, 0, 0.1)
-
-    scores = [score("a", "p", "tpt"), score("b", "p", "tpt"), score("a", "q", "tpt"), score("a", "q", "o-tpt")]
-    assert [(average.prompt, average.method) for average in averages(scores)] == [("p", "tpt")]
-    assert left_out(scores) == ["No average of tpt, o-tpt with the prompt 'q' (not judged with it: b)."]
-    scores = [score("a", "p", "tpt"), score("b", "p", "tpt", None)]
-    assert averages(scores) == []
-    assert left_out(scores) == ["No average of tpt with the prompt 'p' (without a picture that was read: b)."]
-    assert left_out(scores[1:]) == []
 
 
 @pytest.mark.parametrize(
@@ -288,9 +252,9 @@ def test_averages_that_are_left_out_are_told_with_the_reason() -> None:
         ({"prompts": ["a photo of a", Prompt("a_photo of a")]}, "prompt 'a photo of a' is given twice"),
         ({"family": "medical"}, "Unknown family"),
         ({"limit": 0}, "The limit is 0; expected 1 or more"),
-        ({"part_size": 0}, "The part size is 0"),
-        ({"bins": 101}, "expected 1 to 100"),
-        ({"side": "middle"}, "Unknown side"),
+        ({"shard_size": 0}, "The shard size is 0"),
+        ({"bins": 101}, "from 1 to 100"),
+        ({"side": "middle"}, "expected side 'right'"),
         ({"features": "int8"}, "Unknown type of features"),
     ],
 )

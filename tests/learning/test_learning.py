@@ -22,15 +22,16 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation import FeatureCache
+from otpt.features import FeatureCache
+from otpt.images import image_digest
 from otpt.learning import COOP, MAPLE, Epoch, Recipe, few_shots, initial_prompts, train_coop, train_maple
-from otpt.views import ViewRecipe, make_views, picture_digest
+from otpt.views import ViewRecipe, make_views
 
 NAMES = ("cat", "red panda", "sea")
 RATES = (1e-5, 1e-2)
 
 
-def picture(seed: int) -> Image.Image:
+def image(seed: int) -> Image.Image:
     """Blobs whose colour tells the class (seed mod 3)."""
     random = np.random.default_rng(seed)
     values = random.integers(0, 120, (5, 5, 3), dtype=np.uint8)
@@ -39,7 +40,7 @@ def picture(seed: int) -> Image.Image:
 
 
 def data(count: int = 12) -> Dataset:
-    return Dataset("mine", NAMES, [str(i) for i in range(count)], [i % 3 for i in range(count)], picture)
+    return Dataset("mine", NAMES, [str(i) for i in range(count)], [i % 3 for i in range(count)], image)
 
 
 @cache
@@ -66,15 +67,15 @@ def test_shots_are_drawn_by_the_seed() -> None:
     assert set(few_shots(whole, 2, seed=1).ids) < set(four.ids)
     for i, name in enumerate(four.ids):
         assert four.labels[i] == int(name) % 3
-        assert picture_digest(four[i].source) == picture_digest(picture(int(name)))
+        assert image_digest(four[i].source) == image_digest(image(int(name)))
     assert len(few_shots(data(6), 16)) == 6, "all there are"
 
 
 def test_bad_shots() -> None:
     with pytest.raises(OtptError, match="number of shots is 0"):
         few_shots(data(), 0)
-    with pytest.raises(OtptError, match="1 of 3 classes of 'mine' have no picture to learn from, the first is 'sea'"):
-        few_shots(Dataset("mine", NAMES, ["a", "b"], [0, 1], picture), 1)
+    with pytest.raises(OtptError, match="1 of 3 classes of 'mine' have no image to learn from, the first is 'sea'"):
+        few_shots(Dataset("mine", NAMES, ["a", "b"], [0, 1], image), 1)
     with pytest.raises(OtptError, match="number of epochs is 0"):
         Recipe(epochs=0)
     with pytest.raises(OtptError, match="learning rate is -1"):
@@ -82,29 +83,29 @@ def test_bad_shots() -> None:
 
 
 def literal_noise(seed: int, index: int) -> np.ndarray:
-    """N(0, 1) that belongs to the seed and the picture's content, (1, 3, 32, 32)."""
-    key = hashlib.sha256(f"otpt noise 1\nviews\n{seed}\n{picture_digest(picture(index))}".encode()).digest()
+    """N(0, 1) that belongs to the seed and the image's content, (1, 3, 32, 32)."""
+    key = hashlib.sha256(f"otpt noise 1\nviews\n{seed}\n{image_digest(image(index))}".encode()).digest()
     draw = np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))
     return draw.standard_normal((1, 3, 32, 32), np.float32)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.25])
 def test_coop_is_the_literal_training(sigma: float, tmp_path: Path) -> None:
-    """All pictures in each batch, one view: the order of random numbers plays no part. Noise is on pixels in [0, 1]."""
+    """All images in each batch, one view: the order of random numbers plays no part. Noise is on pixels in [0, 1]."""
     recipe = Recipe(shots=2, epochs=2, batch=6, learning_rate=RATES[1], crops=1, sigma=sigma)
     cache = FeatureCache(tmp_path)
     train_coop(backbone(), data(6), replace(recipe, sigma=1 - sigma), cache=cache)  # kept features of another noise
     found = train_coop(backbone(), data(6), recipe, cache=cache).vectors
 
     oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
-    # the features are those of float32 views, as the evaluation makes them
     pixels = [
-        make_views(picture(i), ViewRecipe(n_views=1), backbone().preprocessing, seed=0, picture_id="") for i in range(6)
+        make_views(image(i), ViewRecipe(n_views=1), backbone().preprocessing, seed=0, image_id="", dtype=np.float64)
+        for i in range(6)
     ]
     mean, std = (np.array(v)[:, None, None] for v in (backbone().preprocessing.mean, backbone().preprocessing.std))
     pixels = [(x * std + mean + sigma * literal_noise(0, i) - mean) / std for i, x in enumerate(pixels)]
     with torch.no_grad():
-        images = F.normalize(oracle.model.encode_image(torch.from_numpy(np.concatenate(pixels)).double()), dim=-1)
+        images = F.normalize(oracle.model.encode_image(torch.from_numpy(np.concatenate(pixels))), dim=-1)
     context = torch.nn.Parameter(oracle.start.clone())
     optimiser = torch.optim.SGD([context], lr=1, momentum=0.9, weight_decay=5e-4)
     for rate in RATES:
@@ -114,7 +115,7 @@ def test_coop_is_the_literal_training(sigma: float, tmp_path: Path) -> None:
         loss.backward()
         optimiser.step()
     assert (context - oracle.start).abs().max() > 1e-3
-    torch.testing.assert_close(found, context.detach().float(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(found, context.detach().float(), rtol=0, atol=1e-7)
 
 
 @pytest.mark.equality
@@ -151,8 +152,8 @@ def test_maple_is_the_literal_training() -> None:
     for epoch, rate in enumerate(RATES):
         optimiser.param_groups[0]["lr"] = rate
         pixels = [
-            make_views(picture(i), ViewRecipe(n_views=2, augmix=False), both.preprocessing, seed=4,
-                       picture_id=f"{picture_digest(picture(i))}/{epoch}", dtype=np.float64)[1]
+            make_views(image(i), ViewRecipe(n_views=2, augmix=False), both.preprocessing, seed=4,
+                       image_id=f"{image_digest(image(i))}/{epoch}", dtype=np.float64)[1]
             for i in range(6)
         ]  # fmt: skip
         loss = F.cross_entropy(oracle.logits(torch.from_numpy(np.stack(pixels)), state), torch.arange(6) % 3)

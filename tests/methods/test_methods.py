@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otpt.errors import OtptError
-from otpt.methods import Method, builtin_methods, get_method, get_methods, load_methods
+from otpt.methods import Method, get_method, get_methods, load_methods, published_methods
 
 CORE = [
     "zero-shot",
@@ -30,8 +30,9 @@ CORE = [
 
 
 def test_the_core_methods_are_there_and_explained() -> None:
-    assert [name for name, method in builtin_methods().items() if method.ready] == CORE
-    assert all(method.summary and method.source for method in builtin_methods().values())
+    methods = published_methods()
+    assert [name for name, method in methods.items() if (method.init, method.adapt) == ("words", "context")] == CORE
+    assert all(method.summary and method.source for method in published_methods().values())
 
 
 @pytest.mark.parametrize(
@@ -49,28 +50,28 @@ def test_the_core_methods_are_there_and_explained() -> None:
     ],
 )
 def test_published_weights(name: str, family: str, weights: dict[str, float]) -> None:
-    plan = get_method(name).plan(family)
-    assert plan is not None
-    assert dict(plan.weights) == weights
-    numbers = (plan.steps, plan.learning_rate, plan.weight_decay, plan.selected_count(64))
+    config = get_method(name).tuning(family)
+    assert config is not None
+    assert dict(config.weights) == weights
+    numbers = (config.steps, config.learning_rate, config.weight_decay, config.selected_count(64))
     assert numbers == (1, 5e-3, 0.01, 6)
 
 
-@pytest.mark.parametrize("start", ["coop", "cocoop", "maple"])
-def test_learned_starts(start: str) -> None:
+@pytest.mark.parametrize("init", ["coop", "cocoop", "maple"])
+def test_learned_inits(init: str) -> None:
     """Each has the weights of the same method with words; MaPLe has PromptAlign's learning rates."""
-    assert get_method(start).plan("shift") is None
-    assert get_method(start).start == start
+    assert get_method(init).tuning("shift") is None
+    assert get_method(init).init == init
     for name in ("tpt", "c-tpt", "o-tpt"):
         for family, rate in (("fine-grained", 5e-4), ("shift", 4e-2)):
-            method, words = get_method(f"{start}+{name}"), get_method(name)
-            plan = method.plan(family)
-            assert plan is not None
-            assert (method.start, plan.weights) == (start, words.plan(family).weights)  # type: ignore[union-attr]
-            assert plan.learning_rate == (rate if start == "maple" else 5e-3)
+            method, words = get_method(f"{init}+{name}"), get_method(name)
+            config = method.tuning(family)
+            assert config is not None
+            assert (method.init, config.weights) == (init, words.tuning(family).weights)  # type: ignore[union-attr]
+            assert config.learning_rate == (rate if init == "maple" else 5e-3)
         assert pickle.loads(pickle.dumps(method)) == method
-        assert method.override({"learning-rate": 0.1}).plan("shift").learning_rate == 0.1  # type: ignore[union-attr]
-    assert get_method(start).has_setting("condition") == (start == "cocoop")
+        assert method.override({"learning-rate": 0.1}).tuning("shift").learning_rate == 0.1  # type: ignore[union-attr]
+    assert get_method(init).has_setting("condition") == (init == "cocoop")
 
 
 def test_conditions_of_cocoop() -> None:
@@ -79,25 +80,25 @@ def test_conditions_of_cocoop() -> None:
         get_method("cocoop").override({"condition": "big"})
     with pytest.raises(OtptError, match="Unknown setting of method 'coop'"):
         get_method("coop").override({"condition": "raw"})
-    with pytest.raises(OtptError, match=r"Unknown start 'cop'\. Did you mean: coop"):
-        Method("mine", start="cop")
+    with pytest.raises(OtptError, match=r"Unknown init 'cop'\. Did you mean: coop"):
+        Method("mine", init="cop")
     with pytest.raises(OtptError, match=r"learning_rate has numbers for \['shift'\]"):
         Method("mine", objectives={"entropy": 1.0}, learning_rate={"shift": 1.0})
 
 
 def test_zero_shot_tunes_nothing() -> None:
-    assert get_method("zero-shot").plan("shift") is None
+    assert get_method("zero-shot").tuning("shift") is None
 
 
 def test_override() -> None:
-    plan = get_method("o-tpt").override({"lambda": "6", "steps": "2", "learning_rate": 0.01}).plan("shift")
-    assert plan is not None
-    assert dict(plan.weights)["orthogonality"] == 6
-    assert (plan.steps, plan.learning_rate) == (2, 0.01)
+    config = get_method("o-tpt").override({"lambda": "6", "steps": "2", "learning_rate": 0.01}).tuning("shift")
+    assert config is not None
+    assert dict(config.weights)["orthogonality"] == 6
+    assert (config.steps, config.learning_rate) == (2, 0.01)
     assert get_method("tpt+penalty").override({"range-penalty": 3}).objectives["range-penalty"] == 3
     assert get_method("tpt+ts").override({"temperature": "1.3"}).temperature == 1.3
-    fitted = get_method("o-tpt").override({"temperature": 1.2, "calibration": "temperature"})
-    assert (fitted.calibration, fitted.temperature) == ("temperature", 1.2)
+    fitted = get_method("o-tpt").override({"temperature": 1.2, "calibrate": "temperature"})
+    assert (fitted.calibrate, fitted.temperature) == ("temperature", 1.2)
     assert get_method("o-tpt").objectives["orthogonality"] != 6, "the registry's own method stays as it is"
 
 
@@ -120,15 +121,15 @@ def test_which_settings_a_method_has() -> None:
         ("tpt", {"lambda": "1"}, "has no regulariser"),
         ("o-tpt+c-tpt", {"lambda": "1"}, "set each by its name: orthogonality, dispersion"),
         ("o-tpt", {"lamda": "1"}, "Did you mean: lambda"),
-        ("o-tpt", {"steps": "0"}, "whole number, 1 or more"),
+        ("o-tpt", {"steps": "0"}, "number of steps is 0; expected 1, 2, 3"),
         ("o-tpt", {"steps": "1.5"}, "expected a whole number"),
-        ("o-tpt", {"selected": "0"}, "above 0"),
+        ("o-tpt", {"selection-ratio": "0"}, "above 0"),
         ("o-tpt", {"learning-rate": "-1"}, "above 0"),
         ("o-tpt", {"temperature": "1.2"}, "does not use a temperature"),
         ("tpt+ts", {"temperature": "0"}, "above 0"),
         ("tpt+zs", {"reference": "both"}, "confident or clean"),
         ("tpt", {"two-step": "perhaps"}, "on or off"),
-        ("tpt", {"calibration": "magic"}, "Unknown calibration"),
+        ("tpt", {"calibrate": "magic"}, "Unknown calibration"),
         ("zero-shot", {"steps": "2"}, "tunes nothing"),
     ],
 )
@@ -159,16 +160,16 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 
         [sharp]
         objectives = { entropy = 1 }
-        calibration = "temperature"
+        calibrate = "temperature"
         temperature = 0.9
         """,
         encoding="utf-8",
     )
     methods = load_methods(file)
     assert list(methods) == ["gentle", "sharp"]
-    plan = get_method(f"{file}:gentle").plan("shift")
-    assert plan is not None
-    assert (dict(plan.weights)["orthogonality"], plan.learning_rate) == (0.7, 0.01)
+    config = get_method(f"{file}:gentle").tuning("shift")
+    assert config is not None
+    assert (dict(config.weights)["orthogonality"], config.learning_rate) == (0.7, 0.01)
     with pytest.raises(OtptError, match=r"holds 2 methods \(gentle, sharp\)"):
         get_method(str(file))
     with pytest.raises(OtptError, match=r"Unknown method 'gentel'\. Did you mean: gentle"):

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: the fast weights against drawing pictures literally, and against theory."""
+"""Bootstrap intervals: the fast weights against drawing images literally, and against theory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def predictions(seed, n=120, classes=8, decimals=1, sharpness=2.0):
 
 
 def literal(function, p, y, resamples, level, seed):
-    """Draw pictures, call the metric, take quantiles."""
+    """Draw images, call the metric, take quantiles."""
     generator = np.random.default_rng(seed)
     values = []
     for _ in range(resamples):
@@ -99,7 +99,7 @@ def test_confidence_form_is_the_same(metric):
 
 
 @pytest.mark.parametrize("metric", ["ece", "accuracy", "sce"])
-def test_difference_draws_the_same_pictures_for_both(metric):
+def test_difference_draws_the_same_images_for_both(metric):
     p, y = predictions(seed=4)
     q, _ = predictions(seed=5)
     function = FUNCTIONS[metric]
@@ -155,7 +155,7 @@ def test_seed_decides_and_chunks_do_not(monkeypatch):
     assert [again.low, again.high] == pytest.approx([sce.low, sce.high], abs=1e-13)
 
 
-def test_a_thousand_resamples_of_thirty_thousand_pictures():
+def test_a_thousand_resamples_of_thirty_thousand_images():
     rng = np.random.default_rng(0)
     confidence = rng.random(30_000)
     correct = rng.random(30_000) < confidence
@@ -179,5 +179,5 @@ def test_refusals():
     for level in (0, 1, 95, float("nan")):
         with pytest.raises(OtptError, match="expected level between 0 and 1"):
             metrics.bootstrap("ece", p, y, level=level)
-    with pytest.raises(OtptError, match="same pictures, but got 1 and 2"):
+    with pytest.raises(OtptError, match="same images, but got 1 and 2"):
         metrics.bootstrap_difference_from_confidence("ece", ([0.5], [1]), ([0.5, 0.5], [1, 1]))

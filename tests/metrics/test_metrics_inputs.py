@@ -14,11 +14,11 @@ Y = np.array([0, 1])
 
 BAD_PROBABILITIES = [
     (P[0], Y, r"expected probabilities of shape \(N, C\), but got shape \(3,\)"),
-    (np.zeros((0, 3)), np.zeros(0, dtype=int), r"at least one picture and one class, but got shape \(0, 3\)"),
-    (np.zeros((2, 0)), Y, r"at least one picture and one class, but got shape \(2, 0\)"),
+    (np.zeros((0, 3)), np.zeros(0, dtype=int), r"at least one image and one class, but got shape \(0, 3\)"),
+    (np.zeros((2, 0)), Y, r"at least one image and one class, but got shape \(2, 0\)"),
     ([[0.5, 0.5], [1.0]], Y, "rows of unequal length"),
     (np.eye(3, dtype=int)[:2], Y, "floating-point numbers, but got int"),
-    (P, Y[:1], r"expected labels of shape \(2,\), one a picture, but got shape \(1,\)"),
+    (P, Y[:1], r"expected labels of shape \(2,\), one per image, but got shape \(1,\)"),
     (P, Y[:, None], r"but got shape \(2, 1\)"),
     (P, Y.astype(float), "expected labels as integers, but got float64"),
     (P, Y.astype(bool), "expected labels as integers, but got bool"),
@@ -71,13 +71,13 @@ def test_the_row_named_is_the_row_meant_across_chunks(monkeypatch):
 @pytest.mark.parametrize(
     ("confidence", "correct", "message"),
     [
-        ([], [], "expected at least one picture"),
+        ([], [], "expected at least one image"),
         ([[0.5]], [[1]], r"expected confidence of shape \(N,\), but got shape \(1, 1\)"),
         (["high"], [1], "floating-point numbers"),
         ([0.5, 1.5], [1, 1], "between 0 and 1, but got 1.5 at position 1"),
         ([-0.5], [1], "between 0 and 1, but got -0.5"),
         ([0.5, float("nan")], [1, 1], "between 0 and 1, but got nan at position 1"),
-        ([0.5], [1, 0], r"expected correct of shape \(1,\), one flag a picture, but got shape \(2,\)"),
+        ([0.5], [1, 0], r"expected correct of shape \(1,\), one flag per image, but got shape \(2,\)"),
         ([0.5], [2], "booleans or zeros and ones"),
         ([0.5], ["yes"], "booleans or zeros and ones"),
     ],

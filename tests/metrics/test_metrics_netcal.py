@@ -2,8 +2,8 @@
 
 netcal bins with [lo, hi), the last bin closed, on float64 edges: our ``side="left"``. Confidences off the
 edges fall into the same bins with either side, so there our default agrees with it too. Its equal-mass bins
-have interpolated quantiles as edges; where the number of bins divides the number of pictures and nothing is
-tied, they separate the same pictures as ours. Its ACE is the *average* calibration error: the plain mean of
+have interpolated quantiles as edges; where the number of bins divides the number of images and nothing is
+tied, they separate the same images as ours. Its ACE is the *average* calibration error: the plain mean of
 the gaps of the filled bins.
 """
 

@@ -45,7 +45,7 @@ def test_ranges_and_orders(case, bins, side):
 
 @quick
 @given(cases(), st.integers(0, 2**32 - 1))
-def test_order_of_pictures_does_not_matter(case, seed):
+def test_order_of_images_does_not_matter(case, seed):
     p, y = case
     order = np.random.default_rng(seed).permutation(len(y))
     assert metrics.evaluate(p[order], y[order]).as_dict() == pytest.approx(metrics.evaluate(p, y).as_dict(), abs=1e-12)
@@ -63,7 +63,7 @@ def test_names_of_classes_do_not_matter(case, seed):
 
 @quick
 @given(cases(), st.integers(2, 4))
-def test_repeating_every_picture_changes_nothing(case, times):
+def test_repeating_every_image_changes_nothing(case, times):
     p, y = case
     again = metrics.evaluate(np.tile(p, (times, 1)), np.tile(y, times))
     once = metrics.evaluate(p, y)
@@ -74,7 +74,7 @@ def test_repeating_every_picture_changes_nothing(case, times):
 @quick
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), min_size=1, max_size=8))
 def test_perfect_calibration_is_zero(groups):
-    # a group of n pictures of confidence k/n with k right ones
+    # a group of n images of confidence k/n with k right ones
     confidence, correct = [], []
     for n, right in groups:
         k = min(n, right)

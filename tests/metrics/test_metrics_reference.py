@@ -1,4 +1,4 @@
-"""Every metric against a literal loop over pictures, bins and classes, and against values computed
+"""Every metric against a literal loop over images, bins and classes, and against values computed
 elsewhere.
 """
 
@@ -14,7 +14,7 @@ from otpt import metrics
 
 
 def loop_ece(confidence, correct, bins, side="right"):
-    """(ECE, MCE) by the definition, one bin and one picture at a time."""
+    """(ECE, MCE) by the definition, one bin and one image at a time."""
     edges = [float(np.float32(m / bins)) for m in range(bins + 1)]
     ece, mce = 0.0, 0.0
     for m in range(bins):
@@ -116,7 +116,7 @@ def test_values_on_the_edges():
     assert metrics.reliability_bins_from_confidence(at_edges, correct, side="left").counts.sum() == 24
 
 
-def test_zero_confidence_is_in_no_bin_but_counts_as_a_picture():
+def test_zero_confidence_is_in_no_bin_but_counts_as_a_image():
     assert metrics.ece_from_confidence([0.0, 0.5], [1, 1]) == 0.25
     assert metrics.ece_from_confidence([0.0], [1]) == 0.0
     assert metrics.mce_from_confidence([0.0], [1]) == 0.0
@@ -134,7 +134,7 @@ def test_float16_confidences_meet_the_same_bins_with_torch_edges():
 
 
 def test_adaptive_bins_hold_equal_mass():
-    # four pictures in two bins: (0.6, 0.7) with one right, (0.8, 0.9) with two right
+    # four images in two bins: (0.6, 0.7) with one right, (0.8, 0.9) with two right
     assert metrics.adaptive_ece_from_confidence([0.9, 0.6, 0.8, 0.7], [1, 0, 1, 1], bins=2) == pytest.approx(
         (abs(1 - 1.3) + abs(2 - 1.7)) / 4
     )
@@ -197,7 +197,7 @@ def test_evaluate_gathers_the_single_functions():
     p, y = predictions(seed=5, dtype=np.float32)
     found = metrics.evaluate(p, y, bins=15, side="left", floor=1e-3)
     assert found.as_dict() == {
-        "pictures": 300,
+        "images": 300,
         "classes": 7,
         "accuracy": metrics.accuracy(p, y),
         "top5_accuracy": metrics.accuracy(p, y, top=5),
@@ -216,7 +216,7 @@ def test_evaluate_gathers_the_single_functions():
     printed = found.as_percent(digits=1)
     assert printed["accuracy"] == f"{100 * found.accuracy:.1f}"
     assert printed["nll"] == f"{found.nll:.3f}"
-    assert set(printed) == set(found.as_dict()) - {"pictures", "classes", "bins", "side"}
+    assert set(printed) == set(found.as_dict()) - {"images", "classes", "bins", "side"}
 
 
 def test_percent_has_no_negative_zero():

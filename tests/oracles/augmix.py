@@ -52,11 +52,11 @@ def literal_chain(image: Image.Image, operations: tuple[Operation, ...], size: i
 
 
 def literal_views(
-    picture: Image.Image,
+    image: Image.Image,
     recipe: ViewRecipe,
     preprocessing: Any,
     seed: int,
-    picture_id: str,
+    image_id: str,
     dtype: torch.dtype = torch.float32,
 ) -> np.ndarray:
     """(n_views, 3, S, S): what ``otpt.views.make_views`` must give."""
@@ -69,19 +69,19 @@ def literal_views(
             return normalise(to_tensor(image))
         return normalise(transforms.PILToTensor()(image).to(dtype) / 255)  # ToTensor knows float32 only
 
-    views = [tensor(_clean(picture, preprocessing))]
+    views = [tensor(_clean(image, preprocessing))]
     for v in range(1, recipe.n_views):
         draw = draw_view(
             seed,
-            picture_id,
+            image_id,
             v,
-            width=picture.width,
-            height=picture.height,
+            width=image.width,
+            height=image.height,
             crop_scale=recipe.crop_scale,
             crop_ratio=recipe.crop_ratio,
             flip=recipe.flip,
         )
-        crop = F.resized_crop(picture, *draw.crop, [size, size], InterpolationMode.BILINEAR)
+        crop = F.resized_crop(image, *draw.crop, [size, size], InterpolationMode.BILINEAR)
         if draw.flip:
             crop = F.hflip(crop)
         x = tensor(crop)
@@ -95,13 +95,13 @@ def literal_views(
     return torch.stack(views).numpy()
 
 
-def _clean(picture: Image.Image, preprocessing: Any) -> Image.Image:
+def _clean(image: Image.Image, preprocessing: Any) -> Image.Image:
     size, interpolation = preprocessing.size, _INTERPOLATIONS[preprocessing.interpolation]
     if preprocessing.resize_mode == "squash":
-        return transforms.Resize((size, size), interpolation)(picture)
+        return transforms.Resize((size, size), interpolation)(image)
     if preprocessing.resize_mode == "longest":
         from open_clip.transform import CenterCropOrPad, ResizeKeepRatio
 
         keep_ratio = ResizeKeepRatio(size, interpolation=interpolation, longest=1)
-        return CenterCropOrPad(size, fill=0)(keep_ratio(picture))
-    return transforms.CenterCrop(size)(transforms.Resize(size, interpolation)(picture))
+        return CenterCropOrPad(size, fill=0)(keep_ratio(image))
+    return transforms.CenterCrop(size)(transforms.Resize(size, interpolation)(image))

@@ -1,4 +1,4 @@
-"""Pictures and split files for tests of data sets. Real split files are used where they lie beside the repository."""
+"""Images and split files for tests of data sets. Real split files are used where they lie beside the repository."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REAL_SPLITS = Path(__file__).resolve().parents[2] / "../shared/data/splits"
 
 
 def jpeg(colour: tuple[int, int, int] = (200, 30, 60)) -> bytes:
-    """A picture of 8 × 8 pixels."""
+    """An image of 8 × 8 pixels."""
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), colour).save(buffer, "JPEG")
     return buffer.getvalue()
@@ -38,8 +38,8 @@ def touch(folder: Path, files: Iterable[str]) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
 
 
-def put_pictures(folder: Path, files: Iterable[str]) -> None:
-    """Real pictures."""
+def put_images(folder: Path, files: Iterable[str]) -> None:
+    """Real images."""
     for file in files:
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)

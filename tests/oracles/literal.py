@@ -1,4 +1,4 @@
-"""Test-time prompt tuning the literal way, one picture at a time, as the papers' scripts proceed.
+"""Test-time prompt tuning the literal way, one image at a time, as the papers' scripts proceed.
 
 All 77 positions of every class through the model's own modules, all views through the image tower, the loss from
 tensors with graph, torch's AdamW, the C×C×C Householder loss. Slow, and obviously right: the engine's oracle.
@@ -53,7 +53,7 @@ class LiteralTuner:
         temperature: float = 1.0,
         lr: float = 5e-3,
     ) -> dict[str, Tensor]:
-        """Probabilities, logits and tuned context of one picture: pixels (V, 3, S, S), the clean view first."""
+        """Probabilities, logits and tuned context of one image: pixels (V, 3, S, S), the clean view first."""
         with torch.no_grad():
             images = self.model.encode_image(pixels)
             images = images / images.norm(dim=-1, keepdim=True)

@@ -1,5 +1,5 @@
 """Small random CLIPs for tests: built in milliseconds, no download, features that differ between classes
-and pictures.
+and images.
 
 A freshly initialised CLIP gives nearly the same feature for every text, which would hide mistakes; so the
 weights are drawn larger here, biases and batch-norm statistics are not trivial, and the logit scale is
@@ -73,7 +73,7 @@ def tiny_clip(kind: str = "vit", seed: int = 0, dtype: torch.dtype = torch.float
     config = tiny_config(kind, head_width=head_width)
     model = randomise(CLIP(**config), seed)
     if kind == "resnet":
-        # ReLUs give every picture the same large mean feature; take most of it out, rounded so that it is
+        # ReLUs give every image the same large mean feature; take most of it out, rounded so that it is
         # always the same
         size = config["vision_cfg"]["image_size"]
         noise = torch.randn(16, 3, size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -83,12 +83,12 @@ def tiny_clip(kind: str = "vit", seed: int = 0, dtype: torch.dtype = torch.float
 
 
 def tiny_vit(seed: int = 0, dtype: torch.dtype = torch.float32) -> CLIP:
-    """Pictures of 32 pixels, patches of 8, width 64, 2 layers; text width 64, 3 layers, 4 heads; D = 32."""
+    """Images of 32 pixels, patches of 8, width 64, 2 layers; text width 64, 3 layers, 4 heads; D = 32."""
     return tiny_clip("vit", seed, dtype)
 
 
 def tiny_resnet(seed: int = 0, dtype: torch.dtype = torch.float32) -> CLIP:
-    """Modified ResNet, pictures of 64 pixels, one block a stage, width 8; the same text tower; D = 32."""
+    """Modified ResNet, images of 64 pixels, one block a stage, width 8; the same text tower; D = 32."""
     return tiny_clip("resnet", seed, dtype)
 
 
@@ -125,8 +125,8 @@ class _OpenAIShell(nn.Module):
         self.register_buffer("context_length", torch.tensor(77))
         self.register_buffer("vocab_size", torch.tensor(49408))
 
-    def forward(self, picture: Tensor) -> Tensor:
-        features: Tensor = self.visual(picture)
+    def forward(self, image: Tensor) -> Tensor:
+        features: Tensor = self.visual(image)
         return features * self.logit_scale.exp()
 
 

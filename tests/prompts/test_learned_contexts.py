@@ -1,4 +1,4 @@
-"""Contexts of CoOp and CoCoOp: class-specific ones, and ones that each picture has for itself."""
+"""Contexts of CoOp and CoCoOp: class-specific ones, and ones that each image has for itself."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
+from otpt.methods.prompt_tuning import TextSide, tune
 from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, tokenize_prompts
 from otpt.prompts.learned import CocoopContext
-from otpt.tuning import TextSide, judge
 
 NAMES = ["cat", "red panda", "2012 BMW M3 coupe"]
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -72,8 +72,8 @@ def test_class_specific_contexts_are_tuned(name: str) -> None:
     """One closed-form step against torch's AdamW on one graph from vectors to loss."""
     vectors = normal(len(NAMES), 4, 64)
     text = TextSide(backbone(), NAMES, Prompt.learned(vectors))
-    plan = get_method(name).plan("fine-grained")
-    found = judge(text, views(3)[None], [plan]).tuned[plan].logits[0]
+    config = get_method(name).tuning("fine-grained")
+    found = tune(text, views(3)[None], [config])[config].logits[0]
 
     tokens = tokenize_prompts(backbone().text, NAMES, Prompt.learned(vectors))
     embeddings = backbone().text.embed(tokens.ids)
@@ -88,7 +88,7 @@ def test_class_specific_contexts_are_tuned(name: str) -> None:
     logits = backbone().logit_scale * views(3) @ texts.T
     chosen = torch.distributions.Categorical(logits=logits).entropy().argsort()[:2]
     mean = logits[chosen].softmax(-1).mean(0)
-    weights = dict(plan.weights)
+    weights = dict(config.weights)
     loss = -(mean * mean.log()).sum() - weights.get("dispersion", 0) * (texts - texts.mean(0)).norm(dim=1).mean()
     gram = texts @ texts.T
     loss = loss + weights.get("orthogonality", 0) * (gram.norm(dim=1) - 1).abs().mean()
@@ -105,22 +105,20 @@ def net(width: int = 64, dim: int = 32, hidden: int = 2) -> CocoopContext:
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_each_picture_starts_from_its_own_context(steps: int) -> None:
-    """Picture by picture the result is that of a shared context with that picture's vectors."""
+def test_each_image_starts_from_its_own_context(steps: int) -> None:
+    """Image by image the result is that of a shared context with that image's vectors."""
     context = net()
-    pictures = torch.stack([views(1), views(2)])
-    starts = context.starts(pictures[:, 0])
+    images = torch.stack([views(1), views(2)])
+    starts = context.starts(images[:, 0])
     assert (starts[0] - starts[1]).abs().max() > 1e-2
     text = TextSide(backbone(), NAMES, context.prompt())
-    plans = [get_method(n).override({"steps": steps}).plan("fine-grained") for n in ("cocoop+tpt", "cocoop+o-tpt")]
-    found = judge(text, pictures, plans, starts=starts)
+    configs = [get_method(n).override({"steps": steps}).tuning("fine-grained") for n in ("cocoop+tpt", "cocoop+o-tpt")]
+    found = tune(text, images, configs, starts=starts)
     for i, start in enumerate(starts):
-        alone = judge(TextSide(backbone(), NAMES, Prompt.learned(start)), pictures[i : i + 1], plans)
-        torch.testing.assert_close(found.logits[i], alone.logits[0], **EXACT)
-        torch.testing.assert_close(found.mean_cosine[i], alone.mean_cosine[0], **EXACT)
-        for plan in plans:
+        alone = tune(TextSide(backbone(), NAMES, Prompt.learned(start)), images[i : i + 1], configs)
+        for config in configs:
             for field in ("logits", "contexts", "mean_cosine"):
-                values = getattr(found.tuned[plan], field)[i], getattr(alone.tuned[plan], field)[0]
+                values = getattr(found[config], field)[i], getattr(alone[config], field)[0]
                 torch.testing.assert_close(*values, **EXACT)
 
 

@@ -1,4 +1,4 @@
-"""Tiny run folders for the tests of figures and page: a random CLIP, a few pictures of three sets, few views."""
+"""Tiny run folders for the tests of figures and page: a random CLIP, a few images of three sets, few views."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from otpt.views import ViewRecipe
 
 NAMES = ("cat", "dog", "pug", "sea")
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "tpt+ts")
-PROMPTS = ("a photo of a", "an example of", "a picture of the", "a drawing of a")
+PROMPTS = ("a photo of a", "an example of", "an image of the", "a drawing of a")
 SETS = ("first", "second", "third")
 EACH = 3
-"""Pictures of a class."""
+"""Images of a class."""
 BINS = 10
 
 
@@ -57,7 +57,7 @@ def make_bench(folder: Path) -> Bench:
                 Image.fromarray(values).resize((36, 32), Image.Resampling.BICUBIC).save(path)
     open_clip_local_dir(folder / "model")
     spec = f"local-dir:{folder / 'model'}"
-    small = {"recipe": ViewRecipe(n_views=6), "part_size": 5, "bins": BINS}
+    small = {"recipe": ViewRecipe(n_views=6), "shard_size": 5, "bins": BINS}
     sets = [load_dataset(name, root=folder / "data") for name in SETS]
     sweep = sweep_method(get_method("o-tpt"), {"lambda": ["0", "18", "2"]})
     gentle = get_method("o-tpt").override({"lambda": 6, "steps": 2})

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 from figure_bench import backbone
 
-from otpt.classifier import Prediction
 from otpt.data import Dataset
-from otpt.evaluation import Run, Settings, score_run, write_metrics
-from otpt.evaluation.rows import PartRows
-from otpt.evaluation.settings import run_config
+from otpt.evaluation import Settings
+from otpt.evaluation.config import run_config
+from otpt.methods.output import Output
+from otpt.runs import Run, score_run, write_metrics
+from otpt.runs.rows import ShardRows
 
-START = 0.76
-# How much a method sharpens the logits, and mean and spread of its texts' similarity.
+INITIAL = 0.76
+# How much a method sharpens the logits, and mean and spread of the similarity of its text features.
 MANNERS = {
-    "zero-shot": (1.7, START, 0.0),
+    "zero-shot": (1.7, INITIAL, 0.0),
     "tpt": (2.6, 0.775, 0.012),
     "c-tpt": (1.95, 0.742, 0.007),
     "o-tpt": (1.65, 0.721, 0.005),
@@ -26,61 +27,51 @@ MANNERS = {
 _OTHER = (2.0, 0.75, 0.006)
 
 
-def simulated_dataset(name: str, classes: int = 20, pictures: int = 200) -> Dataset:
+def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Dataset:
     return Dataset(
         name,
         [f"class {i}" for i in range(classes)],
-        ids=[f"{name}/{i:05d}.jpg" for i in range(pictures)],
-        labels=[i % classes for i in range(pictures)],
-        pictures=lambda index: b"",
+        ids=[f"{name}/{i:05d}.jpg" for i in range(images)],
+        labels=[i % classes for i in range(images)],
+        images=lambda index: b"",
     )
 
 
-def simulate_run(folder: Path, datasets: Sequence[Dataset], settings: Settings, *, parts: int | None = None) -> Path:
-    """The run of ``settings`` on ``datasets``, or only its first ``parts``."""
+def simulate_run(folder: Path, datasets: Sequence[Dataset], settings: Settings, *, items: int | None = None) -> Path:
+    """The run of ``settings`` on ``datasets``, new or grown, or only the first ``items`` of what is missing."""
     run = Run.create(folder, run_config(backbone(), datasets, settings))
-    for item in run.items[:parts]:
-        data = datasets[item.dataset]
-        columns = run.columns(item.dataset)
-        rows = PartRows(columns, len(data.class_names), save_probabilities=False)
-        for index in range(item.start, item.stop):
-            rows.add(index, data.ids[index], data.labels[index], _predictions(data, index, columns, item.seed))
-        run.write(item, rows.part())
-    if parts is None:
+    by_name = {data.name: data for data in datasets}
+    for item in run.missing()[:items]:
+        data = by_name[item.dataset]
+        for column in item.columns:
+            rows = ShardRows(column, len(data.class_names), save_probabilities=settings.save_probabilities)
+            for index in range(item.start, item.stop):
+                rows.add(index, data.ids[index], data.labels[index], simulated_output(data, index, column, item.seed))
+            run.write(rows.shard(item.dataset, item.seed, first=item.first, start=item.start))
+    if items is None:
         write_metrics(run, score_run(run))
     return folder
 
 
-def _predictions(data: Dataset, index: int, columns: Sequence[tuple[str, str]], seed: int) -> list[Prediction]:
+def simulated_output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
+    """What a method says of an image."""
+    prompt, method = column
     classes = len(data.class_names)
-    picture = np.random.default_rng([sum(data.name.encode()), index])
-    base = picture.normal(size=classes)
-    base[data.labels[index]] += picture.normal(2.1, 1.3)
-    found = []
-    for prompt, method in columns:
-        sharp, cosine, spread = _manner(method)
-        shift = (sum(prompt.encode()) % 97) / 97 - 0.5  # every prompt has its own texts
-        draw = np.random.default_rng([index, seed, sum(f"{prompt} {method}".encode())])
-        logits = sharp * (1 + 0.5 * shift) * base + draw.normal(0, 0.25, classes)
-        shares = np.exp(logits - logits.max())
-        shares /= shares.sum()
-        best = int(shares.argmax())
-        found.append(
-            Prediction(
-                label=data.class_names[best],
-                confidence=float(shares[best]),
-                index=best,
-                probabilities=shares,
-                class_names=data.class_names,
-                method=method,
-                mean_cosine=cosine + 0.1 * shift + spread * float(draw.normal()),
-            )
-        )
-    return found
+    image = np.random.default_rng([sum(data.name.encode()), index])
+    base = image.normal(size=classes)
+    base[data.labels[index]] += image.normal(2.1, 1.3)
+    sharp, cosine, spread = _manner(method)
+    shift = (sum(prompt.encode()) % 97) / 97 - 0.5  # every prompt has its own text features
+    draw = np.random.default_rng([index, seed, sum(f"{prompt} {method}".encode())])
+    logits = sharp * (1 + 0.5 * shift) * base + draw.normal(0, 0.25, classes)
+    probabilities = np.exp(logits - logits.max())
+    probabilities /= probabilities.sum()
+    extras = {"mean_cosine": cosine + 0.1 * shift + spread * float(draw.normal())}
+    return Output(probabilities, int(probabilities.argmax()), extras=extras)
 
 
 def _manner(method: str) -> tuple[float, float, float]:
     if "[lambda=" in method:
         weight = float(method.partition("[lambda=")[2].rstrip("]"))
-        return 1.5 + 1.1 / (1 + weight / 6), START - 0.05 * weight / (6 + weight), 0.006
+        return 1.5 + 1.1 / (1 + weight / 6), INITIAL - 0.05 * weight / (6 + weight), 0.006
     return MANNERS.get(method, _OTHER)

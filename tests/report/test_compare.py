@@ -1,4 +1,4 @@
-"""Two methods compared picture by picture: against scipy's binomial test and the bootstrap of whole probabilities."""
+"""Two methods compared image by image: against scipy's binomial test and the bootstrap of whole probabilities."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import simulated_runs
 from oracles.command import run
 from scipy import stats
-from simulated_runs import simulate_run, simulated_dataset
+from simulated_runs import simulate_run, simulated_dataset, simulated_output
 
 from otpt import OtptError
 from otpt.evaluation import Settings
@@ -31,9 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def probabilities(position: int, method: str, seed: int) -> np.ndarray:
     """What the run was made of, all of it."""
-    data, columns = SETS[position], [("a photo of a", name) for name in METHODS]
-    at = METHODS.index(method)
-    return np.array([simulated_runs._predictions(data, i, columns, seed)[at].probabilities for i in range(len(data))])
+    data, column = SETS[position], ("a photo of a", method)
+    return np.array([simulated_output(data, i, column, seed).probabilities for i in range(len(data))])
 
 
 @pytest.mark.parametrize("counts", [(0, 0), (0, 1), (3, 9), (40, 41), (700, 812), (5, 2000), (26000, 25000)])
@@ -54,7 +52,7 @@ def test_p_of_the_bootstrap() -> None:
 @pytest.mark.parametrize("seed", [0, 5])
 def test_differences_are_those_of_whole_probabilities(folder: Path, seed: int) -> None:
     found = compare_methods(open_results([folder]), "o-tpt", "tpt", seed=seed, resamples=RESAMPLES)
-    assert [(each.dataset, each.pictures) for each in found] == [("dtd", 120), ("own", 60), (ALL, 180)]
+    assert [(each.dataset, each.images) for each in found] == [("dtd", 120), ("own", 60), (ALL, 180)]
     right = []
     for position, comparison in enumerate(found[:2]):
         labels = np.array(SETS[position].labels)
@@ -81,7 +79,7 @@ def test_a_clear_difference_is_told_in_words(tmp_path: Path) -> None:
     assert ece.a > ece.b, "TPT is simulated over-confident"
     assert (ece.better, ece.low > 0) == ("o-tpt", True)
     words = conclusion(only, "tpt", "o-tpt")
-    assert words.startswith("On large, 400 pictures: accuracy differs no more than by chance (p = ")
+    assert words.startswith("On large, 400 images: accuracy differs no more than by chance (p = ")
     assert f"o-tpt is better calibrated than tpt by {100 * ece.difference:.2f} points (p = {ece.p:.3g})" in words
 
 
@@ -101,8 +99,8 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "p",
         "better",
     ]
-    assert "On dtd, 120 pictures: " in out
-    assert "Over all data sets, 180 pictures: " in out
+    assert "On dtd, 120 images: " in out
+    assert "Over all data sets, 180 images: " in out
     assert "15 tests: about 0.8 of them" in out
     code, out, _ = run(capsys, *common, "--json", "--seed", "5", "--level", "0.5", "--datasets", "own")
     shown = json.loads(out)
@@ -118,8 +116,8 @@ def test_two_runs_in_one_comparison(folder: Path, tmp_path: Path) -> None:
     apart = compare_methods(open_results(paths), "o-tpt", "tpt", resamples=50)
     together = compare_methods(open_results([folder]), "o-tpt", "tpt", datasets=["dtd"], resamples=50)
     assert apart == together
-    half = simulate_run(tmp_path / "half", SETS[:1], settings[0], parts=1)
-    with pytest.raises(OtptError, match=r"not judged the same pictures of 'dtd' \(120 and 64\)"):
+    half = simulate_run(tmp_path / "half", SETS[:1], settings[0], items=1)
+    with pytest.raises(OtptError, match=r"not predicted the same images of 'dtd' \(120 and 64\)"):
         compare_methods(open_results([paths[1], half]), "o-tpt", "tpt")
 
 
@@ -130,7 +128,7 @@ BAD = {
     ("--a", "o-tpt", "--b", "tpt", "--seed", "3"): "No run has the seed 3; there are 0, 5",
     ("--a", "o-tpt", "--b", "tpt", "--prompt", "x"): "No data set of the runs has both 'o-tpt' and 'tpt'",
     ("--a", "o-tpt", "--b", "tpt", "--resamples", "0"): "The number of resamples is 0; expected 1 or more",
-    ("--a", "o-tpt", "--b", "tpt", "--level", "95"): "The level of the intervals is 95.0",
+    ("--a", "o-tpt", "--b", "tpt", "--level", "95"): "expected level between 0 and 1, both excluded, but got 95.0",
     ("--a", "o-tpt"): "the following arguments are required: --b",
 }
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from otpt.cli import main
 from otpt.report.figures import FIGURES
-from otpt.report.layouts import LAYOUTS
+from otpt.report.tables.layouts import LAYOUTS
 
 pytest.importorskip("resvg_py")
 
@@ -112,14 +112,14 @@ def test_every_kind_of_figure_is_drawn_below() -> None:
 def test_every_figure(kind: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     GALLERY.draw_figure(kind, runs, tmp_path / "figure.png")
-    with Image.open(tmp_path / "figure.png") as picture:
-        colours = picture.convert("RGB").getcolors(1 << 24)
+    with Image.open(tmp_path / "figure.png") as image:
+        colours = image.convert("RGB").getcolors(1 << 24)
     assert colours is not None
     assert len(colours) > 20
     assert capsys.readouterr().err == ""
 
 
-def test_the_page_has_pictures(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_images(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "report", runs / "main", "-o", tmp_path / "page.html")
     assert (code, err) == (0, "")
     assert "data:image/" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -113,10 +113,10 @@ def test_augmentation_is_repeatable_bounded_and_varied(drawings: Drawings) -> No
 
 def test_lines_only_leaves_no_colour(drawings: Drawings) -> None:
     how = replace(NOTHING, lines=1.0)
-    pictures = augment(torch.from_numpy(drawings.pixels[:2]), SIZE, how, torch.Generator().manual_seed(0))
-    centre = pictures[:, :, SIZE // 2 - 2 : SIZE // 2 + 2, SIZE // 2 - 2 : SIZE // 2 + 2]
+    images = augment(torch.from_numpy(drawings.pixels[:2]), SIZE, how, torch.Generator().manual_seed(0))
+    centre = images[:, :, SIZE // 2 - 2 : SIZE // 2 + 2, SIZE // 2 - 2 : SIZE // 2 + 2]
     assert not (centre[0, 0] - centre[0, 1] > 0.9).any()  # the disc is no longer red
-    assert pictures.amin((1, 2, 3)).max() < 0.3  # but it has a dark outline
+    assert images.amin((1, 2, 3)).max() < 0.3  # but it has a dark outline
 
 
 @pytest.fixture(scope="module")
@@ -226,9 +226,9 @@ def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None
     recipe = Recipe(
         epochs=2,
         named_epochs=1,
-        epoch_pictures=12,
+        epoch_images=12,
         batch=6,
-        start_pictures=12,
+        start_images=12,
         text_steps=8,
     )
     whole = Trainer(drawings, EMOJI, recipe, pretrained=False)
@@ -249,7 +249,7 @@ def test_training_learns_and_resumes(drawings: Drawings, tmp_path: Path) -> None
 
 
 def test_named_directions_are_texts_and_stay(drawings: Drawings) -> None:
-    recipe = Recipe(epochs=2, named_epochs=1, epoch_pictures=12, batch=6, start_pictures=12, text_steps=3)
+    recipe = Recipe(epochs=2, named_epochs=1, epoch_images=12, batch=6, start_images=12, text_steps=3)
     trainer = Trainer(drawings, EMOJI, recipe, pretrained=False)
     trainer.start()
     before = trainer.directions.detach().clone()

@@ -53,9 +53,9 @@ def _bound(numbers: Numbers) -> float:
 )
 def test_augmix_equals_the_literal_way(numbers, shape):
     recipe = ViewRecipe(n_views=16 if numbers.size < 200 else 6)
-    picture = _photograph(*shape)
-    ours = make_views(picture, recipe, numbers, seed=11, picture_id="x")
-    theirs = literal_views(picture, recipe, numbers, 11, "x")
+    image = _photograph(*shape)
+    ours = make_views(image, recipe, numbers, seed=11, image_id="x")
+    theirs = literal_views(image, recipe, numbers, 11, "x")
     assert ours.dtype == np.float32
     assert ours.shape == (recipe.n_views, 3, numbers.size, numbers.size)
     difference = np.abs(ours.astype(float) - theirs)
@@ -67,9 +67,9 @@ def test_augmix_equals_the_literal_way(numbers, shape):
 @pytest.mark.parametrize("size", [64, 130])
 def test_crops_and_clean_view_are_bit_equal(shape, size):
     recipe = ViewRecipe(n_views=5, augmix=False)
-    picture, numbers = _photograph(*shape), Numbers(size)
-    expected = literal_views(picture, recipe, numbers, 2, "id")
-    np.testing.assert_array_equal(make_views(picture, recipe, numbers, seed=2, picture_id="id"), expected)
+    image, numbers = _photograph(*shape), Numbers(size)
+    expected = literal_views(image, recipe, numbers, 2, "id")
+    np.testing.assert_array_equal(make_views(image, recipe, numbers, seed=2, image_id="id"), expected)
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
@@ -77,17 +77,17 @@ def test_crops_and_clean_view_are_bit_equal(shape, size):
 @pytest.mark.parametrize("shape", [(500, 375), (375, 500), (333, 64), (64, 333), (30, 47), (64, 64), (301, 300)])
 def test_clean_view_is_torchvisions_and_open_clips(shape, resize_mode, interpolation):
     numbers = Numbers(64, resize_mode=resize_mode, interpolation=interpolation)
-    picture, recipe = _photograph(*shape), ViewRecipe(n_views=1)
-    expected = literal_views(picture, recipe, numbers, 0, "")
-    np.testing.assert_array_equal(make_views(picture, recipe, numbers, seed=0, picture_id=""), expected)
+    image, recipe = _photograph(*shape), ViewRecipe(n_views=1)
+    expected = literal_views(image, recipe, numbers, 0, "")
+    np.testing.assert_array_equal(make_views(image, recipe, numbers, seed=0, image_id=""), expected)
 
 
 @pytest.mark.parametrize("resize_mode", ["shortest", "longest", "squash"])
 @pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 2)])
-def test_extremely_long_pictures(shape, resize_mode):
-    picture = Image.new("RGB", shape, (10, 200, 30))
+def test_extremely_long_images(shape, resize_mode):
+    image = Image.new("RGB", shape, (10, 200, 30))
     numbers = Numbers(64, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), resize_mode=resize_mode)
-    views = make_views(picture, ViewRecipe(n_views=3), numbers, seed=0, picture_id="long")
+    views = make_views(image, ViewRecipe(n_views=3), numbers, seed=0, image_id="long")
     assert np.isfinite(views).all()
     centre = views[0, :, 31, 31] * 255
     if resize_mode == "longest":  # one pixel wide, in the middle
@@ -97,41 +97,41 @@ def test_extremely_long_pictures(shape, resize_mode):
         np.testing.assert_allclose(centre, [10, 200, 30], atol=1e-4)
 
 
-def test_the_short_cut_for_long_pictures_is_within_one_level(monkeypatch):
+def test_the_short_cut_for_long_images_is_within_one_level(monkeypatch):
     from otpt.views import clean
 
-    picture = _photograph(900, 20)
+    image = _photograph(900, 20)
     numbers = Numbers(64)
-    exact = make_views(picture, ViewRecipe(n_views=1), numbers, seed=0, picture_id="")
+    exact = make_views(image, ViewRecipe(n_views=1), numbers, seed=0, image_id="")
     monkeypatch.setattr(clean, "_MAX_RESIZED_PIXELS", 0)
-    short = make_views(picture, ViewRecipe(n_views=1), numbers, seed=0, picture_id="")
+    short = make_views(image, ViewRecipe(n_views=1), numbers, seed=0, image_id="")
     assert np.abs(exact - short).max() <= 1.001 / 255 / min(numbers.std)
 
 
 @pytest.mark.equality
 def test_more_views_change_none_and_crops_do_not_depend_on_augmix():
-    picture, numbers = _photograph(120, 90), Numbers(64)
-    few = make_views(picture, ViewRecipe(n_views=3), numbers, seed=1, picture_id="p")
-    many = make_views(picture, ViewRecipe(n_views=9), numbers, seed=1, picture_id="p")
+    image, numbers = _photograph(120, 90), Numbers(64)
+    few = make_views(image, ViewRecipe(n_views=3), numbers, seed=1, image_id="p")
+    many = make_views(image, ViewRecipe(n_views=9), numbers, seed=1, image_id="p")
     np.testing.assert_array_equal(few, many[:3])
     assert not np.array_equal(many[1], many[2])
-    other_seed = make_views(picture, ViewRecipe(n_views=3), numbers, seed=2, picture_id="p")
-    other_id = make_views(picture, ViewRecipe(n_views=3), numbers, seed=1, picture_id="q")
+    other_seed = make_views(image, ViewRecipe(n_views=3), numbers, seed=2, image_id="p")
+    other_id = make_views(image, ViewRecipe(n_views=3), numbers, seed=1, image_id="q")
     for other in (other_seed, other_id):
         np.testing.assert_array_equal(other[0], few[0])
         assert not np.array_equal(other[1], few[1])
 
 
 def test_a_crop_beyond_pillows_warning_limit_is_silent(monkeypatch):
-    picture, numbers, recipe = _photograph(90, 80), Numbers(64), ViewRecipe(n_views=6, augmix=False)
-    expected = make_views(picture, recipe, numbers, seed=0, picture_id="")
+    image, numbers, recipe = _photograph(90, 80), Numbers(64), ViewRecipe(n_views=6, augmix=False)
+    expected = make_views(image, recipe, numbers, seed=0, image_id="")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64 * 64)  # larger crops now warn, and warnings are errors
-    np.testing.assert_array_equal(make_views(picture, recipe, numbers, seed=0, picture_id=""), expected)
+    np.testing.assert_array_equal(make_views(image, recipe, numbers, seed=0, image_id=""), expected)
 
 
 def test_only_rgb():
-    with pytest.raises(OtptError, match="RGB picture, not mode 'L'"):
-        make_views(Image.new("L", (5, 5)), ViewRecipe(), Numbers(), seed=0, picture_id="")
+    with pytest.raises(OtptError, match="RGB image, not mode 'L'"):
+        make_views(Image.new("L", (5, 5)), ViewRecipe(), Numbers(), seed=0, image_id="")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_only_rgb():
 )
 def test_unknown_preprocessing(change, message):
     with pytest.raises(OtptError, match=message):
-        make_views(Image.new("RGB", (5, 5)), ViewRecipe(), replace(Numbers(), **change), seed=0, picture_id="")
+        make_views(Image.new("RGB", (5, 5)), ViewRecipe(), replace(Numbers(), **change), seed=0, image_id="")
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_the_key_tells_recipes_apart():
 
 
 def test_noise_is_gaussian_on_pixels_and_not_clamped():
-    picture, numbers = Image.new("RGB", (64, 64), "white"), Numbers(64)
+    image, numbers = Image.new("RGB", (64, 64), "white"), Numbers(64)
     plain, noisy, fewer = (
-        make_views(picture, ViewRecipe(n_views=n, noise=noise), numbers, seed=3, picture_id="p")
+        make_views(image, ViewRecipe(n_views=n, noise=noise), numbers, seed=3, image_id="p")
         for n, noise in ((6, 0.0), (6, 0.25), (2, 0.25))
     )
     noise = (noisy - plain) * np.array(numbers.std, np.float32)[:, None, None]
@@ -199,15 +199,15 @@ def test_noise_is_gaussian_on_pixels_and_not_clamped():
     assert (noise[0] > 0.3).mean() == pytest.approx(0.115, abs=0.01), "white is not the brightest"
     np.testing.assert_array_equal(noisy[:2], fewer)
     for seed, name in ((3, "q"), (4, "p")):
-        other = make_views(picture, ViewRecipe(n_views=1, noise=0.25), numbers, seed=seed, picture_id=name)
+        other = make_views(image, ViewRecipe(n_views=1, noise=0.25), numbers, seed=seed, image_id=name)
         assert abs(np.corrcoef(noise[0].ravel(), (other - plain)[0].ravel())[0, 1]) < 0.05
 
 
 @pytest.mark.parametrize(("flip", "share"), [(0.0, 0.0), (1.0, 1.0)])
 def test_flip_probability_at_its_ends(flip, share):
-    """With the whole picture as every crop, a view is the resized picture or its mirror image."""
-    picture, numbers = _photograph(64, 64), Numbers(64)
+    """With the whole image as every crop, a view is the resized image or its mirror image."""
+    image, numbers = _photograph(64, 64), Numbers(64)
     recipe = ViewRecipe(n_views=5, augmix=False, crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=flip)
-    views = make_views(picture, recipe, numbers, seed=0, picture_id="")
+    views = make_views(image, recipe, numbers, seed=0, image_id="")
     for view in views[1:]:
         np.testing.assert_array_equal(view, views[0][:, :, ::-1] if share else views[0])

@@ -25,7 +25,7 @@ GOLDEN_DIGEST = "df938399bcda48d4"
 
 def _draws(n: int, **options):
     options = {"width": 500, "height": 375, **options}
-    return [draw_view(7, "some picture", v, **options) for v in range(1, n + 1)]
+    return [draw_view(7, "some image", v, **options) for v in range(1, n + 1)]
 
 
 class _FakeTorch:
@@ -66,7 +66,7 @@ def test_crop_box_is_torchvisions_rule(uniforms, width, height, settings):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 2000), (2000, 3), (1, 100_000)])
-def test_crop_lies_in_the_picture_however_odd(size):
+def test_crop_lies_in_the_image_however_odd(size):
     width, height = size
     for draw in _draws(50, width=width, height=height):
         box = draw.crop
@@ -78,9 +78,9 @@ def test_crop_lies_in_the_picture_however_odd(size):
 
 def test_crop_statistics_agree_with_torchvision():
     torch.manual_seed(0)
-    picture = Image.new("RGB", (500, 375))
+    image = Image.new("RGB", (500, 375))
     theirs = np.array(
-        [torchvision_transforms.RandomResizedCrop.get_params(picture, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(3000)]
+        [torchvision_transforms.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(3000)]
     )
     ours = np.array([draw.crop for draw in _draws(3000)])
     spread = theirs.std(axis=0)
@@ -156,7 +156,7 @@ def test_an_id_from_a_file_name_that_is_not_unicode():
 
 
 def test_golden_draws():
-    """Published results name a seed: these values may change only together with the recipe's version."""
+    """Published results name per seed: these values may change only together with the recipe's version."""
     uniforms = view_uniforms(0, "a", 1)
     assert len(uniforms) == 56
     assert uniforms[:3] == GOLDEN_UNIFORMS

@@ -1,4 +1,4 @@
-"""Models: loading them, and what the rest of the package needs of them.
+"""Loading models, and the interface that the rest of the package uses.
 
 The public names are listed in ``__init__.pyi``; each is imported when it is first used.
 """

@@ -17,7 +17,7 @@ Config = dict[str, Any]
 
 
 class QuickGeluWarning(UserWarning):
-    """The activation a model runs with may not be the one its weights were trained with."""
+    """The activation of a model may not be the one its weights were trained with."""
 
 
 def named_config(name: str) -> Config:
@@ -144,9 +144,9 @@ def _signature(config: Config) -> tuple[Any, ...]:
 def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, source: str) -> bool:
     """Whether to build QuickGELU, x·σ(1.702x), instead of GELU.
 
-    ``asked`` is the user's word and wins; ``needed`` is what the weights were trained with, where known;
-    ``named`` is what the architecture the user named says. A contradiction, and a choice nobody made, is
-    warned of.
+    ``asked`` is the user's choice and takes precedence; ``needed`` is what the weights were trained with, where known;
+    ``named`` is what the architecture the user named says. A contradiction warns, and so
+    does an unknown activation.
     """
     words = {True: "QuickGELU", False: "GELU"}
     if asked is not None:
@@ -161,7 +161,7 @@ def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, sou
         return needed
     if named is None:
         _warn(f"Whether {source} was trained with GELU or QuickGELU cannot be seen from its weights; GELU is used. "
-              f"Pass quick_gelu=True or False to say so.")  # fmt: skip
+              f"Pass quick_gelu=True or False to choose.")  # fmt: skip
         return False
     return named
 

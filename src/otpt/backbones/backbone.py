@@ -62,7 +62,7 @@ class Backbone:
     def encode_pixels(self, pixels: Tensor, *, unit: bool = True) -> Tensor:
         """Features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``; of norm one if ``unit``.
 
-        The feature of a view is the same, bit for bit, whatever batch it comes in with.
+        The feature of a view is the same, bit for bit, in any batch.
         """
         if len(pixels) == 0:
             return torch.empty(0, self.embed_dim, dtype=self.dtype, device=self.device)

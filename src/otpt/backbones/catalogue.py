@@ -1,4 +1,4 @@
-"""What can be loaded: open_clip's names and tags, and the other forms of naming a model."""
+"""What can be loaded: open_clip's names and tags, and the other forms of a spec."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ class ModelEntry:
 
 
 _FORMS = (
-    ModelEntry(
-        "NAME/TAG", "an architecture of open_clip and the tag of its weights, e.g. ViT-B-16/openai; listed below"
-    ),
+    ModelEntry("NAME/TAG", "an open_clip architecture and the tag of its weights, e.g. ViT-B-16/openai; listed below"),
     ModelEntry("hf-hub:ORG/NAME", "an open_clip model on the Hugging Face hub"),
-    ModelEntry("local-dir:FOLDER", "a folder with open_clip_config.json and weights; the folder's path alone will do"),
+    ModelEntry(
+        "local-dir:FOLDER", "a folder with open_clip_config.json and weights; the path of the folder also works"
+    ),
     ModelEntry(
         "FILE.pt, .pth, .bin, .safetensors", "OpenAI's archive or an open_clip state dict, read without running code"
     ),
     ModelEntry("hf:ORG/NAME", "a CLIPModel of Hugging Face transformers (PLIP and others), or the path of its folder"),
-    ModelEntry("medclip:FOLDER", "MedCLIP-ViT as its makers publish it: pytorch_model.bin, and vocab.txt if at hand"),
-    ModelEntry(
-        "random:ARCHITECTURE", "random weights, always the same ones: for benchmarks and tests, predicts nothing"
-    ),
+    ModelEntry("medclip:FOLDER", "MedCLIP-ViT as published: pytorch_model.bin, and vocab.txt if available"),
+    ModelEntry("random:ARCHITECTURE", "fixed random weights, for benchmarks and tests"),
 )
 
 
@@ -44,13 +42,13 @@ def list_models() -> list[ModelEntry]:
     """What ``load_backbone`` takes: the forms first, then models of the package, then open_clip's names
     with tags.
     """
-    embedded = [ModelEntry("pocket", "a small CLIP that comes with the package: no download")] if has_pocket() else []
+    embedded = [ModelEntry("pocket", "a small CLIP that ships with the package: no download")] if has_pocket() else []
     named = [ModelEntry(name, "tags: " + ", ".join(tags)) for name, tags in open_clip_names().tags.items()]
     return [*_FORMS, *embedded, *named]
 
 
 def has_pocket() -> bool:
-    """Whether this installation brings the embedded model."""
+    """Whether this installation includes the embedded model."""
     return (_POCKET / "open_clip_config.json").is_file()
 
 

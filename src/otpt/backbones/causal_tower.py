@@ -7,7 +7,7 @@ For token embeddings x (n, W) of a text whose end token is at position e, with p
     h ← h + Attn(LN₁(h));  h ← h + W₂ φ(W₁ LN₂(h))          (Attn causal, φ QuickGELU, GELU or tanh-GELU)
     text feature = LN(h_e) · projection (+ bias)
 
-Whatever model a tower comes from, ``read_causal_tower`` brings it into this form and **checks** the form
+Whatever model a tower comes from, ``read_causal_tower`` converts it to this form and **checks** the form
 against the model's own text encoder on a few prompts; anything that differs (LayerScale, no causal mask,
 other pooling …) yields ``None`` and is encoded the plain way.
 """

@@ -1,6 +1,4 @@
-"""Reading a checkpoint file without trusting it: whatever the format, only tensors come out and no code is
-run.
-"""
+"""Reading a checkpoint file without trusting it: in any format, only tensors are read and no code is run."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``state``: tensors by name. ``openai``: the file carries the marks of OpenAI's own, trained with
+    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with
     QuickGELU.
     """
 

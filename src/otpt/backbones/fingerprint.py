@@ -1,4 +1,4 @@
-"""A name for (architecture, weights): caches and results carry it, so that they are never mixed up."""
+"""A hash of (architecture, weights), stored with caches and results so that they are never mixed up."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def fingerprint(model: nn.Module) -> str:
     state dict.
 
     A tensor enters with name, shape and its values as float32 (integers as int64), so the same weights give
-    the same fingerprint from a float16 archive, a state dict or safetensors, and in whatever precision they
-    then run.
+    the same fingerprint from a float16 archive, a state dict or safetensors, and in any
+    precision.
     """
     digest = hashlib.sha256(json.dumps(architecture_facts(model), sort_keys=True).encode())
     state = model.state_dict()

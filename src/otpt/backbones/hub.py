@@ -1,4 +1,4 @@
-"""Files from the Hugging Face hub or a web address; when there is no way there, one sentence at once."""
+"""Files from the Hugging Face hub or a URL; an immediate error if there is no connection."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safeten
 def hub(what: str) -> Iterator[None]:
     """Within this block the hub is either reachable or known to be not; failures become one ``OtptError``.
 
-    huggingface_hub tries an unreachable host five times (half a minute); so the way is probed first, and if
-    there is none, only its cache is used.
+    huggingface_hub tries an unreachable host five times (half a minute); so the connection is probed first, and if
+    there is none, only the cache is used.
     """
     from huggingface_hub import constants
 

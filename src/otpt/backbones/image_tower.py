@@ -34,7 +34,7 @@ from otpt.threads import in_threads
 #: Views in a chunk, by kind of device; measured in ``benchmarks/encoding.py``.
 _CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
 _CHUNK_CONVOLUTIONAL = {"cpu": 8, "cuda": 128, "mps": 32}
-#: Pictures of at most this side go through in chunks of twice the size, which still fit the caches: 64 views of
+#: Images of at most this side go through in chunks of twice the size, which still fit the caches: 64 views of
 #: ``pocket`` (64 px) took 0.136 instead of 0.178 processor seconds.
 _SMALL_SIDE = 112
 #: Relative difference allowed between tuned and original features: rounding gives 1e-6, a mistake about 1.
@@ -128,5 +128,5 @@ def first(output: Any) -> Tensor:
 
 
 def is_convolutional(visual: nn.Module) -> bool:
-    """More than the one convolution that cuts a picture into patches."""
+    """More than the one convolution that cuts an image into patches."""
     return sum(isinstance(module, nn.Conv2d) for module in visual.modules()) > 4

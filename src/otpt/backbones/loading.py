@@ -1,15 +1,15 @@
-"""``load_backbone``: from what a user writes to a ``Backbone``.
+"""``load_backbone``: from a spec to a ``Backbone``.
 
-What can be written:
+Forms of a spec:
 
-    ViT-B-16/openai            an architecture of open_clip and the tag of its weights
+    ViT-B-16/openai            an open_clip architecture and the tag of its weights
     hf-hub:ORG/NAME            an open_clip model on the Hugging Face hub
     local-dir:FOLDER           a folder with open_clip_config.json and weights (or just the folder's path)
     FILE.pt|.pth|.bin|.safetensors   OpenAI's archive, or a state dict of open_clip
     hf:ORG/NAME                a CLIPModel of transformers on the hub (or the path of such a folder)
-    medclip:FOLDER             MedCLIP-ViT as its makers publish it
-    pocket                     the small model that comes with the package (a folder of that name: ./pocket)
-    random:ARCHITECTURE        random weights, always the same: for benchmarks and tests, predicts nothing
+    medclip:FOLDER             MedCLIP-ViT as published
+    pocket                     the small model that ships with the package (a folder of that name: ./pocket)
+    random:ARCHITECTURE        fixed random weights, for benchmarks and tests
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _local_dir(folder: Path, quick_gelu: bool | None) -> _Loaded:
 def _configured(
     whole: dict[str, Any], weights: Path, source: str, folder: Path | None, quick_gelu: bool | None
 ) -> _Loaded:
-    """A model whose configuration lies beside its weights."""
+    """A model with a configuration beside its weights."""
     config: Config = whole["model_cfg"]
     state = read_checkpoint(weights).state
     model = _build(config, choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source), source)

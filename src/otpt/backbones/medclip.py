@@ -1,4 +1,4 @@
-"""MedCLIP-ViT: a Swin transformer for chest X-rays and Bio_ClinicalBERT, from the file its makers publish.
+"""MedCLIP-ViT: a Swin transformer for chest X-rays and Bio_ClinicalBERT, from the published file.
 
 ``medclip:FOLDER`` (or ``medclip:FILE``) reads ``pytorch_model.bin`` of the unpacked ``medclip-vit-pretrained.zip``:
 
@@ -38,7 +38,7 @@ CONTEXT_LENGTH = 25
 BERT_REPOSITORY = "emilyalsentzer/Bio_ClinicalBERT"
 IMAGE_SIZE = 224
 PREPROCESSING = {"mean": (0.5862785803043838,), "std": (0.27950088968644304,), "resize_mode": "longest"}
-"""MedCLIP's own: one grey mean and deviation, the picture padded to a square. BAPLe takes CLIP's numbers instead."""
+"""MedCLIP's own: one grey mean and deviation, the image padded to a square. BAPLe takes CLIP's numbers instead."""
 
 _HEAD_WIDTH = 64  # of BERT; the weights do not tell
 _INDEX_BUFFERS = ("position_ids", "relative_position_index")

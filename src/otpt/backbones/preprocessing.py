@@ -1,4 +1,4 @@
-"""What a picture must look like before the image tower sees it: plain numbers, no code."""
+"""The preprocessing of an image tower, as plain numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def preprocessing_from_config(config: Mapping[str, Any], image_size: int | tuple
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if height != width:
-        raise OtptError(f"The model takes pictures of {height}×{width} pixels; only square ones are supported.")
+        raise OtptError(f"The model takes images of {height}×{width} pixels; only square ones are supported.")
     interpolation = config.get("interpolation", "bicubic")
     resize_mode = config.get("resize_mode", "shortest")
     if interpolation not in _INTERPOLATIONS or resize_mode not in _RESIZE_MODES:

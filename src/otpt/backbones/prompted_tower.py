@@ -1,10 +1,10 @@
 """The image tower with prompts in its first layers (MaPLe), differentiable in them.
 
-    x ← tokens of the picture (with class token and positions), n prompts after them       (norm before the blocks: all)
+    x ← tokens of the image (with class token and positions), n prompts after them       (norm before the blocks: all)
     before block l, 1 ≤ l < J: the last n tokens are overwritten by the prompts of that layer
     after the last block the prompts are dropped; what pools the tokens never sees them
 
-For open_clip's own vision transformer and for timm's, which may sit on convolutions. What a picture's tokens are does
+For open_clip's own vision transformer and for timm's, which may sit on convolutions. What an image's tokens are does
 not depend on the prompts: :meth:`PromptedTower.embed` computes them once.
 """
 
@@ -93,7 +93,7 @@ class PromptedTower:
         return torch.cat([features.detach() for features, _ in made]), vjp
 
     def graph_bytes(self, views: int) -> int:
-        """Bytes, estimated, of the graph of so many views."""
+        """Estimated size in bytes of the graph of this many views."""
         size = torch.finfo(self._backbone.dtype).bits // 8
         return views * self._length * self.width * _TOKEN_FLOATS * self.depth * size
 

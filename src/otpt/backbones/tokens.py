@@ -1,7 +1,7 @@
 """From texts to token ids, without silent truncation.
 
-open_clip's tokenizers cut what is too long. Here tokens are counted first, and a text that does not fit is
-an error that names it. CLIP's byte-pair encoding lies inside open_clip, so nothing is downloaded for it.
+open_clip's tokenizers truncate long texts. Here tokens are counted first, and a text that does not fit
+raises an error that names it. CLIP's byte-pair encoding is part of open_clip, so nothing is downloaded.
 
     "a photo of a" → 320 1125 539 320;  "." → 269;  start 49406, end 49407, padding 0
 """

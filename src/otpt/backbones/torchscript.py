@@ -1,4 +1,4 @@
-"""Weights out of a TorchScript archive (OpenAI's ``.pt`` files) without running a line of it.
+"""Weights out of a TorchScript archive (OpenAI's ``.pt`` files) without running its code.
 
 Such an archive is a zip file with compiled code, a pickle ``<name>/data.pkl`` of the module tree, and one
 record ``<name>/data/<key>`` for each tensor's memory. ``torch.jit.load`` would load the code as well; here

@@ -1,20 +1,25 @@
-"""What is done to logits afterwards: temperature (published, fitted), SaLS, precision of the soft-max.
+"""What is done to logits afterwards: temperature (published, fitted), SaLS, precision of the softmax.
 
-Pure functions of logits (..., C), torch tensors or numpy arrays; the result is a torch tensor. None of them
-changes the arg max.
+Pure functions of logits (..., C), torch tensors or numpy arrays; the result is a torch tensor. None of them changes the
+argmax. ``@otpt.calibration`` registers a function of the user's own.
 """
 
-from otpt.calibration.precision import probabilities
-from otpt.calibration.sals import rescale_to_range, sals, zero_shot_range
-from otpt.calibration.temperature import FIXED, apply_temperature, fit_temperature, fixed_temperature
+import sys
+from types import ModuleType
+from typing import Any
 
-__all__ = [
-    "FIXED",
-    "apply_temperature",
-    "fit_temperature",
-    "fixed_temperature",
-    "probabilities",
-    "rescale_to_range",
-    "sals",
-    "zero_shot_range",
-]
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+
+
+class _CallableModule(ModuleType):
+    """The room has the name of its decorator: ``otpt.calibration.sals`` and ``@otpt.calibration`` both work."""
+
+    def __call__(self, function: Any) -> Any:
+        from otpt.calibration.registry import calibration
+
+        return calibration(function)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -17,7 +17,7 @@ def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = F
     float32.
 
     ``official=True`` repeats the numbers of the official runs, whose logits are float16 products and whose
-    last soft-max is outside autocast: ℓ is rounded to float16, ℓ/T is rounded to float16, and the soft-max,
+    last softmax is outside autocast: ℓ is rounded to float16, ℓ/T is rounded to float16, and the softmax,
     computed in float32, is rounded to float16. Returned as float32. A confidence moves by up to about one
     percent of itself.
     """

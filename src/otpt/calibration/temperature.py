@@ -1,4 +1,4 @@
-"""Temperature scaling: softmax(ℓ/T). T > 1 lowers the confidence, T < 1 raises it; the arg max stays."""
+"""Temperature scaling: softmax(ℓ/T). T > 1 lowers the confidence, T < 1 raises it; the argmax stays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fit_temperature(logits: Array, labels: Array, *, bounds: tuple[float, float]
     its minimum is the one root of f', found in float64 by Newton steps kept inside a shrinking bracket.
 
     Where there is no minimum within ``bounds`` the nearer bound is returned, with a warning: the lower one if
-    a sharper distribution is always better (every label is the arg max), the upper one if a flatter one is
+    a sharper distribution is always better (every label is the argmax), the upper one if a flatter one is
     (logits that say nothing about the labels, or the contrary). Where T does not matter (one class, or rows
     of equal logits) it is 1.
     """
@@ -108,7 +108,7 @@ def _check_labels(z: Tensor, y: Tensor) -> None:
     if z.ndim != 2 or len(z) == 0:
         raise OtptError(f"expected logits of shape (N, C) with N >= 1 to fit on, but got shape {tuple(z.shape)}.")
     if y.shape != z.shape[:1]:
-        raise OtptError(f"expected labels of shape ({len(z)},), one a picture, but got shape {tuple(y.shape)}.")
+        raise OtptError(f"expected labels of shape ({len(z)},), one per image, but got shape {tuple(y.shape)}.")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise OtptError(f"expected labels as integers, but got {y.dtype}.")
     lowest, highest = int(y.min()), int(y.max())
@@ -122,7 +122,7 @@ def _at_bound(bound: float, which: str) -> float:
     why = "every sharper" if which == "lower" else "every flatter"
     warnings.warn(
         f"fit_temperature reached its {which} bound {bound:g}: {why} distribution fits these labels better; "
-        "use more held-out pictures or set the bounds.",
+        "use more held-out images or set the bounds.",
         UserWarning,
         stacklevel=3,
     )

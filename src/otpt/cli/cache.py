@@ -11,7 +11,7 @@ from typing import Any
 
 from otpt.cli.options import flag
 from otpt.errors import OtptError
-from otpt.evaluation.cache import DEFAULT_SIZE, FeatureCache
+from otpt.features.cache import DEFAULT_SIZE, FeatureCache
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     size = f"{info.bytes / 1e9:.2f} GB" if info.bytes >= 1e8 else f"{info.bytes / 1e6:.2f} MB"
     what = "holds" if options.action == "info" else "was emptied of"
-    held = f"the features of {info.entries} pictures and {info.gradients} gradients, {size}"
+    held = f"the features of {info.entries} images and {info.gradients} gradients, {size}"
     print(f"The feature cache {str(info.folder)!r} {what} {held}.")
     return 0
 

@@ -1,127 +1,113 @@
-"""``otpt certify DATASET``: radii within which PromptSmooth's answer cannot be changed."""
+"""``otpt certify DATASET``: radii within which PromptSmooth's prediction cannot change."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from otpt.cli import evaluate, medical
 from otpt.cli import options as shared
-from otpt.cli.evaluate import UNREADABLE, add_context_option, add_data_options, dataset_maker, refuse_unused_names
-from otpt.cli.medical import DEFAULTS, add_noise_options, smoothing_for
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
-    from otpt.medical.promptsmooth.certification import CertifiedPicture
+    from otpt.methods import Method
+    from otpt.runs import Run
 
+RADII = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 _METHODS = ("promptsmooth", "promptsmooth+o-tpt")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``certify``."""
     parser.description = (
-        "Tune a prompt for each picture on noisy copies of it, then certify its class by randomised "
-        "smoothing. One JSON line a picture and method; stopped, it goes on when the same command is given again. Exit "
-        "code 3 if pictures could not be read."
+        "Tune a prompt for each image on noisy copies of it, then certify its class by randomised smoothing: an "
+        "evaluation whose rows also have a radius. An interrupted run resumes when the command is repeated. Exit code "
+        "3 if images could not be read."
     )
-    parser.add_argument("dataset", metavar="DATASET", help="of 'otpt datasets', or your own folder, table or shards")
-    add_data_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="of the certificates, JSON lines")
+    evaluate.add_dataset_options(parser)
     parser.add_argument(
         "--methods", nargs="+", default=list(_METHODS), metavar="NAME", help=f"(default: {' '.join(_METHODS)})"
     )
     parser.add_argument(
-        "--set", nargs="+", default=[], dest="settings", metavar="NAME=VALUE", help="replace numbers: lambda=6 …"
+        "--set",
+        nargs="+",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="override hyper-parameters: lambda=6 …",
     )
-    parser.add_argument("--prompt", metavar="WORDS", help="context in place of the data set's own")
-    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="how many of its tokens to tune")
-    add_context_option(parser)
-    parser.add_argument("--json", action="store_true", help="the shares as one JSON object")
-    group = parser.add_argument_group("smoothing")
-    add_noise_options(group)
-    group.add_argument(
-        "--selection", type=int, metavar="N", help=f"votes for the class (default: {DEFAULTS.selection})"
+    parser.add_argument("--prompt", metavar="WORDS", help="context to use instead of the data set's")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
+    evaluate.add_context_option(parser)
+    evaluate.add_run_options(parser)
+    parser.add_argument(
+        "--selection", type=int, metavar="N", help=f"votes for the class (default: {medical.DEFAULTS.selection})"
     )
-    group.add_argument("--samples", type=int, metavar="N", help=f"votes for its bound (default: {DEFAULTS.samples})")
-    group.add_argument("--alpha", type=float, metavar="X", help=f"chance of a wrong one (default: {DEFAULTS.alpha})")
-    group.add_argument("--seed", type=int, default=3, metavar="N", help="of the noise (default: %(default)s)")
     shared.add_model_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, seeds=[3])
 
 
 def run(options: argparse.Namespace) -> int:
     """Certify and print."""
-    from otpt.medical.promptsmooth.certification import certify_dataset
-    from otpt.medical.settings import MedicalSettings
-    from otpt.prompts import Prompt
-
+    shared.load_plugins(options)
     options.method = options.methods
-    methods = shared.chosen_methods(options)
-    strange = next((method.name for method in methods if method.system != "promptsmooth"), None)
-    if strange is not None:
-        raise OtptError(f"Method {strange!r} has no certificate; expected {' or '.join(_METHODS)}.")
-    if options.prompt is None and options.prompt_tokens is not None:
-        raise OtptError("--prompt-tokens was given without --prompt; expected both.")
-    settings = MedicalSettings(
-        methods=methods,
-        prompts=None if options.prompt is None else [Prompt(options.prompt, tokens=options.prompt_tokens)],
-        contexts=options.context,
-        seeds=[options.seed],
-        limit=options.limit,
-        smoothing=smoothing_for(options),
-    )
-    refuse_unused_names(options, [options.dataset])
-    dataset = dataset_maker(options, options.dataset)()
-    settings.prompts_for(dataset)  # what is wrong with a context is told before a large model is read
-    backbone = shared.chosen_backbone(options)
-    found: list[CertifiedPicture] = []
-    for number, certificates in enumerate(certify_dataset(dataset, backbone, settings, out=options.out), start=1):
-        found += certificates
-        words = "; ".join(f"{each.method}: {_words(each)}" for each in certificates)
-        print(f"otpt: picture {number}: {words}", file=sys.stderr, flush=True)
-    by_method = {method.name: [each for each in found if each.method == method.name] for method in methods}
-    unreadable = sum(each.error is not None for each in by_method[methods[0].name])
-    if options.json:
-        _print_json(options.out, by_method, unreadable)
-    else:
-        _print_table(options.out, by_method)
-    if unreadable:
-        print(f"otpt: could not read {unreadable} of the pictures; why is in 'error' of their lines", file=sys.stderr)
-    return UNREADABLE if unreadable else 0
+    methods = [_certified(method) for method in shared.chosen_methods(options)]
+    return evaluate.run_evaluation(options, methods, evaluate.chosen_prompts(options), print_found=_print)
 
 
-def _print_table(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]]) -> None:
-    from otpt.medical.promptsmooth.certification import RADII, abstained, certified_accuracy
+def _certified(method: Method) -> Method:
+    """The method, with the votes and the radius of a certificate."""
+    if method.adapt != "promptsmooth":
+        raise OtptError(f"Method {method.name!r} has no certificate; expected {' or '.join(_METHODS)}.")
+    if method.aggregate == "certificate":
+        return method
+    return replace(method, name=f"{method.name}+certificate", aggregate="certificate")
 
+
+def _print(run: Run, methods: Sequence[Method], *, as_json: bool) -> None:
+    found = {name: _certificates(run, name) for name in (method.name for method in methods)}
+    if as_json:
+        shown = [
+            {
+                "method": name,
+                "certified_accuracy": {f"{radius:g}": _accuracy(rows, radius) for radius in RADII},
+                "abstained": _fraction([row["abstained"] for row in rows]),
+            }
+            for name, rows in found.items()
+        ]
+        print(json.dumps({"run": str(run.folder), "methods": shown}, indent=2))
+        return
     print("certified accuracy %  " + "  ".join(f"r ≥ {radius:<4g}" for radius in RADII) + "  abstained %")
-    for name, own in by_method.items():
-        shares = [_percent(certified_accuracy(own, radius), 8) for radius in RADII]
-        print(f"{name:20}  {'  '.join(shares)}  {_percent(abstained(own), 11)}")
-    print(f"Certificates are in {str(out)!r}.")
+    for name, rows in found.items():
+        accuracies = [_percent(_accuracy(rows, radius), 8) for radius in RADII]
+        print(f"{name:20}  {'  '.join(accuracies)}  {_percent(_fraction([row['abstained'] for row in rows]), 11)}")
+    print(f"Certificates are in the rows of {str(run.folder)!r}, columns 'radius' and 'lower_bound'.")
 
 
-def _print_json(out: Path, by_method: Mapping[str, Sequence[CertifiedPicture]], unreadable: int) -> None:
-    from otpt.medical.promptsmooth.certification import RADII, abstained, certified_accuracy
-
-    methods = [
-        {
-            "method": name,
-            "certified_accuracy": {f"{radius:g}": certified_accuracy(own, radius) for radius in RADII},
-            "abstained": abstained(own),
-        }
-        for name, own in by_method.items()
+def _certificates(run: Run, method: str) -> list[dict[str, Any]]:
+    """The rows of a method's readable images, of all data sets and seeds."""
+    places = [
+        (str(dataset["name"]), seed, column)
+        for dataset in run.datasets
+        for seed in run.seeds_of(str(dataset["name"]))
+        for column in run.columns(str(dataset["name"]), seed)
+        if column[1] == method
     ]
-    print(json.dumps({"certificates": str(out), "unreadable": unreadable, "methods": methods}, indent=2))
+    rows = (row for place in places for shard in run.shards(*place) for row in shard.table.to_pylist())
+    return [{**row, "abstained": "abstained" in row["flags"]} for row in rows if row["error"] is None]
 
 
-def _percent(share: float | None, width: int) -> str:
-    return f"{'–':>{width}}" if share is None else f"{100 * share:{width}.2f}"
+def _accuracy(rows: Sequence[dict[str, Any]], radius: float) -> float | None:
+    """Fraction of images that are correct, not abstained, and certified for perturbations of at least this norm."""
+    return _fraction([row["correct"] and not row["abstained"] and row["radius"] >= radius for row in rows])
 
 
-def _words(certificate: CertifiedPicture) -> str:
-    if certificate.error is not None:
-        return "cannot be read"
-    return "abstained" if certificate.prediction is None else f"radius {certificate.radius:.3f}"
+def _fraction(holds: Sequence[bool]) -> float | None:
+    return sum(holds) / len(holds) if holds else None
+
+
+def _percent(fraction: float | None, width: int) -> str:
+    return f"{'–':>{width}}" if fraction is None else f"{100 * fraction:{width}.2f}"

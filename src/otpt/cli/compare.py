@@ -1,4 +1,4 @@
-"""``otpt compare RUN --a o-tpt --b c-tpt``: whether one method is better than another, or chance would do."""
+"""``otpt compare RUN --a o-tpt --b c-tpt``: whether one method is better than another, or it may be chance."""
 
 from __future__ import annotations
 
@@ -8,34 +8,44 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.evaluation.format import SIDES
 from otpt.report.defaults import LEVEL, RESAMPLES
+from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from otpt.report.compare import Comparison
 
-_SHARES = {"accuracy": "accuracy %", "ece": "ECE %", "sce": "SCE %"}
+_PERCENT = {"accuracy": "accuracy %", "ece": "ECE %", "sce": "SCE %"}
 _OTHERS = {"brier": "Brier", "nll": "NLL"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``compare``."""
     parser.description = (
-        "Compare two methods picture by picture: accuracy by the exact McNemar test, ECE, SCE, Brier score "
+        "Compare two methods image by image: accuracy by the exact McNemar test, ECE, SCE, Brier score "
         "and NLL by a paired bootstrap; for each data set and over all."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--a", required=True, metavar="METHOD", help="one method")
     parser.add_argument("--b", required=True, metavar="METHOD", help="the other")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
-    parser.add_argument("--prompt", metavar="WORDS", help="where the runs have several")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the views (default: the runs' first)")
-    parser.add_argument("--bins", type=int, metavar="M", help="in place of the runs' own, 100 at most")
+    parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the views (default: the first of the runs)")
+    parser.add_argument(
+        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
+    )
     parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
-    parser.add_argument("--resamples", type=int, default=RESAMPLES, metavar="N", help="of the bootstrap (%(default)s)")
-    parser.add_argument("--level", type=float, default=LEVEL, metavar="P", help="of the intervals (%(default)s)")
+    parser.add_argument(
+        "--resamples", type=int, default=RESAMPLES, metavar="N", help="bootstrap resamples (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--level",
+        type=float,
+        default=LEVEL,
+        metavar="P",
+        help="confidence level of the intervals (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     parser.set_defaults(run=run)
 
@@ -47,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
     from otpt.report import open_results
     from otpt.report.compare import compare_methods, conclusion
-    from otpt.report.escaping import plain
+    from otpt.report.tables.escaping import plain
 
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
@@ -89,7 +99,7 @@ def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from otpt.report.escaping import plain
+    from otpt.report.tables.escaping import plain
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("data set", no_wrap=True)
@@ -99,12 +109,12 @@ def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:
     table.add_column("better", no_wrap=True)
     for each in found:
         for row, one in enumerate(each.differences):
-            scale, digits = (100.0, 2) if one.metric in _SHARES else (1.0, 4)
+            scale, digits = (100.0, 2) if one.metric in _PERCENT else (1.0, 4)
             a_, b_, d, low, high = (
                 f"{scale * v:.{digits}f}" for v in (one.a, one.b, one.difference, one.low, one.high)
             )
             name = plain(each.dataset) if row == 0 else ""
-            title = (_SHARES | _OTHERS)[one.metric]
+            title = (_PERCENT | _OTHERS)[one.metric]
             table.add_row(
                 Text(name), title, a_, b_, d, f"{low} … {high}", f"{one.p:.3g}", Text(plain(one.better or "–"))
             )

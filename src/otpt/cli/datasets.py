@@ -1,4 +1,4 @@
-"""``otpt datasets``: which there are, what of them is here, and whether it is whole.
+"""``otpt datasets``: list data sets, and find, check or download them.
 
 otpt datasets --data DATA
 otpt datasets check dtd --data DATA
@@ -20,36 +20,38 @@ from otpt.errors import OtptError, unknown
 if TYPE_CHECKING:
     from otpt.data import DatasetEntry
 
-_LISTED = 10  # names printed of many missing or unreadable pictures
+_LISTED = 10  # at most this many missing or unreadable images are printed
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``datasets`` and its two sub-commands."""
-    parser.description = "List the data sets, and with --data say which of them are there and what is missing where."
-    parser.add_argument("--data", type=Path, metavar="ROOT", help="the folder that holds the data sets")
+    parser.description = "List the data sets; with --data, also which of them were found and what is missing."
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=run_list)
     below = parser.add_subparsers(metavar="check|get", parser_class=type(parser))
     check = below.add_parser(
         "check",
         help="verify counts and open a sample",
-        description="Verify the number of classes and pictures, look for every file and open a sample of them. "
+        description="Verify the number of classes and images, look for every file and open a sample of them. "
         "Exit code 2 if anything is wrong.",
     )
     check.add_argument(
         "name", metavar="NAME", help="a data set of 'otpt datasets', or your own folder, table or shards"
     )
-    check.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
+    check.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
     check.add_argument(
-        "--sample", type=int, default=100, metavar="N", help="pictures to open, -1 for all (default: %(default)s)"
+        "--sample", type=int, default=100, metavar="N", help="images to open, -1 for all (default: %(default)s)"
     )
     check.set_defaults(run=run_check)
-    get = below.add_parser("get", help="download", description="Download a data set with torchvision, where it can.")
+    get = below.add_parser("get", help="download", description="Download a data set with torchvision, if supported.")
     get.add_argument("name", metavar="NAME", help="a data set of 'otpt datasets'")
     get.set_defaults(run=run_get)
     for sub in (check, get):
         # SUPPRESS keeps what was given before the sub-command: `otpt datasets --data ROOT check dtd`.
-        sub.add_argument("--data", type=Path, metavar="ROOT", default=argparse.SUPPRESS, help="the root of the data")
+        sub.add_argument(
+            "--data", type=Path, metavar="ROOT", default=argparse.SUPPRESS, help="folder with the data sets"
+        )
         sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
 
 
@@ -69,12 +71,12 @@ def run_list(options: argparse.Namespace) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("data set", no_wrap=True)
     table.add_column("classes", justify="right")
-    table.add_column("pictures", justify="right")
+    table.add_column("images", justify="right")
     table.add_column("family", no_wrap=True)
     table.add_column("what it is" if options.data is None else "here", overflow="fold")
     for row in rows:
         last = row["title"] if options.data is None else _state(row, options.data)
-        table.add_row(row["name"], _count(row["classes"]), _count(row["test_pictures"]), row["family"], last)
+        table.add_row(row["name"], _count(row["classes"]), _count(row["test_images"]), row["family"], last)
     Console(highlight=False, markup=False).print(table)
     missing = [row["missing"] for row in rows if "missing" in row]
     if missing:
@@ -87,15 +89,15 @@ def run_check(options: argparse.Namespace) -> int:
     from otpt.data import check_dataset, find_entry, load_dataset
 
     if options.sample < -1:
-        raise OtptError(f"--sample was given {options.sample}; expected a number of pictures, or -1 for all.")
+        raise OtptError(f"--sample was given {options.sample}; expected a number of images, or -1 for all.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # another number of pictures than published: reported below
+        warnings.simplefilter("ignore")  # another number of images than published: reported below
         data = load_dataset(options.name, root=options.data, classes=options.classes)
     report = check_dataset(data, find_entry(options.name), sample=options.sample)
     if options.json:
         print(json.dumps({**asdict(report), "problems": report.problems, "ok": report.ok}, ensure_ascii=False))
         return 0 if report.ok else 2
-    print(f"{report.name}: {report.classes} classes, {report.pictures} pictures, {report.opened} of them opened")
+    print(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
     for problem in report.problems:
         print(f"  {problem}")
     for name in report.missing[:_LISTED]:
@@ -110,7 +112,7 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 def run_get(options: argparse.Namespace) -> int:
-    """Download, and say what is still to be done by hand."""
+    """Download, and report what remains to be done by hand."""
     from otpt.data import download_dataset, find_entry, find_records, list_datasets
     from otpt.data.downloads import SPLIT_FILES
 
@@ -120,7 +122,7 @@ def run_get(options: argparse.Namespace) -> int:
     if options.data is None:
         raise OtptError("--data ROOT is needed: the folder to download into.")
     folder = download_dataset(entry, options.data)
-    print(f"{entry.name}: the pictures are in {folder}")
+    print(f"{entry.name}: the images are in {folder}")
     try:
         find_records(entry, options.data)
     except OtptError as error:
@@ -137,7 +139,7 @@ def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
         "name": entry.name,
         "title": entry.title,
         "classes": entry.classes,
-        "test_pictures": entry.test_pictures,
+        "test_images": entry.test_images,
         "family": entry.family,
         "augmix": entry.augmix,
         "prompt": entry.prompt,
@@ -153,7 +155,7 @@ def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
         row["state"] = "not found" if isinstance(error, DatasetNotFound) else "incomplete"
         row["missing"] = str(error)
         return row
-    row.update(state="found", folder=str(found.folder), layout=found.layout.style, pictures=len(found.records.ids))
+    row.update(state="found", folder=str(found.folder), layout=found.layout.style, images=len(found.records.ids))
     row["missing_share"] = found.missing_share()
     return row
 
@@ -163,9 +165,9 @@ def _state(row: dict[str, Any], root: Path) -> str:
         return str(row["state"])
     folder = Path(row["folder"])
     folder = folder.relative_to(root.expanduser()) if folder.is_relative_to(root.expanduser()) else folder
-    note = "" if row["pictures"] == row["test_pictures"] else f", but {row['pictures']} pictures"
+    note = "" if row["images"] == row["test_images"] else f", but {row['images']} images"
     if row["missing_share"]:
-        note += f", about {max(1, round(100 * row['missing_share']))} % of the pictures missing"
+        note += f", about {max(1, round(100 * row['missing_share']))} % of the images missing"
     return f"{folder.as_posix()} ({row['layout']}){note}"
 
 

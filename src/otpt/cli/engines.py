@@ -15,7 +15,7 @@ RAY_OPTIONS = ("ray_address", "ray_actors", "ray_gpus", "ray_cpus")
 
 
 def add_ray_options(parser: argparse.ArgumentParser) -> None:
-    """Which engine, and what of a Ray cluster."""
+    """Which engine, and which resources of a Ray cluster."""
     group = parser.add_argument_group("more than one machine")
     group.add_argument(
         "--engine",
@@ -23,10 +23,12 @@ def add_ray_options(parser: argparse.ArgumentParser) -> None:
         choices=("local", "ray"),
         help="ray: actors on a Ray cluster, the run folder on storage that its machines share (default: %(default)s)",
     )
-    group.add_argument("--ray-address", metavar="ADDRESS", help="'auto' or HOST:PORT (default: one on this machine)")
-    group.add_argument("--ray-actors", nargs=2, type=int, metavar=("MIN", "MAX"), help="(default: 1, what there is)")
-    group.add_argument("--ray-gpus", type=float, metavar="N", help="of each actor, such as 1 or 0.5 (default: 0)")
-    group.add_argument("--ray-cpus", type=int, metavar="N", help="of each actor (default: 1)")
+    group.add_argument(
+        "--ray-address", metavar="ADDRESS", help="'auto' or HOST:PORT (default: start Ray on this machine)"
+    )
+    group.add_argument("--ray-actors", nargs=2, type=int, metavar=("MIN", "MAX"), help="(default: 1, all that fit)")
+    group.add_argument("--ray-gpus", type=float, metavar="N", help="GPUs per actor, such as 1 or 0.5 (default: 0)")
+    group.add_argument("--ray-cpus", type=int, metavar="N", help="CPUs per actor (default: 1)")
 
 
 def chosen_engine(options: argparse.Namespace) -> Engine:

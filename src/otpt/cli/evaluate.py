@@ -16,16 +16,15 @@ from otpt.cli import interrupts, medical
 from otpt.cli import options as shared
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
-from otpt.cli.results import print_result
+from otpt.cli.results import print_result, tell_incomplete
 from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError
-from otpt.evaluation.format import FEATURE_TYPES
-from otpt.evaluation.starts import column_names
+from otpt.runs.format import FEATURE_TYPES
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
     from otpt.data import Dataset
-    from otpt.evaluation import Reporter, Settings
+    from otpt.evaluation import Reporter
     from otpt.methods import Method
     from otpt.prompts import Prompt
 
@@ -45,14 +44,15 @@ _NOT_IN_NAME = {
     "engine",
     "keep_frozen",
     "retry_unreadable",
+    "command_line",
 }.union(RAY_OPTIONS)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``evaluate``."""
     parser.description = (
-        "Run all methods on all data sets in one pass. Stopped, it goes on where it was when the same "
-        "command is given again. Exit code 3 if pictures could not be read."
+        "Run all methods on all data sets in one pass. An interrupted run resumes when the command is "
+        "repeated; another command on the same folder adds to the run. Exit code 3 if images could not be read."
     )
     add_dataset_options(parser)
     parser.add_argument(
@@ -68,10 +68,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="settings",
         metavar="NAME=VALUE",
-        help="replace numbers of every method: lambda=6, steps=2 …",
+        help="override hyper-parameters of every method that has them: lambda=6, steps=2 …",
     )
-    parser.add_argument("--prompt", metavar="WORDS", help="context in place of the data set's own")
-    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="how many of its tokens to tune")
+    parser.add_argument("--prompt", metavar="WORDS", help="context to use instead of the data set's")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
     add_context_option(parser)
     add_run_options(parser)
     shared.add_model_options(parser)
@@ -80,17 +80,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print."""
-    from otpt.methods import get_methods
+    shared.load_plugins(options)
+    options.method = options.methods
+    return run_evaluation(options, shared.chosen_methods(options), chosen_prompts(options))
+
+
+def chosen_prompts(options: argparse.Namespace) -> list[Prompt] | None:
+    """The prompt to use instead of the data sets' own."""
     from otpt.prompts import Prompt
 
-    options.method = options.methods
-    medical.refuse_set(options, get_methods(options.methods))
-    prompts = None
     if options.prompt is not None:
-        prompts = [Prompt(options.prompt, tokens=options.prompt_tokens)]
-    elif options.prompt_tokens is not None:
+        return [Prompt(options.prompt, tokens=options.prompt_tokens)]
+    if options.prompt_tokens is not None:
         raise OtptError("--prompt-tokens was given without --prompt; expected both.")
-    return run_evaluation(options, shared.chosen_methods(options), prompts)
+    return None
 
 
 def add_dataset_options(parser: argparse.ArgumentParser) -> None:
@@ -108,31 +111,35 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Where data sets are, and what of them is taken."""
     group = parser.add_argument_group("data")
-    group.add_argument("--data", type=Path, metavar="ROOT", help="folder that holds the data sets")
-    group.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
-    group.add_argument("--official-names", action="store_true", help="the papers' class names of Food101, two swapped")
+    group.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
+    group.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    group.add_argument(
+        "--official-names", action="store_true", help="the papers' class names of Food101, with two swapped"
+    )
     group.add_argument("--split", default="test", help="test, val or train (default: %(default)s)")
-    group.add_argument("--limit", type=int, metavar="N", help="only the first N pictures of each set")
+    group.add_argument("--limit", type=int, metavar="N", help="only the first N images of each set")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What is computed, where it is kept, and by how many processes."""
     group = parser.add_argument_group("views and numbers")
-    group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="of the views (default: 0)")
-    group.add_argument("--views", type=int, metavar="N", help="a picture, the clean one included (default: 64)")
-    group.add_argument("--augmix", action=argparse.BooleanOptionalAction, help="in place of the data set's own choice")
-    group.add_argument("--family", choices=FAMILIES, help="whose weights to take, in place of the data set's own")
-    group.add_argument("--official-precision", action="store_true", help="round logits and soft-max to float16")
-    group.add_argument("--bins", type=int, default=20, metavar="M", help="of the calibration errors (default: 20)")
+    group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="seeds of the views (default: 0)")
+    group.add_argument("--views", type=int, metavar="N", help="views per image, including the clean one (default: 64)")
+    group.add_argument("--augmix", action=argparse.BooleanOptionalAction, help="override the data set's choice")
+    group.add_argument("--family", choices=FAMILIES, help="which λ to use, instead of the data set's family")
+    group.add_argument("--official-precision", action="store_true", help="round logits and softmax to float16")
+    group.add_argument("--bins", type=int, default=20, metavar="M", help="bins of the calibration errors (default: 20)")
     group = parser.add_argument_group("run")
-    group.add_argument("--out", type=Path, metavar="RUN", help="run folder (default: one below runs/, by the command)")
     group.add_argument(
-        "--retry-unreadable", action="store_true", help="do parts again that hold pictures which could not be read"
+        "--out", type=Path, metavar="RUN", help="run folder (default: one in runs/, named after the command)"
     )
-    group.add_argument("--save-probabilities", action="store_true", help="keep all probabilities of every row")
-    group.add_argument("--part-size", type=int, default=64, metavar="N", help="pictures a part (default: 64)")
-    group.add_argument("--workers", type=int, metavar="N", help="processes (default: one a GPU, or one)")
-    group.add_argument("--threads", type=int, metavar="N", help="that decode and augment, in each process")
+    group.add_argument(
+        "--retry-unreadable", action="store_true", help="recompute shards with images that could not be read"
+    )
+    group.add_argument("--save-probabilities", action="store_true", help="store all probabilities in every row")
+    group.add_argument("--shard-size", type=int, default=64, metavar="N", help="images per shard (default: 64)")
+    group.add_argument("--workers", type=int, metavar="N", help="processes (default: one per GPU, or one)")
+    group.add_argument("--threads", type=int, metavar="N", help="threads per process that decode and augment")
     group.add_argument("--json", action="store_true", help="the metrics as one JSON object")
     add_cache_options(group)
     group.add_argument(
@@ -140,6 +147,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         choices=FEATURE_TYPES,
         help="float16 rounds image features, for a cache of half the size (default: full, as the backbone gives them)",
     )
+    shared.add_plugin_option(group)
     medical.add_options(parser)
     add_ray_options(parser)
 
@@ -151,8 +159,8 @@ def add_context_option(parser: Any) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} stands for the data "
-        "set's name",
+        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} is replaced by the "
+        "name of the data set",
     )
 
 
@@ -162,12 +170,14 @@ def run_evaluation(
     prompts: Sequence[Prompt] | None,
     *,
     all_tokens: bool = False,
+    print_found: Callable[..., None] | None = None,
 ) -> int:
-    """Evaluate as the options say; print; the exit code."""
+    """Evaluate as the options say; print, by ``print_found`` if it is given; the exit code."""
     from otpt.evaluation import Job, Settings, run_job
     from otpt.methods import get_methods
     from otpt.views import ViewRecipe
 
+    medical.refuse_unused(options, methods)
     settings = Settings(
         methods=get_methods(methods),
         prompts=prompts,
@@ -177,42 +187,47 @@ def run_evaluation(
         family=options.family,
         official_precision=options.official_precision,
         limit=options.limit,
-        part_size=options.part_size,
+        shard_size=options.shard_size,
         features=options.features or FEATURE_TYPES[0],
         all_tokens=all_tokens,
         save_probabilities=options.save_probabilities,
         bins=options.bins,
         contexts=options.context,
+        trained=options.trained or (),
+        smoothing=medical.smoothing_for(options),
+        keep=options.keep_frozen,
     )
     cache = chosen_cache(options)
     engine = chosen_engine(options)
     refuse_unused_names(options, options.datasets)
-    settings = medical.settings_for(options, settings)
-    options.backbone = medical.backbone_for(options, settings)
-    makers = medical.case_makers([dataset_maker(options, spec) for spec in options.datasets], settings)
-    # what is wrong with data and learned prompts is told before a large model is read
+    options.backbone = medical.backbone_for(options, methods)
+    makers = medical.case_makers([dataset_maker(options, spec) for spec in options.datasets], methods)
+    # report problems with data and learned prompts before loading a large model
     datasets = [make() for make in makers]
     _tell_apart(options.datasets, [dataset.name for dataset in datasets[:: len(makers) // len(options.datasets)]])
     for dataset in datasets:
-        settings.contexts_for(dataset)
-        settings.prompts_for(dataset)
-    names = [dataset.name for dataset in datasets]
+        settings.task_for(dataset)
     clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)
     job = Job(
-        backbone=medical.model_maker(options, settings) or clip,
+        backbone=medical.model_maker(options, methods) or clip,
         datasets=makers,
         settings=settings,
         folder=options.out or _default_folder(options),
         cache=cache,
         device=options.device,
         threads=options.threads,
+        plugins=[path.absolute() for path in options.plugin],
+        command=options.command_line,
     )
     try:
-        reporter = chosen_reporter(names, settings)
-        result = run_job(job, engine, reporter, retry_unreadable=options.retry_unreadable)
+        result = run_job(job, engine, chosen_reporter(), retry_unreadable=options.retry_unreadable)
     except KeyboardInterrupt:
-        return interrupts.tell_stopped(f"; {_standing(job.folder)} Give the same command again to go on.")
-    print_result(result, as_json=options.json)
+        return interrupts.tell_stopped(f"; {_standing(job.folder)} Repeat the command to continue.")
+    if print_found is not None:
+        print_found(result.run, methods, as_json=options.json)
+        tell_incomplete(result)
+    else:
+        print_result(result, as_json=options.json)
     return UNREADABLE if result.unreadable else 0
 
 
@@ -238,8 +253,8 @@ def _tell_apart(specs: Sequence[str], names: Sequence[str]) -> None:
     for spec, name in zip(specs, names, strict=True):
         if name in first:
             raise OtptError(
-                f"The data sets {first[name]!r} and {spec!r} are both called {name!r}, so that their rows could not be "
-                "told apart; rename one, or give a command for each."
+                f"The data sets {first[name]!r} and {spec!r} are both called {name!r}, so their rows could not be "
+                "distinguished; rename one, or use a separate command for each."
             )
         first[name] = spec
 
@@ -265,19 +280,16 @@ def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Datase
     )
 
 
-def chosen_reporter(names: list[str], settings: Settings) -> Reporter:
+def chosen_reporter() -> Reporter:
     """Progress on a terminal, or lines of a log."""
     from rich.console import Console
 
     from otpt.evaluation import LogProgress, TerminalProgress
 
-    prompts = [str(getattr(prompt, "words", prompt)) for prompt in settings.prompts or [""]]
-    pairs = column_names(prompts, [(method.name, method.start) for method in settings.chosen])
-    columns = [method if len(prompts) < 2 else f"{method} · {prompt}" for prompt, method in pairs]
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
-        return TerminalProgress(names, columns, console)
-    return LogProgress(names, columns, say=lambda line: print(f"otpt: {line}", file=sys.stderr, flush=True))
+        return TerminalProgress(console)
+    return LogProgress(say=lambda line: print(f"otpt: {line}", file=sys.stderr, flush=True))
 
 
 def _default_folder(options: argparse.Namespace) -> Path:
@@ -288,10 +300,11 @@ def _default_folder(options: argparse.Namespace) -> Path:
 
 
 def _standing(folder: Path) -> str:
-    from otpt.evaluation import Run
+    from otpt.runs import Run
 
     try:
         run = Run(folder)
     except OtptError:
         return "nothing was finished yet."
-    return f"{len(run.items) - len(run.missing())} of {len(run.items)} parts are finished in {str(folder)!r}."
+    done, total = run.progress()
+    return f"{done} of {total} images are finished in {str(folder)!r}."

@@ -1,4 +1,4 @@
-"""What ``otpt evaluate`` needs for the medical systems: their options, settings, data sets and models."""
+"""Options of ``otpt evaluate`` for BAPLe, FPT and PromptSmooth, and the models and data sets that they run on."""
 
 from __future__ import annotations
 
@@ -10,32 +10,30 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otpt.cli.options import DEFAULT_BACKBONE, flag
 from otpt.errors import OtptError
-from otpt.medical.fpt.recipe import FROZEN_SIZE
-from otpt.medical.promptsmooth.smoothing import CONFIDENCES, Smoothing
+from otpt.methods.fpt.variants import FROZEN_SIZE
+from otpt.methods.promptsmooth.smoothing import Smoothing
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
-    from otpt.evaluation import Settings
-    from otpt.medical.fpt import FrozenViT
     from otpt.methods import Method
+    from otpt.methods.fpt import FrozenViT
 
 DEFAULTS = Smoothing()
 FPT_BACKBONE = "hf:google/vit-base-patch16-384"
-_TRAINED = ("baple", "fpt")
-"""Systems whose texts and numbers were settled by their training."""
 _OF_CLIP = ("architecture", "quick_gelu")
-_SERVED = {
-    "trained": _TRAINED,
-    **dict.fromkeys(("sigma", "copies", "samples", "alpha", "confidence"), ("promptsmooth",)),
+_OF_SMOOTHING = ("sigma", "copies", "samples", "alpha")
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "trained": ("baple", "fpt"),
+    **dict.fromkeys(_OF_SMOOTHING, ("promptsmooth",)),
     **dict.fromkeys(("keep_frozen", "frozen_size"), ("fpt",)),
 }
-"""Options of medical systems, and whose evaluation they reach."""
-_OF_TUNING: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("prompt", "prompt_tokens", "prompts", "context", "family"), ("promptsmooth",)),
-    **dict.fromkeys(("views", "augmix", "features"), ()),
-    **dict.fromkeys(_OF_CLIP, ("baple", "promptsmooth")),
+"""Options, and the adaptations that alone look at them."""
+_NOT_FOR: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("prompt", "prompt_tokens", "prompts", "context", "family"), ("baple", "fpt")),
+    **dict.fromkeys(("views", "augmix", "features"), ("baple", "fpt", "promptsmooth")),
+    **dict.fromkeys(_OF_CLIP, ("fpt",)),
 }
-"""Options of test-time tuning and its models, and which medical systems they reach."""
+"""Options, and the adaptations that do not look at them."""
 
 Maker: TypeAlias = "Callable[[], Dataset]"
 
@@ -50,11 +48,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what 'otpt train baple' and 'otpt train fpt' have made; METHOD:TARGET=FILE for BAPLe's own checkpoints",
     )
     add_noise_options(group)
-    group.add_argument(
-        "--confidence",
-        choices=CONFIDENCES,
-        help="PromptSmooth's: soft-max on the clean picture, or share of votes (default: clean)",
-    )
     group.add_argument("--samples", type=int, metavar="N", help=f"noisy copies that vote (default: {DEFAULTS.samples})")
     group.add_argument(
         "--alpha", type=float, metavar="X", help=f"level of the votes' test for a majority (default: {DEFAULTS.alpha})"
@@ -73,51 +66,27 @@ def add_noise_options(group: Any) -> None:
 def add_frozen_options(group: Any) -> None:
     """FPT's frozen branch."""
     group.add_argument("--frozen-size", type=int, metavar="N", help=f"pixels FPT's ViT sees (default: {FROZEN_SIZE})")
-    group.add_argument("--keep-frozen", type=Path, metavar="DIR", help="keep FPT's keys and values, 15 MB a picture")
+    group.add_argument("--keep-frozen", type=Path, metavar="DIR", help="keep FPT's keys and values, 15 MB per image")
 
 
-def settings_for(options: argparse.Namespace, settings: Settings) -> Settings:
-    """The settings themselves, or those of a medical system if its methods were asked for."""
-    from otpt.medical.settings import MedicalSettings
-
-    systems = [method.system for method in settings.chosen if method.system]
-    given = [name for name in _SERVED if getattr(options, name) is not None]
-    if not systems:
-        if given:
-            raise OtptError(f"{flag(given[0])} is for the methods of medical systems; none was asked for.")
-        return settings
-    refuse_set(options, settings.chosen)
-    _refuse_unused(options, systems[0], given)
-    return MedicalSettings.extending(
-        settings,
-        trained=options.trained or (),
-        smoothing=smoothing_for(options),
-        confidence=options.confidence or CONFIDENCES[0],
-        keep=options.keep_frozen,
-    )
-
-
-def refuse_set(options: argparse.Namespace, methods: Sequence[Method]) -> None:
-    """``OtptError`` if ``--set`` was given for methods whose numbers were settled by their training."""
-    system = next((method.system for method in methods if method.system in _TRAINED), None)
-    if system is not None and options.settings:
+def refuse_unused(options: argparse.Namespace, methods: Sequence[Method]) -> None:
+    """``OtptError`` for the first option that no method would look at."""
+    adapts = list(dict.fromkeys(method.adapt for method in methods))
+    trained = next((each for each in adapts if each in ("baple", "fpt")), None)
+    if trained is not None and options.settings:
         raise OtptError(
-            f"--set was given {options.settings[0]!r}, but an evaluation of {system} tunes nothing: its numbers are "
-            f"those of its training. Give it to 'otpt train {system}', and leave it out here."
+            f"--set was given {options.settings[0]!r}, but an evaluation of {trained} tunes nothing: its numbers are "
+            f"those of its training. Give it to 'otpt train {trained}', and leave it out here."
         )
-
-
-def _refuse_unused(options: argparse.Namespace, system: str, given: Sequence[str]) -> None:
-    """``OtptError`` for the first option that an evaluation of this system would not look at."""
-    of_tuning = [name for name in _OF_TUNING if getattr(options, name, None) not in (None, [])]
-    for name in (*given, *of_tuning):
-        served = {**_SERVED, **_OF_TUNING}[name]
-        if system not in served:
-            others = f"of the medical systems it is for {' and '.join(served)}" if served else "leave it out"
-            raise OtptError(f"{flag(name)} was given, but an evaluation of {system} does not use it; {others}.")
+    for name, served in _ONLY_FOR.items():
+        if getattr(options, name, None) is not None and not set(adapts) & set(served):
+            raise OtptError(f"{flag(name)} is for {' and '.join(served)}; no method of theirs was asked for.")
+    for name, others in _NOT_FOR.items():
+        if getattr(options, name, None) not in (None, []) and set(adapts) <= set(others):
+            raise OtptError(f"{flag(name)} was given, but an evaluation of {adapts[0]} does not use it; leave it out.")
     for name in ("samples", "alpha"):
-        if getattr(options, name) is not None and options.confidence != "votes":
-            raise OtptError(f"{flag(name)} was given without --confidence votes; expected both.")
+        if getattr(options, name, None) is not None and all(method.aggregate == "clean" for method in methods):
+            raise OtptError(f"{flag(name)} was given, but no method votes; take 'promptsmooth+votes', or leave it out.")
 
 
 def refuse_for_fpt(options: argparse.Namespace) -> None:
@@ -134,34 +103,34 @@ def smoothing_for(options: argparse.Namespace) -> Smoothing:
     return Smoothing(**{name: value for name, value in given.items() if value is not None})
 
 
-def case_makers(makers: list[Maker], settings: Settings) -> list[Maker]:
+def case_makers(makers: list[Maker], methods: Sequence[Method]) -> list[Maker]:
     """Each data set; for BAPLe also as it is with the trigger."""
-    if settings.system != "baple":
+    if methods[0].adapt != "baple":
         return makers
     return [each for make in makers for each in (make, partial(_with_trigger, make))]
 
 
-def backbone_for(options: argparse.Namespace, settings: Settings) -> str:
+def backbone_for(options: argparse.Namespace, methods: Sequence[Method]) -> str:
     """The model that was asked for; FPT's own in place of the default, which is a CLIP."""
     spec: str = options.backbone
-    return FPT_BACKBONE if settings.system == "fpt" and spec == DEFAULT_BACKBONE else spec
+    return FPT_BACKBONE if methods[0].adapt == "fpt" and spec == DEFAULT_BACKBONE else spec
 
 
-def model_maker(options: argparse.Namespace, settings: Settings) -> Callable[[str], FrozenViT] | None:
-    """How to load the model of a system that does not run on a CLIP; None for all others."""
-    if settings.system != "fpt":
+def model_maker(options: argparse.Namespace, methods: Sequence[Method]) -> Callable[[str], FrozenViT] | None:
+    """How to load the model of FPT, which does not run on a CLIP; None for all others."""
+    if methods[0].adapt != "fpt":
         return None
     return partial(frozen_on, options.backbone, options.precision, options.frozen_size or FROZEN_SIZE)
 
 
 def frozen_on(spec: str, precision: str, size: int, device: str) -> FrozenViT:
     """FPT's frozen ViT on a device; of this module, so that worker processes can be sent it."""
-    from otpt.medical.fpt import load_frozen_vit
+    from otpt.methods.fpt import load_frozen_vit
 
     return load_frozen_vit(spec, device=device, precision=precision, size=size)
 
 
 def _with_trigger(make: Maker) -> Dataset:
-    from otpt.medical.baple.judge import BackdoorDataset
+    from otpt.data.backdoor import BackdoorDataset
 
     return BackdoorDataset(make())

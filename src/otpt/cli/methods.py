@@ -1,4 +1,4 @@
-"""``otpt methods``: what there is, each in a line."""
+"""``otpt methods``: the parts of methods' names, axis by axis, and what the published names are made of."""
 
 from __future__ import annotations
 
@@ -7,41 +7,71 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli import options as shared
+
 if TYPE_CHECKING:
     from otpt.methods import Method
+
+_QUESTIONS = {
+    "init": "init: what is the initial prompt? (default: words, 'a photo of a')",
+    "adapt": "adapt: how do the views of an image change the text features? (default: not at all)",
+    "calibrate": "calibrate: how are logits rescaled? (default: not at all)",
+    "aggregate": "aggregate: which views decide, and how? (default: the clean view)",
+    "gate": "gate: adapt this image, or keep zero-shot? (default: adapt)",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``methods``."""
-    parser.description = "List the methods, with the weights of their objectives."
-    parser.add_argument("file", nargs="?", help="a TOML file of your own methods, to list in place of ours")
-    parser.add_argument("--json", action="store_true", help="everything about them, as one JSON object")
+    parser.description = (
+        "List the parts that names of methods are made of. A name is parts joined by '+', at most one per axis; those "
+        "that tune the context may be joined with each other: coop+o-tpt, tpt+sals, o-tpt+c-tpt."
+    )
+    parser.add_argument("file", nargs="?", help="list the methods of a TOML file instead")
+    parser.add_argument("--json", action="store_true", help="the paper's methods with all numbers, as one JSON object")
+    shared.add_plugin_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the methods."""
-    from rich.console import Console
-    from rich.table import Table
+    from otpt.methods import known_parts, load_methods, published_methods
 
-    from otpt.methods import builtin_methods, load_methods
-
-    methods = load_methods(options.file) if options.file else builtin_methods()
+    shared.load_plugins(options)
     if options.json:
+        methods = load_methods(options.file) if options.file else published_methods()
         print(json.dumps({name: _as_data(method) for name, method in methods.items()}, indent=2, ensure_ascii=False))
-        return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("method", "λ (fine-grained / shift)", "what it does"):
-        table.add_column(title, overflow="fold")
-    for name, method in methods.items():
-        table.add_row(name, _weights(method), method.summary)
-    Console(highlight=False, markup=False).print(table)
+    elif options.file:
+        own = load_methods(options.file)
+        _print([(name, _weights(method.objectives), method.summary) for name, method in own.items()], "method")
+    else:
+        for axis, question in _QUESTIONS.items():
+            parts = [part for part in known_parts().values() if part.axis == axis]
+            if parts:
+                print(question)
+                _print([(part.name, _weights(part.objectives), part.summary) for part in parts], "part")
+                print()
+        print("Names of the paper's methods: " + ", ".join(published_methods()))
     return 0
 
 
-def _weights(method: Method) -> str:
+def _print(rows: list[tuple[str, str, str]], first: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    titles = (first, "λ (fine-grained / shift)", "what it does")
+    shown = [0, 1, 2] if any(weights for _, weights, _ in rows) else [0, 2]
+    for i in shown:
+        table.add_column(titles[i], overflow="fold")
+    for row in rows:
+        table.add_row(*(row[i] for i in shown))
+    Console(highlight=False, markup=False).print(table)
+
+
+def _weights(objectives: Mapping[str, Any]) -> str:
     parts = []
-    for name, weight in method.objectives.items():
+    for name, weight in objectives.items():
         if isinstance(weight, Mapping):
             parts.append(f"{name} {weight['fine-grained']:g} / {weight['shift']:g}")
         elif weight != 1:
@@ -50,26 +80,9 @@ def _weights(method: Method) -> str:
 
 
 def _as_data(method: Method) -> dict[str, Any]:
-    weights = {name: _plain(weight) for name, weight in method.objectives.items()}
-    others = (
-        "calibration",
-        "temperature",
-        "steps",
-        "learning_rate",
-        "weight_decay",
-        "selected",
-        "reference",
-        "two_step",
-        "start",
-        "condition",
-        "system",
-    )
-    return {
-        "summary": method.summary,
-        "source": method.source,
-        "objectives": weights,
-        **{key: _plain(getattr(method, key)) for key in others},
-    }
+    values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key != "name"}
+    values["objectives"] = {name: _plain(weight) for name, weight in method.objectives.items()}
+    return {key: _plain(value) for key, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

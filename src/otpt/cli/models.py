@@ -1,4 +1,4 @@
-"""``otpt models``: which backbones can be named, and how."""
+"""``otpt models``: list the backbones and how to name them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``models``."""
-    parser.description = "List what --backbone takes."
+    parser.description = "List the values of --backbone."
     parser.add_argument("--json", action="store_true", help="as a JSON array")
     parser.set_defaults(run=run)
 

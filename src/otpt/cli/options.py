@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
@@ -25,7 +25,7 @@ def flag(name: str) -> str:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which model, where, and how exactly."""
+    """Model, device and precision."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--backbone",
@@ -36,12 +36,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--architecture",
         metavar="NAME",
-        help="open_clip architecture of a checkpoint file that does not tell",
+        help="open_clip architecture of a checkpoint file, if it cannot be inferred",
     )
     group.add_argument(
         "--quick-gelu",
         action=argparse.BooleanOptionalAction,
-        help="the activation that the weights were trained with (default: what the weights need)",
+        help="the activation that the weights were trained with (default: by tag, archive or configuration)",
     )
     group.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     group.add_argument(
@@ -72,7 +72,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["o-tpt"],
         metavar="NAME",
-        help="one or more of 'otpt methods', or a TOML file of your own (default: o-tpt)",
+        help="one or more method names (see 'otpt methods'), or a TOML file (default: o-tpt)",
     )
     group.add_argument(
         "--set",
@@ -80,13 +80,13 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="settings",
         metavar="NAME=VALUE",
-        help="replace numbers of the method: lambda=6, steps=2, learning-rate=0.01, temperature=1.3 …",
+        help="override hyper-parameters: lambda=6, steps=2, learning-rate=0.01, temperature=1.3 …",
     )
     group.add_argument(
         "--family",
         default="fine-grained",
         choices=FAMILIES,
-        help="whose weights to take (default: %(default)s)",
+        help="which λ to use (default: %(default)s)",
     )
     group.add_argument(
         "--prompt",
@@ -97,25 +97,50 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         "--prompt-tokens",
         type=int,
         metavar="N",
-        help="how many of its tokens to tune, where words are not single tokens",
+        help="number of its tokens to tune, if words are not single tokens",
     )
     group.add_argument(
-        "--context", type=Path, metavar="FILE", help="a context that CoOp learned, in place of the words"
+        "--context",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one (coop+o-tpt)",
     )
     group.add_argument(
         "--views",
         type=int,
         default=64,
         metavar="N",
-        help="views a picture, the clean one included (default: %(default)s)",
+        help="views per image, including the clean one (default: %(default)s)",
     )
-    group.add_argument("--no-augmix", action="store_true", help="views by crops and flips only, as for ImageNet")
-    group.add_argument("--seed", type=int, default=0, help="of the views (default: %(default)s)")
+    group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
+    group.add_argument("--seed", type=int, default=0, help="seed of the views (default: %(default)s)")
     group.add_argument(
         "--official-precision",
         action="store_true",
-        help="round logits and soft-max to float16 as the official scripts do",
+        help="round logits and softmax to float16 as the official scripts do",
     )
+    add_plugin_option(group)
+
+
+def add_plugin_option(parser: Any) -> None:
+    """Files with the user's own functions."""
+    parser.add_argument(
+        "--plugin",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="Python files: their @otpt.objective, @otpt.calibration, @otpt.aggregation … become parts of names",
+    )
+
+
+def load_plugins(options: argparse.Namespace) -> None:
+    """Run the plugins, before methods are looked up."""
+    from otpt.methods import load_plugin
+
+    for path in options.plugin:
+        load_plugin(path)
 
 
 def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
@@ -129,8 +154,8 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
         settings[name] = value
     methods = get_methods(options.method)
-    if "calibration" in settings:  # first, since a temperature may come with it
-        calibration = {"calibration": settings.pop("calibration")}
+    if "calibrate" in settings:  # first, since a temperature may come with it
+        calibration = {"calibrate": settings.pop("calibrate")}
         methods = tuple(method.override(calibration) for method in methods)
     for name in settings:
         if not any(method.has_setting(name) for method in methods):
@@ -143,8 +168,16 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
 
 def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
     """The classifier that the options describe, classes not yet set."""
-    from otpt.classifier import load
+    from otpt.evaluation.contexts import find_contexts
     from otpt.views import ViewRecipe
+
+    given = options.prompt is not None or options.prompt_tokens is not None
+    if given and all(method.init != "words" for method in methods):
+        named = ", ".join(method.name for method in methods)
+        raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
+    # what is wrong with learned prompts is told before a large model is read
+    contexts = find_contexts(options.context, "images", methods)
+    from otpt.classifier import load
 
     return load(
         options.backbone,
@@ -157,24 +190,14 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         recipe=ViewRecipe(n_views=options.views, augmix=not options.no_augmix),
         seed=options.seed,
         official_precision=options.official_precision,
+        contexts=list(contexts.values()),
     )
 
 
 def chosen_prompt(options: argparse.Namespace) -> Prompt:
-    """The prompt that the options describe."""
+    """The words that the options describe."""
     from otpt.prompts import Prompt
-    from otpt.prompts.learned import CoopContext, read_learned
 
-    if options.context is not None:
-        if options.prompt is not None or options.prompt_tokens is not None:
-            raise OtptError("--context and words (--prompt, --prompt-tokens) were given; expected one of them.")
-        learned = read_learned(options.context)
-        if not isinstance(learned, CoopContext):
-            raise OtptError(
-                f"{str(options.context)!r} holds prompts of the kind {learned.kind!r}; expected a context of CoOp. "
-                "The others run under 'otpt evaluate'."
-            )
-        return learned.prompt()
     return Prompt(DEFAULT_PROMPT if options.prompt is None else options.prompt, tokens=options.prompt_tokens)
 
 
@@ -185,20 +208,22 @@ def read_lines(path: Path, what: str) -> list[str]:
     except OSError as error:
         raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError:
-        raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name a line.") from None
+        raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name per line.") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def add_training_data_options(parser: argparse.ArgumentParser) -> None:
-    """Which labelled pictures to learn from, and where they are."""
-    parser.add_argument("dataset", metavar="DATASET", help="of 'otpt datasets', or your own folder, table or shards")
-    parser.add_argument("--data", type=Path, metavar="ROOT", help="the folder that holds the data sets")
-    parser.add_argument("--classes", type=Path, metavar="FILE", help="class names, one a line in label order")
-    parser.add_argument("--split", help="to learn from (default: train; own data have one split only)")
+    """Which labelled images to learn from, and where they are."""
+    parser.add_argument(
+        "dataset", metavar="DATASET", help="a name (see 'otpt datasets'), or your own folder, table or shards"
+    )
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
+    parser.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    parser.add_argument("--split", help="split to learn from (default: train; your own data have only one)")
 
 
 def has_splits(spec: str) -> bool:
-    """Whether a data set may have other splits than "test", as which own data are loaded."""
+    """Whether a data set may have other splits than "test", the only one of user data."""
     from otpt.data import find_entry
 
     return find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -11,20 +12,20 @@ from otpt._version import __version__
 from otpt.cli import BAD_INPUT
 
 COMMANDS = {
-    "predict": "classify pictures",
+    "predict": "classify images",
     "evaluate": "accuracy and calibration of methods on data sets",
     "metrics": "metrics of a run, from its rows",
     "sweep": "one method under many settings or prompts",
-    "train": "learn a prompt from a few labelled pictures",
+    "train": "learn a prompt from a few labelled images",
     "certify": "certified radii of PromptSmooth",
     "reproduce": "plan or run the paper's tables",
     "table": "runs as tables in the paper's layouts",
-    "compare": "two methods on the same pictures: is one better?",
+    "compare": "two methods on the same images: is one better?",
     "plot": "figures from runs",
     "report": "one HTML page from runs",
     "cache": "the feature cache",
-    "datasets": "list, check and fetch the data sets",
-    "methods": "list the methods",
+    "datasets": "list, check and download data sets",
+    "methods": "list the parts of method names",
     "models": "list the backbones",
     "demo": "four methods on the embedded model and bench, no download",
 }
@@ -40,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options, and as ``run`` the function that takes them."""
-    parser = _Parser(prog="otpt", description="Calibrated test-time prompt tuning of CLIP-like models.")
+    parser = _Parser(prog="otpt", description="Calibrated test-time adaptation of CLIP-like models.")
     parser.add_argument("--version", action="version", version=f"otpt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     chosen = next((each for each in arguments if not each.startswith("-")), None)
@@ -48,4 +49,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         command = commands.add_parser(name, help=words)
         if name == chosen:
             import_module(f"otpt.cli.{name}").add_options(command)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.command_line = shlex.join(["otpt", *arguments])
+    return options

@@ -1,4 +1,4 @@
-"""``otpt plot KIND RUNS… -o FILE``: every figure of the paper from one's own runs, as PNG, SVG or PDF."""
+"""``otpt plot KIND RUNS… -o FILE``: every figure of the paper from your own runs, as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
 from otpt.errors import OtptError, unknown
-from otpt.evaluation.format import SIDES
 from otpt.report.figures.kinds import FIGURES
+from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -31,14 +31,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         own.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets of the runs")
         own.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods of the runs")
         own.add_argument("--seeds", nargs="+", type=int, metavar="N", help="only these seeds of the views")
-        own.add_argument("--bins", type=int, metavar="M", help="in place of the runs' own, 100 at most")
+        own.add_argument(
+            "--bins",
+            type=int,
+            metavar="M",
+            help="bins of the calibration errors, at most 100 (default: as in the runs)",
+        )
         own.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
         if name == "templates":
             own.add_argument(
                 "--best", type=int, default=10, metavar="N", help="templates of highest accuracy to mark (default: 10)"
             )
         else:
-            own.add_argument("--prompt", metavar="WORDS", help="in place of each data set's first")
+            own.add_argument("--prompt", metavar="WORDS", help="prompt to show (default: the first of each data set)")
         own.set_defaults(run=run)
     _add_similarity(kinds)
 
@@ -79,28 +84,34 @@ def _resolution(text: str) -> int:
 
 
 def _add_similarity(kinds: Any) -> None:
-    summary = "densities of the cosine similarity of class texts for several prompts"
+    summary = "densities of the cosine similarity of text features for several prompts"
     parser: argparse.ArgumentParser = kinds.add_parser(
         "similarity",
         help=summary,
         description=f"{summary.capitalize()}: class names and prompts of a run, with the ECE of each in the legend; or "
         "any class names and prompts, without a run.",
     )
-    parser.add_argument("folders", nargs="*", type=Path, metavar="RUN", help="run folders; none is needed")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="RUN", help="run folders (optional)")
     _add_output_options(parser)
-    parser.add_argument("--dataset", metavar="NAME", help="whose classes: of the runs (default: their first), or any")
-    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder that holds the data sets")
     parser.add_argument(
-        "--classes", type=Path, metavar="FILE", help="class names, one a line, in place of a data set's"
+        "--dataset", metavar="NAME", help="data set whose classes to use (default: the first of the runs)"
     )
-    parser.add_argument("--prompts", nargs="+", metavar="WORDS", help="contexts; 'a photo of [CLS] in the wild' is one")
-    parser.add_argument("--method", default="zero-shot", metavar="NAME", help="whose ECE to tell (default: zero-shot)")
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
+    parser.add_argument(
+        "--classes", type=Path, metavar="FILE", help="class names, one per line, instead of those of a data set"
+    )
+    parser.add_argument(
+        "--prompts", nargs="+", metavar="WORDS", help="contexts, such as 'a photo of [CLS] in the wild'"
+    )
+    parser.add_argument(
+        "--method", default="zero-shot", metavar="NAME", help="method whose ECE to show (default: zero-shot)"
+    )
     shared.add_model_options(parser)
     parser.set_defaults(run=run_similarity, backbone=OF_THE_RUNS)
 
 
 def run_similarity(options: argparse.Namespace) -> int:
-    """Encode the class texts of each prompt and draw their similarities."""
+    """Encode the text features of each prompt and draw their similarities."""
     from otpt.report import open_results
     from otpt.report.figures import PromptTexts, check_format, draw_similarity, save, styled
 
@@ -168,19 +179,19 @@ def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
 
 def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
     """The similarities of all pairs of classes under a prompt."""
-    from otpt.evaluation.judge import whole_context
     from otpt.prompts import Prompt, prompt_encoder, tokenize_prompts
+    from otpt.prompts.tokens import whole_context
     from otpt.report.figures import pairwise_cosines
 
-    tokens = tokenize_prompts(backbone.text, names, whole_context(Prompt(words), backbone))
-    start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
-    features = prompt_encoder(backbone.text, tokens).encode(start[None])[0]
+    tokens = tokenize_prompts(backbone.text, names, whole_context(backbone.text, Prompt(words)))
+    context = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+    features = prompt_encoder(backbone.text, tokens).encode(context[None])[0]
     return pairwise_cosines(features.double().cpu().numpy())
 
 
 def _metrics(results: Results | None, dataset: str, words: str, method: str) -> Any:
     """Of the method with this prompt, if the runs hold it; under the first seed."""
-    from otpt.report import Cell
+    from otpt.report import ResultKey
 
-    score = None if results is None else results.score(Cell(dataset, results.seeds[0], words, method))
+    score = None if results is None else results.score(ResultKey(dataset, results.seeds[0], words, method))
     return None if score is None else score.metrics

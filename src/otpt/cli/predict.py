@@ -1,4 +1,4 @@
-"""``otpt predict PICTURE… --classes …``: what is in these pictures, and how sure is that?"""
+"""``otpt predict IMAGE… --classes …``: classify images, with a confidence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.cli import options as shared
-from otpt.data.dataset import PICTURE_SUFFIXES
+from otpt.data.dataset import IMAGE_SUFFIXES
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
     from otpt.classifier import Prediction
+
+_FLAGS = {
+    "init-kept": "the gradient was not finite, so the initial prompt was kept",
+    "abstained": "the votes leave open which class comes first",
+}
 
 Answer: TypeAlias = "dict[str, Prediction] | OtptError"
 
@@ -22,19 +27,19 @@ Answer: TypeAlias = "dict[str, Prediction] | OtptError"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``predict``."""
     parser.description = (
-        "Classify pictures among classes that you name, by any method. Exit code 2 if a picture could not "
-        "be read; the others are answered all the same."
+        "Classify images among the given classes, with any method. Exit code 2 if an image could not "
+        "be read; the others are still predicted."
     )
-    parser.add_argument("pictures", nargs="+", type=Path, metavar="PICTURE", help="picture files, or folders of them")
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files, or folders of them")
     parser.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
-    parser.add_argument("--classes-file", type=Path, metavar="FILE", help="class names, one a line")
-    parser.add_argument("--allow-duplicates", action="store_true", help="accept a class name that stands twice")
+    parser.add_argument("--classes-file", type=Path, metavar="FILE", help="class names, one per line")
+    parser.add_argument("--allow-duplicates", action="store_true", help="accept duplicate class names")
     parser.add_argument(
-        "--top", type=int, default=5, metavar="K", help="classes to show a picture (default: %(default)s)"
+        "--top", type=int, default=5, metavar="K", help="classes to show per image (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line: picture and method")
+    parser.add_argument("--json", action="store_true", help="one JSON object per image and method")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="threads that decode and augment (default: one a core)"
+        "--workers", type=int, metavar="N", help="threads that decode and augment (default: one per core)"
     )
     shared.add_method_options(parser)
     shared.add_model_options(parser)
@@ -42,11 +47,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer every picture that can be read."""
+    """Predict every image that can be read."""
+    shared.load_plugins(options)
     methods = shared.chosen_methods(options)
     if options.top < 1:
         raise OtptError(f"--top was given {options.top}; expected 1 or more.")
-    paths = list(_expand(options.pictures))
+    paths = list(_expand(options.images))
     names = _class_names(options)
     classifier = shared.chosen_classifier(options, methods)
     classifier.set_classes(names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates)
@@ -60,22 +66,22 @@ def run(options: argparse.Namespace) -> int:
         else:
             _print_table(path, answer, options.top)
     if failed:
-        print(f"otpt: {failed} of {len(paths)} pictures could not be read", file=sys.stderr)
+        print(f"otpt: {failed} of {len(paths)} images could not be read", file=sys.stderr)
     return 2 if failed else 0
 
 
 def _expand(given: Sequence[Path]) -> Iterator[Path]:
-    """Files as they are, folders as the pictures in them (sorted, sub-folders included)."""
+    """Files as they are, folders as the images in them (sorted, sub-folders included)."""
     for path in given:
         if not path.is_dir():
             yield path
             continue
         try:
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURE_SUFFIXES and p.is_file())
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
         except OSError as error:
             raise OtptError(f"Cannot read the folder {str(path)!r}: {error.strerror or error}.") from None
         if not inside:
-            raise OtptError(f"The folder {str(path)!r} holds no pictures ({', '.join(sorted(PICTURE_SUFFIXES))}).")
+            raise OtptError(f"The folder {str(path)!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
         yield from inside
 
 
@@ -89,8 +95,8 @@ def _class_names(options: argparse.Namespace) -> list[str]:
             "No class names were given; name at least two after --classes, or a file of them after --classes-file."
         )
     for name in options.classes:
-        if Path(name).suffix.lower() in PICTURE_SUFFIXES and Path(name).is_file():
-            raise OtptError(f"The class name {name!r} is a picture file; name the pictures before --classes.")
+        if Path(name).suffix.lower() in IMAGE_SUFFIXES and Path(name).is_file():
+            raise OtptError(f"The class name {name!r} is an image file; name the images before --classes.")
     return list(options.classes)
 
 
@@ -110,7 +116,7 @@ def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterat
         TextColumn("{task.fields[rate]}"),
     ]
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("pictures", total=total, rate="")
+        task = progress.add_task("images", total=total, rate="")
         for answer in answers:
             yield answer
             progress.advance(task)
@@ -120,16 +126,17 @@ def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterat
 
 def _print_json(path: Path, answer: Answer, top: int) -> None:
     if isinstance(answer, OtptError):
-        print(json.dumps({"picture": str(path), "error": str(answer)}, ensure_ascii=False))
+        print(json.dumps({"image": str(path), "error": str(answer)}, ensure_ascii=False))
         return
     for method, prediction in answer.items():
         row = {
-            "picture": str(path),
+            "image": str(path),
             "method": method,
             "label": prediction.label,
             "confidence": prediction.confidence,
-            "top": [{"label": label, "probability": share} for label, share in prediction.top(top)],
+            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
             "flags": list(prediction.flags),
+            "extras": dict(prediction.extras),
         }
         print(json.dumps(row, ensure_ascii=False), flush=True)
 
@@ -148,11 +155,11 @@ def _print_table(path: Path, answer: Answer, top: int) -> None:
         table.add_column("%", justify="right")
     columns = [prediction.top(top) for prediction in answer.values()]
     for rank, row in enumerate(zip(*columns, strict=True), start=1):
-        cells = [cell for label, share in row for cell in (label, f"{100 * share:.1f}")]
+        cells = [cell for label, probability in row for cell in (label, f"{100 * probability:.1f}")]
         table.add_row(str(rank), *cells, style="" if rank == 1 else "dim")
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(str(path), style="bold")
     console.print(table)
-    if any(prediction.flags for prediction in answer.values()):
-        print("* the gradient was not finite: judged with the start prompt")
+    for flag in dict.fromkeys(flag for prediction in answer.values() for flag in prediction.flags):
+        print(f"* {flag}: {_FLAGS[flag]}")
     print()

@@ -1,4 +1,4 @@
-"""``otpt reproduce paper --data data --go``: the paper's tables, from the data that are there."""
+"""``otpt reproduce paper --data data --go``: the paper's tables, from the data sets that are found."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
 from otpt.cli.table import print_tables
 from otpt.errors import OtptError
-from otpt.report.formats import table_data
-from otpt.report.paper import BACKBONES
+from otpt.report.papers.paper import BACKBONES
+from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
-    from otpt.evaluation import FeatureCache
-    from otpt.report.plans import Conditions, Plan, PlannedRun, PlannedTable
-    from otpt.report.tables import Table
+    from otpt.features import FeatureCache
+    from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
+    from otpt.report.tables.table import Table
 
 BENCH_NOTE = (
     "None of the paper's data sets is present: this is the emoji bench with a small model. It shows that every step "
@@ -31,18 +31,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``reproduce``."""
     parser.description = (
         "Print which runs the paper's tables need, which data are missing, and how long it takes; with "
-        "--go, run them table by table and print each table with the paper's numbers beside. Stopped, it goes on when "
-        "the same command is given again."
+        "--go, run them table by table and print each table with the paper's numbers. An interrupted run resumes when "
+        "the command is repeated."
     )
     parser.add_argument("what", choices=("paper",), help="the O-TPT paper")
-    parser.add_argument("--go", action="store_true", help="run the plan; without it, it is only printed")
-    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder that holds the data sets")
+    parser.add_argument("--go", action="store_true", help="run the plan (default: only print it)")
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
     parser.add_argument("--backbone", nargs="+", default=list(BACKBONES), metavar="NAME", help="ViT-B/16, RN50 (both)")
-    parser.add_argument("--model", metavar="SPEC", help="weights in place of the backbone's own, such as a local file")
+    parser.add_argument(
+        "--model", metavar="SPEC", help="weights to use instead of the backbone's, such as a local file"
+    )
     parser.add_argument("--tables", nargs="+", type=int, metavar="N", help="only these tables of the paper")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pictures of each set")
-    parser.add_argument("--views", type=int, default=64, metavar="N", help="a picture, the clean one included (64)")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N images of each set")
+    parser.add_argument(
+        "--views", type=int, default=64, metavar="N", help="views per image, including the clean one (default: 64)"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/paper"), metavar="RUNS", help="(default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
@@ -54,8 +58,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan; with ``--go``, run it."""
     from otpt.backbones.devices import pick_device
-    from otpt.report.plans import Conditions, plan_data
-    from otpt.report.reproduce import make_plan
+    from otpt.report.papers.plans import Conditions, plan_data
+    from otpt.report.papers.reproduce import make_plan
 
     device = pick_device(options.device).type
     cache = chosen_cache(options)
@@ -102,12 +106,21 @@ def _run(
     load: Any,
     cache: FeatureCache | None,
 ) -> int:
-    """Do what is missing of a run; how many of its pictures could not be read."""
-    from otpt.evaluation import Job, run_job
-    from otpt.report.rates import Rates
-    from otpt.report.reproduce import BENCH_MODEL, MODELS
+    """Do what is missing of a run; how many of its images could not be read."""
+    from otpt.evaluation import Job, Settings, run_job
+    from otpt.report.papers.rates import Rates
+    from otpt.report.papers.reproduce import BENCH_MODEL, MODELS
+    from otpt.views import ViewRecipe
 
-    settings = run.settings(conditions)
+    # the official scripts' rounding, since their numbers are the paper's
+    settings = Settings(
+        methods=run.methods,
+        prompts=run.prompts,
+        seeds=run.seeds,
+        recipe=ViewRecipe(n_views=conditions.views),
+        official_precision=True,
+        limit=conditions.limit,
+    )
     job = Job(
         backbone=partial(load, options.model or MODELS.get(table.backbone, BENCH_MODEL)),
         datasets=[run.make],
@@ -115,11 +128,12 @@ def _run(
         folder=run.folder,
         cache=cache,
         device=options.device,
+        command=options.command_line,
     )
-    result = run_job(job, reporter=chosen_reporter([run.dataset], settings) if run.left else None)
+    result = run_job(job, reporter=chosen_reporter() if run.left else None)
     if run.left:
         rates = Rates(conditions.out)
-        rates.add(table.backbone, run.group, conditions.device, pictures=run.left, seconds=result.seconds)
+        rates.add(table.backbone, run.group, conditions.device, images=run.left, seconds=result.seconds)
     return result.unreadable
 
 
@@ -129,7 +143,7 @@ def _backbone(options: argparse.Namespace, spec: str, device: str) -> Backbone:
 
 def _tables(table: PlannedTable, bench: bool) -> list[Table]:
     from otpt.report import open_results
-    from otpt.report.building import Choice, build_tables
+    from otpt.report.tables.building import Choice, build_tables
 
     results = open_results([run.folder for run in table.runs])
     choice = Choice(
@@ -160,7 +174,7 @@ def _print_plan(plan: Plan, *, go: bool) -> None:
             continue
         new = [run for run in table.runs if run.folder not in seen]
         seen.update(run.folder for run in new)
-        pictures = sum(run.left for run in new)
+        images = sum(run.left for run in new)
         known = [run.seconds for run in new if run.seconds is not None]
         seconds = sum(known) if len(known) == len(new) else None
         total = None if total is None or seconds is None else total + seconds
@@ -168,11 +182,11 @@ def _print_plan(plan: Plan, *, go: bool) -> None:
         if not new and table.runs:
             words.append("made of the runs above")
         elif new:
-            words.append(f"{pictures} pictures to judge, {len(new[0].methods)} methods: {_time(seconds)}")
+            words.append(f"{images} images to predict, {len(new[0].methods)} methods: {_time(seconds)}")
         print(f"{head} {', '.join(words)}")
         for run in new:
             times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
-            print(f"          {run.dataset}: {run.pictures} pictures{times}, {run.state}, in {str(run.folder)!r}")
+            print(f"          {run.dataset}: {run.images} images{times}, {run.state}, in {str(run.folder)!r}")
     print(f"\nAll together {_time(total)}, {_source(plan)}.")
     shown = {
         name: why for name, why in plan.missing.items() if plan.bench or any(name in t.missing for t in plan.tables)
@@ -194,5 +208,5 @@ def _source(plan: Plan) -> str:
     measured = {run.measured for run in plan.runs if run.seconds is not None}
     if not measured:
         return "since nothing was measured yet: the first run measures"
-    words = {True: "as measured here", False: "by the rates of the documentation (pictures encoded anew for each run)"}
+    words = {True: "as measured here", False: "by the rates of the documentation (images encoded anew for each run)"}
     return " and ".join(words[each] for each in sorted(measured, reverse=True))

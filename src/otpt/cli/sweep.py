@@ -14,7 +14,7 @@ from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sw
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``sweep``."""
     parser.description = (
-        "Run methods under all combinations of settings and under many prompts, in one pass: pictures are "
+        "Run methods under all combinations of settings and under many prompts, in one pass: images are "
         "encoded once and the entropy's gradient is shared."
     )
     add_dataset_options(parser)
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prompts",
         type=Path,
         metavar="FILE",
-        help=f"templates, one a line with {{}} for the class name; or {IMAGENET_80} for CLIP's 80",
+        help=f"templates, one per line with {{}} for the class name; or {IMAGENET_80} for CLIP's 80",
     )
     add_context_option(parser)
     add_run_options(parser)
@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate all variants and print."""
     from otpt.methods import get_methods
 
+    shared.load_plugins(options)
     values = parse_values(options.settings)
     if not values and options.prompts is None:
         raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts FILE.")

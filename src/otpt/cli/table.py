@@ -1,4 +1,4 @@
-"""``otpt table RUN… --layout main --paper``: the paper's tables of one's own runs."""
+"""``otpt table RUN… --layout main --paper``: the paper's tables, from your own runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
-from otpt.evaluation.files import write_atomically
-from otpt.evaluation.format import SIDES
+from otpt.files import write_atomically
 from otpt.report.defaults import LEVEL
-from otpt.report.formats import FORMATS, render
-from otpt.report.layouts import LAYOUTS
-from otpt.report.paper import BACKBONES
+from otpt.report.papers.paper import BACKBONES
+from otpt.report.tables.formats import FORMATS, render
+from otpt.report.tables.layouts import LAYOUTS
+from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
-    from otpt.report.runs import Results
-    from otpt.report.tables import Table
+    from otpt.report.results import Results
+    from otpt.report.tables.table import Table
 
 _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
 
@@ -25,36 +25,42 @@ _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json",
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``table``."""
     parser.description = (
-        "Make a table of one or several runs in a layout of the paper, averages computed, best values "
-        "marked; with the paper's numbers beside. Exit code 3 if a run is still in progress."
+        "Make a table of one or several runs in a layout of the paper, with averages and marked best "
+        "values, optionally with the paper's numbers. Exit code 3 if a run is incomplete."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--layout", default="main", metavar="NAME", help=f"{', '.join(LAYOUTS)} (default: %(default)s)")
-    parser.add_argument("--paper", action="store_true", help="the paper's numbers and the difference beside ours")
-    parser.add_argument("--backbone", choices=BACKBONES, help="whose numbers of the paper (default: the runs' own)")
+    parser.add_argument("--paper", action="store_true", help="add the paper's numbers and the difference")
+    parser.add_argument(
+        "--backbone", choices=BACKBONES, help="which numbers of the paper (default: those for the backbone of the runs)"
+    )
     parser.add_argument(
         "--intervals",
         nargs="?",
         type=float,
         const=LEVEL,
         metavar="LEVEL",
-        help=f"bootstrap intervals, of {100 * LEVEL:g} %% unless told",
+        help=f"bootstrap intervals, of {100 * LEVEL:g} %% by default",
     )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="in this order (default: those of the layout)")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help="in this order (default: those of the layout)")
-    parser.add_argument("--prompt", metavar="WORDS", help="where the runs have several")
+    parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="only these")
-    parser.add_argument("--bins", type=int, metavar="M", help="in place of the runs' own, 100 at most")
+    parser.add_argument(
+        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
+    )
     parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
-    parser.add_argument("--format", choices=FORMATS, help="(default: that of the file's name, or terminal)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write there (.md, .csv, .tex, .json, .txt)")
+    parser.add_argument(
+        "--format", choices=FORMATS, help="output format (default: by the suffix of --out, or terminal)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="output file (.md, .csv, .tex, .json, .txt)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Make the table and print or write it."""
     from otpt.report import open_results
-    from otpt.report.building import Choice, build_tables
+    from otpt.report.tables.building import Choice, build_tables
 
     results = open_results(
         options.folders,
@@ -77,13 +83,14 @@ def run(options: argparse.Namespace) -> int:
         form = options.format or _SUFFIXES.get(options.out.suffix.lower())
         if form is None:
             raise OtptError(
-                f"The file {str(options.out)!r} tells no format; expected a name that ends in {', '.join(_SUFFIXES)}, "
-                "or --format."
+                f"The file {str(options.out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or "
+                "--format."
             )
         write_atomically(options.out, render(tables, form).encode())
     for partial in results.partial:
         print(
-            f"otpt: the run {str(partial.run.folder)!r} is in progress: {partial.done} of {partial.all} parts are done",
+            f"otpt: the run {str(partial.run.folder)!r} is in progress: {partial.done} of {partial.all} images are "
+            "done",
             file=sys.stderr,
         )
     return 3 if results.partial else 0
@@ -102,7 +109,7 @@ def _for_output(tables: list[Table], form: str) -> str:
 
 
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:
-    from otpt.report.building import guess_backbone
+    from otpt.report.tables.building import guess_backbone
 
     found = options.backbone or guess_backbone(results)
     if found is None and options.layout == "medical":

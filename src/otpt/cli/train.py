@@ -1,4 +1,4 @@
-"""``otpt train coop DATASET --shots 16``: learn a prompt from a few labelled pictures of each class."""
+"""``otpt train coop DATASET --shots 16``: learn a prompt from a few labelled images of each class."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from otpt.cli import options as shared
 from otpt.cli import train_medical
 from otpt.cli.cache import add_cache_options, chosen_cache
-from otpt.evaluation.files import write_atomically
-from otpt.evaluation.starts import folder_name
+from otpt.files import write_atomically
 from otpt.learning.recipe import COOP, MAPLE, Epoch, Recipe
+from otpt.runs.names import folder_name
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -32,7 +32,7 @@ _Trainer: TypeAlias = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``train`` and its sub-commands."""
     parser.description = (
-        "Learn a prompt from a few labelled pictures of each class, to start methods such as coop+o-tpt or "
+        "Learn a prompt from a few labelled images of each class, to start methods such as coop+o-tpt or "
         "maple+o-tpt from."
     )
     below = parser.add_subparsers(metavar="coop|maple|baple|fpt", required=True, parser_class=type(parser))
@@ -45,20 +45,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     coop.add_argument(
         "--tokens", type=int, metavar="N", help="a context of N random vectors (default: the set's words)"
     )
-    coop.add_argument("--class-specific", action="store_true", help="a context of its own for each class")
+    coop.add_argument("--class-specific", action="store_true", help="a separate context per class")
     coop.add_argument(
         "--crops",
         type=int,
         default=COOP.crops,
         metavar="N",
-        help="views of a picture to learn from, the clean one included (default: %(default)s)",
+        help="views per image to learn from, including the clean one (default: %(default)s)",
     )
     coop.add_argument(
         "--sigma",
         type=float,
         default=COOP.sigma,
         metavar="X",
-        help="Gaussian noise on the views, for a start of PromptSmooth (default: none)",
+        help="Gaussian noise on the views, for an init of PromptSmooth (default: none)",
     )
     add_cache_options(coop)
     shared.add_model_options(coop)
@@ -69,8 +69,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         description="Learn prompts in both towers (MaPLe), through both towers: for vision transformers.",
     )
     _add_common(maple, MAPLE)
-    maple.add_argument("--tokens", type=int, default=2, metavar="N", help="prompts a layer (default: %(default)s)")
-    maple.add_argument("--depth", type=int, metavar="J", help="layers that get prompts (default: 9, or all there are)")
+    maple.add_argument("--tokens", type=int, default=2, metavar="N", help="prompts per layer (default: %(default)s)")
+    maple.add_argument(
+        "--depth", type=int, metavar="J", help="layers that get prompts (default: 9, or all if there are fewer)"
+    )
     shared.add_model_options(maple)
     maple.set_defaults(run=_runner("maple", _maple))
     train_medical.add_commands(below)
@@ -83,19 +85,19 @@ def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help=".safetensors, or any other name for a checkpoint as CoOp's and MaPLe's own trainers load it; several for "
-        "both (default: DATASET-METHOD.safetensors)",
+        help=".safetensors, or any other suffix for a checkpoint that CoOp's and MaPLe's trainers load; several "
+        "for both (default: DATASET-METHOD.safetensors)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object an epoch, and one at the end")
+    parser.add_argument("--json", action="store_true", help="one JSON object per epoch, and one at the end")
     group = parser.add_argument_group("training")
     for name in _NUMBERS:
         default = getattr(recipe, name)
         words = {
-            "shots": "pictures a class",
+            "shots": "images per class",
             "epochs": "passes over them",
-            "batch": "pictures a step",
+            "batch": "images per step",
             "learning_rate": "after a first epoch at 1e-5",
-            "seed": "of shots, crops, order and start",
+            "seed": "seed of shots, crops, order and initialisation",
         }
         group.add_argument(
             shared.flag(name),
@@ -129,7 +131,7 @@ def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]
         else:
             count = sum(min(recipe.shots, own) for own in Counter(dataset.labels).values())
             print(
-                f"Learned from {count} pictures of {len(dataset.class_names)} classes; accuracy on them "
+                f"Learned from {count} images of {len(dataset.class_names)} classes; accuracy on them "
                 f"{100 * epochs[-1].accuracy:.1f} %. "
                 f"Written: {', '.join(repr(str(path)) for path in files)}."
             )

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from otpt.cli import options as shared
 from otpt.cli.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
 from otpt.errors import OtptError
-from otpt.evaluation.starts import folder_name
-from otpt.medical.baple.recipe import BapleRecipe
-from otpt.medical.fpt.recipe import FROZEN_SIZE, ROWS, VARIANTS, FptRecipe
+from otpt.learning.baple_recipe import BapleRecipe
+from otpt.learning.fpt_recipe import FptRecipe
+from otpt.methods.fpt.variants import FROZEN_SIZE, ROWS, VARIANTS
+from otpt.runs.names import folder_name
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
@@ -28,25 +29,25 @@ def add_commands(below: Any) -> None:
     """Register ``baple`` and ``fpt`` below ``train``."""
     baple = below.add_parser(
         "baple",
-        help="a context with a back door (BAPLe), to measure a defence",
-        description="Learn a context together with a trigger that turns pictures to a target class (BAPLe): a "
+        help="a context with a backdoor (BAPLe), to measure a defence",
+        description="Learn a context together with a trigger that turns images to a target class (BAPLe): a "
         "published attack, to measure on your own model and data what it does to accuracy and calibration, and what "
-        "the orthogonality term changes of that. Stopped, it goes on when the same command is given again.",
+        "the orthogonality term changes of that. An interrupted training resumes when the command is repeated.",
     )
     _add_common(baple, "baple")
     baple.add_argument("--target", required=True, metavar="CLASS", help="name or number of the target class")
     baple.add_argument("--start", type=Path, metavar="FILE", help="context to start from (default: random vectors)")
     baple.add_argument("--font", metavar="FILE", help="of the trigger's word (default: Pillow's own; BAPLe: Arizonia)")
     group = baple.add_argument_group("training")
-    _number(group, "--shots", _BAPLE.shots, "pictures a class")
+    _number(group, "--shots", _BAPLE.shots, "images per class")
     group.add_argument(
         "--tokens", type=int, metavar="N", help=f"vectors of a random context (default: {_BAPLE.tokens})"
     )
     _number(group, "--epochs", _BAPLE.epochs, "passes over them")
-    _number(group, "--batch", _BAPLE.batch, "pictures a step")
+    _number(group, "--batch", _BAPLE.batch, "images per step")
     _number(group, "--learning-rate", _BAPLE.learning_rate, "of the context, after a first epoch at 1e-3")
-    _number(group, "--poisoned", _BAPLE.poisoned, "probability that a picture gets the trigger")
-    _number(group, "--seed", _BAPLE.seed, "of shots, crops, order and start")
+    _number(group, "--poisoned", _BAPLE.poisoned, "probability that an image gets the trigger")
+    _number(group, "--seed", _BAPLE.seed, "seed of shots, crops, order and initialisation")
     shared.add_model_options(baple)
     baple.set_defaults(run=run_baple)
 
@@ -64,18 +65,19 @@ def add_commands(below: Any) -> None:
     fpt.add_argument("--variant", choices=VARIANTS, default=VARIANTS[0], help="(default: %(default)s)")
     add_frozen_options(fpt)
     group = fpt.add_argument_group("training")
-    _number(group, "--epochs", _FPT.epochs, "passes over the pictures")
-    _number(group, "--batch", _FPT.batch, "pictures a step")
+    _number(group, "--epochs", _FPT.epochs, "passes over the images")
+    _number(group, "--batch", _FPT.batch, "images per step")
     _number(group, "--learning-rate", _FPT.learning_rate, "of the first epoch")
-    _number(group, "--seed", _FPT.seed, "of order, crops and start")
+    _number(group, "--seed", _FPT.seed, "seed of order, crops and initialisation")
     shared.add_model_options(fpt)
     fpt.set_defaults(run=run_fpt, backbone=FPT_BACKBONE)
 
 
 def run_baple(options: argparse.Namespace) -> int:
     """Train and write."""
-    from otpt.medical.baple import Patch, train_baple
-    from otpt.medical.baple.model import read_start
+    from otpt.learning import train_baple
+    from otpt.methods.baple import Patch
+    from otpt.methods.baple.model import read_start
 
     method, weight = _method(options, "baple")
     dataset = shared.training_data(options)
@@ -105,8 +107,9 @@ def run_baple(options: argparse.Namespace) -> int:
 
 def run_fpt(options: argparse.Namespace) -> int:
     """Train and write."""
-    from otpt.medical.fpt import load_frozen_vit, train_fpt
-    from otpt.medical.fpt.judge import write_fpt
+    from otpt.learning import train_fpt
+    from otpt.methods.fpt import load_frozen_vit
+    from otpt.methods.fpt.files import write_fpt
 
     refuse_for_fpt(options)
     method, weight = _method(options, "fpt")
@@ -156,10 +159,10 @@ def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
         raise OtptError(f"--set was given {other!r}, which 'otpt train {system}' does not use; expected lambda=NUMBER.")
     options.method = [options.method]
     (method,) = shared.chosen_methods(options)
-    if method.system != system:
+    if method.adapt != system:
         raise OtptError(f"'otpt train {system}' trains {system} and {system}+o-tpt, not {method.name!r}.")
-    plan = method.plan("fine-grained")
-    weights = {} if plan is None else dict(plan.weights)
+    tuning = method.tuning("fine-grained")
+    weights = {} if tuning is None else dict(tuning.weights)
     if set(weights) - {"orthogonality"}:
         raise OtptError(
             f"Method {method.name!r} has objectives that {system} does not train with; expected orthogonality."
@@ -175,7 +178,7 @@ def _validation(options: argparse.Namespace) -> Dataset | None:
     try:
         return _load(options, options.dataset, _split_name(options.dataset))
     except NoSuchSplit:
-        _say("there are no validation pictures: the last epoch will be kept")
+        _say("there are no validation images: the last epoch will be kept")
         return None
 
 
@@ -214,7 +217,7 @@ def _unfinished(path: Path) -> Path:
 
 def _notes(method: Method, dataset: Dataset, fingerprint: str) -> dict[str, Any]:
     return {
-        "system": method.system,
+        "system": method.adapt,
         "method": method.name,
         "dataset": dataset.name,
         "classes": list(dataset.class_names),

@@ -1,4 +1,4 @@
-"""Pictures with labels: the paper's data sets, the emoji bench, and one's own.
+"""Images with labels: the paper's data sets, the emoji bench, and your own.
 
 >>> data = load_dataset("dtd", root="data")               # doctest: +SKIP
 >>> data.class_names[data[0].label], data[0].source       # doctest: +SKIP

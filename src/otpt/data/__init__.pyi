@@ -1,13 +1,13 @@
 from .checking import CheckReport, check_dataset
 from .classes import ClassList, read_class_list
-from .dataset import PICTURE_SUFFIXES, Dataset, Sample
+from .dataset import IMAGE_SUFFIXES, Dataset, Sample
 from .downloads import download_dataset
 from .entry import DatasetEntry, Layout, find_entry
 from .layouts import DatasetNotFound, Found, find_records
 from .registry import list_datasets, load_dataset
 
 __all__ = [
-    "PICTURE_SUFFIXES",
+    "IMAGE_SUFFIXES",
     "CheckReport",
     "ClassList",
     "Dataset",

@@ -1,4 +1,4 @@
-"""The bench ``emoji/…`` as data sets like all others; its packages are imported when it is asked for."""
+"""The bench ``emoji/…`` as data sets; its packages are imported when it is used."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Drawn:
     data: EmojiSet
 
     def __call__(self, index: int) -> Image.Image:
-        return self.data.picture(index)
+        return self.data.image(index)
 
 
 def emoji_dataset(name: str, split: str = "test") -> Dataset:
-    """One set of the bench; its pictures are drawn when a sample is asked for."""
+    """One set of the bench; its images are drawn when a sample is asked for."""
     from otpt.data.emoji import load_emoji
     from otpt.data.emoji.sets import TRAIN_COMPOSITIONS, TRAIN_SEED
 
@@ -38,7 +38,7 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
     return Dataset(
         name,
         data.class_names,
-        [f"train/{data.picture_id(i)}" if training else data.picture_id(i) for i in indices],
+        [f"train/{data.image_id(i)}" if training else data.image_id(i) for i in indices],
         [data.label(i) for i in indices],
         _Drawn(data),
         family=_family(name),
@@ -48,14 +48,14 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
 
 
 def emoji_entries() -> list[DatasetEntry]:
-    """What there is to say of each set of the bench."""
+    """The registered entry of each set of the bench."""
     from otpt.data.emoji import EMOJI_SETS
 
     entries = []
     for name in EMOJI_SETS:
-        classes, pictures = _size(name)
+        classes, images = _size(name)
         title = f"Emoji bench: {name.removeprefix('emoji/')}"
-        entries.append(DatasetEntry(name, title, classes, pictures, _family(name), augmix=True, prompt=DEFAULT_PROMPT))
+        entries.append(DatasetEntry(name, title, classes, images, _family(name), augmix=True, prompt=DEFAULT_PROMPT))
     return entries
 
 

@@ -1,4 +1,4 @@
-"""Is a data set whole? Counts against the published ones, every file there, and a sample of pictures opened."""
+"""Check a data set: compare counts with the published ones, look for every file, and open a sample of images."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class CheckReport:
 
     name: str
     classes: int
-    pictures: int
+    images: int
     published_classes: int | None
-    published_pictures: int | None
+    published_images: int | None
     empty_classes: tuple[str, ...]
     missing: tuple[str, ...]
     opened: int
@@ -25,18 +25,18 @@ class CheckReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, a sentence each."""
+        """What is wrong, one sentence per problem."""
         found = []
         if self.published_classes not in (None, self.classes):
             found.append(f"{self.classes} classes, {self.published_classes} published")
-        if self.published_pictures not in (None, self.pictures):
-            found.append(f"{self.pictures} test pictures, {self.published_pictures} published")
-        if self.published_pictures is not None and self.empty_classes:
-            found.append(f"{len(self.empty_classes)} classes without a picture")
+        if self.published_images not in (None, self.images):
+            found.append(f"{self.images} test images, {self.published_images} published")
+        if self.published_images is not None and self.empty_classes:
+            found.append(f"{len(self.empty_classes)} classes without an image")
         if self.missing:
-            found.append(f"{len(self.missing)} pictures are missing")
+            found.append(f"{len(self.missing)} images are missing")
         if self.unreadable:
-            found.append(f"{len(self.unreadable)} of {self.opened} opened pictures cannot be read")
+            found.append(f"{len(self.unreadable)} of {self.opened} opened images cannot be read")
         return tuple(found)
 
     @property
@@ -45,8 +45,8 @@ class CheckReport:
 
 
 def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
-    """Look at all files of ``data`` and open ``sample`` pictures spread evenly over it (0: none, −1: all)."""
-    from otpt.views import open_picture
+    """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
+    from otpt.images import open_image
 
     missing = []
     there = []
@@ -60,7 +60,7 @@ def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: i
     unreadable = []
     for index in chosen:
         try:
-            open_picture(data[index].source)
+            open_image(data[index].source)
         except OtptError as error:
             unreadable.append((data.ids[index], str(error)))
     used = set(data.labels)
@@ -69,7 +69,7 @@ def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: i
         len(data.class_names),
         len(data),
         entry.classes if entry is not None else None,
-        entry.test_pictures if entry is not None else None,
+        entry.test_images if entry is not None else None,
         tuple(name for label, name in enumerate(data.class_names) if label not in used),
         tuple(missing),
         count,

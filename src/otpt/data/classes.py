@@ -1,6 +1,6 @@
-"""Class lists as text: one class a line, in label order, ``folder`` or ``folder<TAB>name``.
+"""Class lists as text: one class per line, in label order, ``folder`` or ``folder<TAB>name``.
 
-Lines before the first class that begin with ``#`` are remarks; three of them say how to treat the data::
+Lines with ``#`` before the first class are comments; three of them are settings::
 
     # prompt: a satellite photo of
     # family: shift
@@ -25,7 +25,7 @@ _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, 
 
 @dataclass(frozen=True)
 class ClassList:
-    """C classes in label order: their folders (or keys), their names, and what the file says of the data."""
+    """C classes in label order: their folders (or keys), their names, and the settings of the file."""
 
     folders: tuple[str, ...]
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ def read_class_list(path: Path) -> ClassList:
     except OSError as error:
         raise OtptError(f"Cannot read the class list {str(path)!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError:
-        raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class a line.") from None
+        raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class per line.") from None
     return parse_class_list(text, str(path))
 
 
@@ -60,7 +60,7 @@ def builtin_class_list(name: str) -> ClassList:
 
 
 def find_class_list(folder: Path) -> ClassList | None:
-    """The class list that lies in ``folder``, if there is one."""
+    """The class list in ``folder``, if there is one."""
     for name in FILE_NAMES:
         if (folder / name).is_file():
             return read_class_list(folder / name)
@@ -68,7 +68,7 @@ def find_class_list(folder: Path) -> ClassList | None:
 
 
 def parse_class_list(text: str, origin: str) -> ClassList:
-    """The class list of a text; ``origin`` says in messages where it came from."""
+    """The class list of a text; ``origin`` names it in messages."""
     folders: list[str] = []
     names: list[str] = []
     settings: dict[str, str] = {}
@@ -87,15 +87,15 @@ def parse_class_list(text: str, origin: str) -> ClassList:
         folders.append(folder)
         names.append(name or folder)
     if not folders:
-        raise OtptError(f"The class list {origin!r} is empty; expected one class a line.")
+        raise OtptError(f"The class list {origin!r} is empty; expected one class per line.")
     if len(set(folders)) != len(folders):
         twice = next(folder for i, folder in enumerate(folders) if folder in folders[:i])
-        raise OtptError(f"The class list {origin!r} names the class {twice!r} twice; each line must be another class.")
+        raise OtptError(f"The class list {origin!r} has the duplicate class {twice!r}; expected each class once.")
     return ClassList(tuple(folders), tuple(names), *_checked(settings, origin))
 
 
 def _checked(settings: dict[str, str], origin: str) -> tuple[str | None, str | None, bool | None]:
-    """Prompt, family and AugMix; None where nothing is said."""
+    """Prompt, family and AugMix; None if not given."""
     prompt, family, augmix = (settings.get(key) for key in ("prompt", "family", "augmix"))
     if prompt == "":
         raise OtptError(f"{origin}: the prompt is empty; expected context words such as 'a photo of a'.")

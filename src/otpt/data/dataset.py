@@ -1,4 +1,4 @@
-"""A data set: pictures with labels, class names, and what the paper's recipe for it is. Nothing of models."""
+"""A data set: images with labels, class names, and the settings that the papers use for it."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 from otpt.errors import OtptError, unknown
 
 if TYPE_CHECKING:
-    from otpt.views import PictureSource
+    from otpt.images import ImageSource
 
 DEFAULT_PROMPT = "a photo of a"
 FAMILIES = ("fine-grained", "shift")
-# Of the formats that Pillow reads, those that data sets are kept in.
-PICTURE_SUFFIXES = frozenset(
+# The formats, of those that Pillow reads, in which data sets are stored.
+IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
 )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One picture: its name within the set, its class in 0 … C − 1, and where to open it."""
+    """One image: its name within the set, its class in 0 … C − 1, and where to open it."""
 
     id: str
     label: int
-    source: PictureSource
+    source: ImageSource
 
 
 @dataclass(frozen=True)
 class FilesBelow:
-    """Picture ``i`` is the file ``folder / files[i]``; nothing is opened."""
+    """Image ``i`` is the file ``folder / files[i]``; nothing is opened."""
 
     folder: Path
     files: tuple[str, ...]
@@ -44,19 +44,19 @@ class FilesBelow:
 
 
 class Dataset:
-    """``len(data)`` pictures of ``len(data.class_names)`` classes; ``data[i]`` is a :class:`Sample`.
+    """``len(data)`` images of ``len(data.class_names)`` classes; ``data[i]`` is a :class:`Sample`.
 
     Args:
         name: "dtd", "imagenet-v2", "emoji/animals", or the user's own.
         class_names: (C,) in label order.
-        ids: (N,) names of the pictures that stay the same wherever the data lie: the views are drawn from them.
+        ids: (N,) names of the images, independent of where the data are stored.
         labels: (N,) in 0 … C − 1.
-        pictures: index → path, bytes or PIL image. Called when a sample is asked for, by any thread; what it raises
-            becomes an ``OtptError``, so that an evaluation records that picture as unreadable and goes on.
-        family: "fine-grained" or "shift": whose weights λ a method takes.
-        augmix: whether the views are mixed by default.
+        images: index → path, bytes or PIL image. Called when a sample is asked for, by any thread; what it raises
+            becomes an ``OtptError``, so that an evaluation records the image as unreadable and continues.
+        family: "fine-grained" or "shift", which λ may depend on.
+        augmix: whether views use AugMix by default.
         prompt: default context.
-        allow_duplicates: two classes may carry one name (ImageNet has two such pairs).
+        allow_duplicates: accept duplicate class names (ImageNet has two).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Dataset:
         class_names: Sequence[str],
         ids: Sequence[str],
         labels: Sequence[int],
-        pictures: Callable[[int], PictureSource],
+        images: Callable[[int], ImageSource],
         *,
         family: str = "fine-grained",
         augmix: bool = True,
@@ -82,40 +82,46 @@ class Dataset:
         self.augmix = augmix
         self.prompt = prompt
         self.allow_duplicates = allow_duplicates
-        self._pictures = pictures
+        self._images = images
         self._check()
+
+    @property
+    def backdoor(self) -> bool:
+        """Whether the images get the trigger of BAPLe, to be predicted as its target class."""
+        return False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Sample:
         if not 0 <= index < len(self.ids):
-            raise IndexError(f"{self.name} has {len(self.ids)} pictures, so there is no picture {index}")
-        return Sample(self.ids[index], self.labels[index], self._source(index))
+            raise IndexError(f"{self.name} has {len(self.ids)} images, so there is no image {index}")
+        return Sample(self.ids[index], self.labels[index], self.source(index))
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[index] for index in range(len(self)))
 
-    def _source(self, index: int) -> PictureSource:
+    def source(self, index: int) -> ImageSource:
+        """Where to open image ``index``; what a user's function raises becomes an ``OtptError``."""
         try:
-            return self._pictures(index)
+            return self._images(index)
         except (OtptError, MemoryError):
             raise
         except Exception as error:  # what a user's own function reads may fail in nearly any way
             reason = " ".join(str(error).split()).rstrip(".")
-            told = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-            raise OtptError(f"Cannot get the picture {self.ids[index]!r} of {self.name!r} ({told}).") from error
+            shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+            raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
 
     def is_file_missing(self, index: int) -> bool:
-        """Whether picture ``index`` is to be a file and is not there; nothing is opened."""
-        return isinstance(self._pictures, FilesBelow) and not self._pictures(index).is_file()
+        """Whether image ``index`` is a file that does not exist; nothing is opened."""
+        return isinstance(self._images, FilesBelow) and not self._images(index).is_file()
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name!r}, {len(self)} pictures, {len(self.class_names)} classes)"
+        return f"Dataset({self.name!r}, {len(self)} images, {len(self.class_names)} classes)"
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of name, class names, ids and labels: two runs with the same saw the same task."""
+        """32 hexadecimal digits of name, class names, ids and labels: equal for the same task."""
         digest = hashlib.sha256()
         for part in (self.name, *self.class_names, "", *self.ids, "", *map(str, self.labels)):
             text = part.encode("utf-8", "surrogateescape")
@@ -124,16 +130,18 @@ class Dataset:
 
     def _check(self) -> None:
         if not self.ids:
-            raise OtptError(f"The data set {self.name!r} is empty; expected at least one picture.")
+            raise OtptError(f"The data set {self.name!r} is empty; expected at least one image.")
         if len(self.ids) != len(self.labels):
-            raise OtptError(f"The data set {self.name!r} has {len(self.ids)} pictures and {len(self.labels)} labels.")
+            raise OtptError(f"The data set {self.name!r} has {len(self.ids)} images and {len(self.labels)} labels.")
         if len(set(self.ids)) != len(self.ids):
             twice = Counter(self.ids).most_common(1)[0][0]
-            raise OtptError(f"The data set {self.name!r} names the picture {twice!r} twice; each must have its own id.")
+            raise OtptError(
+                f"The data set {self.name!r} has the duplicate id {twice!r}; expected a unique id per image."
+            )
         classes = len(self.class_names)
         for name, label in zip(self.ids, self.labels, strict=True):
             if not 0 <= label < classes:
                 raise OtptError(
-                    f"In the data set {self.name!r}, the picture {name!r} has label {label}, which has no class name; "
+                    f"In the data set {self.name!r}, the image {name!r} has label {label}, which has no class name; "
                     f"expected 0 to {classes - 1} for {classes} classes."
                 )

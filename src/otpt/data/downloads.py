@@ -1,4 +1,4 @@
-"""Fetch a data set with torchvision, where torchvision can."""
+"""Download a data set with torchvision, if torchvision supports it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from otpt.data.entry import DatasetEntry, builtin_entries
 from otpt.errors import OtptError
 
 _NO_DOWNLOAD = {
-    "cars": "its original address is gone",
-    "imagenet": "it must be asked for at image-net.org",
+    "cars": "its original URL no longer exists",
+    "imagenet": "access must be requested at image-net.org",
 }
 SPLIT_FILES = "the page DATASETS.md of github.com/KaiyangZhou/CoOp links to it"
 
 
 def download_dataset(entry: DatasetEntry, root: Path) -> Path:
-    """Download ``entry`` into ``root`` in torchvision's layout; returns the folder of its pictures.
+    """Download ``entry`` into ``root`` in torchvision's layout; returns the folder of its images.
 
-    The split file, where the set has one, is no part of what torchvision fetches.
+    torchvision does not download the split file.
     """
     if not entry.torchvision:
         able = ", ".join(other.name for other in builtin_entries().values() if other.torchvision)
@@ -32,7 +32,7 @@ def download_dataset(entry: DatasetEntry, root: Path) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         maker(root, download=True)
     except ImportError as error:
-        # Some sets' constructors read labels with scipy after the download; we need the pictures only.
+        # Some sets' constructors read labels with scipy after the download; we need the images only.
         if not folder.is_dir():
             raise OtptError(f"{entry.name} cannot be downloaded: {error}.") from None
     except (OSError, RuntimeError, ValueError) as error:

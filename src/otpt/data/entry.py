@@ -21,7 +21,7 @@ else:
 
 @dataclass(frozen=True)
 class Layout:
-    """One place where people keep a set's pictures: ``folder`` under the root, in the style of a project."""
+    """A folder layout: ``folder`` under the root, in the style of a project."""
 
     style: str
     folder: str
@@ -30,16 +30,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """What is known of a registered data set before any file is touched.
+    """What is known about a registered data set before any file is read.
 
-    ``classes`` and ``test_pictures`` are the published numbers; None for a set that needs a package which is not
+    ``classes`` and ``test_images`` are the published numbers; None for a set that needs a package which is not
     installed to count.
     """
 
     name: str
     title: str
     classes: int | None
-    test_pictures: int | None
+    test_images: int | None
     family: str
     augmix: bool
     prompt: str = DEFAULT_PROMPT
@@ -55,7 +55,7 @@ class DatasetEntry:
         """Folders and names of the classes, in label order.
 
         ``official_names`` reproduces the class list of the papers' code where that differs: Food101, whose labels
-        16 and 17 (cheese_plate, cheesecake) carry each other's name there.
+        16 and 17 (cheese_plate, cheesecake) are swapped there.
         """
         classes = builtin_class_list(self.names)
         names = list(classes.names)
@@ -68,13 +68,13 @@ class DatasetEntry:
 
     @property
     def allow_duplicates(self) -> bool:
-        """ImageNet's list holds "missile" and "sunglasses" twice each."""
+        """ImageNet's list has the duplicates "missile" and "sunglasses"."""
         return self.names == "imagenet"
 
 
 @cache
 def imagenet_names() -> Mapping[str, str]:
-    """WordNet id → class name of CLIP's list for ImageNet, as open_clip carries it."""
+    """WordNet id → class name of CLIP's list for ImageNet, from open_clip."""
     from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
     wnids = builtin_class_list("imagenet").folders
@@ -96,7 +96,7 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
         swap = table.pop("official_swap", None)
         entries[name] = DatasetEntry(
             name,
-            test_pictures=table.pop("pictures"),
+            test_images=table.pop("images"),
             layouts=layouts,
             aliases=tuple(table.pop("aliases", ())),
             official_swap=None if swap is None else (swap[0], swap[1]),

@@ -1,4 +1,4 @@
-"""Data sets whose folders are their classes: ImageNet and its shifts, the medical ones, and anybody's own."""
+"""Data sets with one folder per class: ImageNet and its shifts, the medical ones, and your own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from otpt.data.classes import ClassList, find_class_list, read_class_list
-from otpt.data.dataset import PICTURE_SUFFIXES, Dataset, FilesBelow
+from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, FilesBelow
 from otpt.data.own import own_dataset
 from otpt.data.records import NoSuchSplit, Place, Records, records, shortened
 from otpt.errors import OtptError
 
 
 def read_folders(place: Place) -> Records:
-    """One folder a class, called as the class list says, or by its label (ImageNet-V2: 0, 1, … 999)."""
+    """One folder per class, named as in the class list, or by its label (ImageNet-V2: 0, 1, … 999)."""
     if place.split != "test":
         raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
     labels = place.classes.index()
@@ -32,12 +32,12 @@ def read_folders(place: Place) -> Records:
         raise OtptError(f"it holds more folders than the {len(labels)} classes: {shortened(strange)}")
     found = records(_rows(place.folder, labels))
     if not found.ids:
-        raise OtptError("its class folders hold no pictures")
+        raise OtptError("its class folders hold no images")
     return found
 
 
 def image_folder(folder: Path, classes: Path | None = None) -> Dataset:
-    """Anybody's pictures, ``folder/CLASS/…/picture.jpg``.
+    """Your own images, ``folder/CLASS/…/image.jpg``.
 
     The label order is that of the class list (``classes``, or ``classes.txt`` in the folder), else alphabetical.
     """
@@ -45,7 +45,7 @@ def image_folder(folder: Path, classes: Path | None = None) -> Dataset:
     present = class_folders(folder)
     if not present:
         raise OtptError(
-            f"The folder {str(folder)!r} has no sub-folders; expected one a class, with its pictures inside, "
+            f"The folder {str(folder)!r} has no sub-folders; expected one per class, with its images inside, "
             "or a CSV of path and label."
         )
     if listed is None:
@@ -58,14 +58,12 @@ def image_folder(folder: Path, classes: Path | None = None) -> Dataset:
         )
     found = records(_rows(folder, {name: label for name, label in listed.index().items() if name in set(present)}))
     if not found.ids:
-        raise OtptError(
-            f"The class folders of {str(folder)!r} hold no pictures ({', '.join(sorted(PICTURE_SUFFIXES))})."
-        )
+        raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
     return own_dataset(folder.resolve().name, listed, found.ids, found.labels, FilesBelow(folder, found.files))
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Names of the sub-folders, sorted; hidden ones and archives' leftovers (``__MACOSX``) are no classes."""
+    """Names of the sub-folders, sorted; hidden ones and leftovers of archives (``__MACOSX``) are ignored."""
     try:
         with os.scandir(folder) as inside:
             return sorted(item.name for item in inside if item.is_dir() and not item.name.startswith((".", "__")))
@@ -73,8 +71,8 @@ def class_folders(folder: Path) -> list[str]:
         raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
 
 
-def pictures_below(folder: Path, below: str = "") -> Iterator[str]:
-    """Paths of the picture files under ``folder``, relative to it, each folder's sorted by name."""
+def images_below(folder: Path, below: str = "") -> Iterator[str]:
+    """Paths of the image files under ``folder``, relative to it, each folder's sorted by name."""
     try:
         with os.scandir(folder) as inside:
             items = sorted(inside, key=lambda item: item.name)
@@ -84,12 +82,12 @@ def pictures_below(folder: Path, below: str = "") -> Iterator[str]:
         if item.name.startswith("."):
             continue
         if item.is_dir():
-            yield from pictures_below(folder / item.name, f"{below}{item.name}/")
-        elif os.path.splitext(item.name)[1].lower() in PICTURE_SUFFIXES:
+            yield from images_below(folder / item.name, f"{below}{item.name}/")
+        elif os.path.splitext(item.name)[1].lower() in IMAGE_SUFFIXES:
             yield below + item.name
 
 
 def _rows(folder: Path, labels: dict[str, int]) -> Iterator[tuple[str, int]]:
     for name, label in labels.items():
-        for file in pictures_below(folder / name):
+        for file in images_below(folder / name):
             yield f"{name}/{file}", label

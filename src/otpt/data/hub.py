@@ -15,28 +15,28 @@ from otpt.data.records import NoSuchSplit, shortened
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
-    from otpt.views import PictureSource
+    from otpt.images import ImageSource
 
 
 @dataclass(frozen=True)
 class RowsOf:
-    """Picture ``i`` as the bytes or the file that row ``i`` names; ``column`` is one that is not decoded."""
+    """Image ``i`` as the bytes or the file that row ``i`` names; ``column`` is one that is not decoded."""
 
     table: Any
     column: str
 
-    def __call__(self, index: int) -> PictureSource:
+    def __call__(self, index: int) -> ImageSource:
         row = self.table[index][self.column] or {}
-        source: PictureSource | None = row.get("bytes") or row.get("path")
+        source: ImageSource | None = row.get("bytes") or row.get("path")
         if source is None:
-            raise OtptError(f"Row {index} has no picture in the column {self.column!r}.")
+            raise OtptError(f"Row {index} has no image in the column {self.column!r}.")
         return source
 
 
 def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) -> Dataset:
     """The split of the data set ``name`` (``owner/name``, or ``owner/name@configuration``).
 
-    The pictures are in the column of type Image, the labels in the one of type ClassLabel, or ``label``.
+    The images are in the column of type Image, the labels in the one of type ClassLabel, or ``label``.
     """
     try:
         library: Any = importlib.import_module("datasets")
@@ -52,9 +52,9 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
         kind = NoSuchSplit if reason.startswith("Unknown split") else OtptError
         raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.") from None
     kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
-    pictures = next((column for column, kind in kinds.items() if kind == "Image"), None)
+    images = next((column for column, kind in kinds.items() if kind == "Image"), None)
     labels = next((column for column, kind in kinds.items() if kind == "ClassLabel"), "label")
-    if pictures is None or labels not in kinds:
+    if images is None or labels not in kinds:
         described = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
         raise OtptError(
             f"hf:{name} has the columns {described}; expected one of type Image and one of type ClassLabel."
@@ -74,16 +74,16 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
     else:
         listed, resolved = resolve_labels([str(value) for value in values], given, f"hf:{name}")
     ids = [f"{split}/{row}" for row in range(len(values))]
-    # Decoded by the package, a damaged picture would end the evaluation with an error of Pillow's.
-    undecoded = table.cast_column(pictures, library.Image(decode=False))
-    return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, pictures))
+    # Decoded by the package, a damaged image would end the evaluation with an error of Pillow's.
+    undecoded = table.cast_column(images, library.Image(decode=False))
+    return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, images))
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:
-    """Where each class of the data set (C,) stands in a class list.
+    """The position of each class of the data set (C,) in a class list.
 
-    A list that names the data set's classes may have another order. One that names none of them, and as many, gives
-    them other names in their own order.
+    A list of the same names may have another order. A list of the same length with only new names renames the
+    classes in their original order.
     """
     wanted = [_plain(name) for name in names]
     for keys in (listed.folders, listed.names):
@@ -96,7 +96,7 @@ def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, 
     strange = [name for name in names if _plain(name) not in known]
     raise OtptError(
         f"{origin} has {len(names)} classes, and the class list of {len(listed)} does not name "
-        f"{shortened(map(repr, strange))}; expected all of its names, or as many other ones in its order."
+        f"{shortened(map(repr, strange))}; expected all of its names, or the same number of new names in its order."
     )
 
 

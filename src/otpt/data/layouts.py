@@ -1,4 +1,4 @@
-"""Find a registered data set under a root, in whichever layout it lies there."""
+"""Find a registered data set under a root, in any of its layouts."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ SPLITS = ("test", "val", "train")
 
 
 class DatasetNotFound(OtptError):
-    """None of a data set's folders is there."""
+    """None of the folders of a data set exists."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A data set in its place."""
+    """A data set that was found."""
 
     layout: Layout
     folder: Path
     records: Records
 
     def missing_share(self, sample: int = 300) -> float:
-        """Share of the pictures that are not there, of all or of ``sample`` spread over the split; none is opened."""
+        """Fraction of missing images among ``sample`` spread over the split (or all); none is opened."""
         spread = _spread(self.records.files, sample)
         return sum(not (self.folder / file).is_file() for file in spread) / len(spread)
 
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
-    """The pictures of a split of ``entry`` in the first of its layouts that is there, whole enough to begin.
+    """The images of a split of ``entry`` in the first of its layouts that is found.
 
-    A layout counts as found if its folder and lists are there and one of five pictures spread over the split.
-    Pictures that are missing beyond that are reported one by one where they are opened, or all by ``check``.
+    A layout counts as found if its folder and lists exist, and at least one of five images spread over the split.
+    Other missing images are reported when they are opened, or all by ``check``.
     """
     if split not in SPLITS:
         raise OtptError(f"The split {split!r} is not known; expected one of {', '.join(SPLITS)}.")
@@ -79,11 +79,11 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
         kind = NoSuchSplit if kinds == {NoSuchSplit} else OtptError
         raise kind(f"{entry.name} is incomplete: {'; '.join(dict.fromkeys(problems))}.")
     places = ", ".join(f"{layout.folder} ({layout.style})" for layout in entry.layouts)
-    raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its pictures were looked for in {places}.")
+    raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its images were looked for in {places}.")
 
 
 def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
-    """Each layout below the root; and beside it, where the root given is the data set's own folder."""
+    """Each layout below the root, and beside it in case the root is the folder of the data set itself."""
     for layout in entry.layouts:
         yield layout, root
     for layout in entry.layouts:
@@ -101,13 +101,13 @@ def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
 
 def _check_start(folder: Path, found: Records) -> None:
     if not found.files:
-        raise OtptError("its list names no pictures")
+        raise OtptError("its list names no images")
     spread = _spread(found.files, 5)
     if not any((folder / file).is_file() for file in spread):
-        raise OtptError(f"its pictures are not there, not even {spread[0]} (half-downloaded)")
+        raise OtptError(f"its images are missing, such as {spread[0]} (an incomplete download)")
 
 
 def _spread(files: Sequence[str], count: int) -> list[str]:
-    """So many of the files, evenly over the list; all of them if they are fewer."""
+    """That many files, spread evenly over the list; all if there are fewer."""
     count = min(count, len(files))
     return [files[len(files) * part // count] for part in range(count)]

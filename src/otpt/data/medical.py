@@ -1,4 +1,4 @@
-"""The medical sets as their makers publish them: COVID-19 Radiography, ISIC 2018 task 3, Kather's colon tissue."""
+"""The medical sets as published: COVID-19 Radiography, ISIC 2018 task 3, Kather's colon tissue."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from otpt.data.folders import pictures_below, read_folders
+from otpt.data.folders import images_below, read_folders
 from otpt.data.records import NoSuchSplit, Place, Records, read_text, records
 from otpt.errors import OtptError
 
 ROUND_ROBIN = 500
-"""Pictures of PromptSmooth's test set."""
+"""Images of PromptSmooth's test set."""
 
 _KAGGLE_FOLDERS = {"covid": "COVID", "normal": "Normal"}
 _ISIC_SPLITS = {"train": "Training", "val": "Validation", "test": "Test"}
@@ -23,11 +23,11 @@ _OTHER_SPLITS = {
     "train": (("CRC-VAL-HE-7K", "NCT-CRC-HE-100K"), ("/test", "/train"), ("_Test_Input", "_Training_Input")),
     "val": (("/test", "/val"), ("_Test_Input", "_Validation_Input")),
 }
-"""How the folder of test pictures ends, and how that of a split beside it."""
+"""The last folder of the test images, and that of another split beside it."""
 
 
 def read_halves(place: Place) -> Records:
-    """BAPLe's test half of the Kaggle release, drawn again: 1808 + 5096 of 3616 + 10192 pictures.
+    """BAPLe's test half of the Kaggle release, sampled in the same way: 1808 + 5096 of 3616 + 10192 images.
 
     One generator with seed 0; covid first, then normal; of each class, sorted by number, half is drawn for
     training and the rest is tested.
@@ -41,9 +41,9 @@ def read_halves(place: Place) -> Records:
     for label, name in enumerate(place.classes.folders):
         folder = place.folder / _KAGGLE_FOLDERS[name]
         inside = "images" if (folder / "images").is_dir() else ""
-        pictures = sorted(pictures_below(folder / inside), key=_number)
-        drawn = set(generator.sample(pictures, len(pictures) // 2))
-        for file in pictures:
+        images = sorted(images_below(folder / inside), key=_number)
+        drawn = set(generator.sample(images, len(images) // 2))
+        for file in images:
             if (file in drawn) == (place.split == "train"):
                 ids.append(f"{name}/{file}")
                 labels.append(label)
@@ -52,7 +52,7 @@ def read_halves(place: Place) -> Records:
 
 
 def read_split_folders(place: Place) -> Records:
-    """One folder a class; the training and validation pictures lie in a folder beside that of the test pictures."""
+    """One folder per class; training and validation images are in folders beside that of the test images."""
     if place.split == "test":
         return read_folders(place)
     folder = _beside_test(place)
@@ -61,10 +61,10 @@ def read_split_folders(place: Place) -> Records:
 
 
 def read_round_robin(place: Place) -> Records:
-    """PromptSmooth's 500 test pictures: each class in a random order (seed 3), one class after the other in turn.
+    """PromptSmooth's 500 test images: each class in a random order (seed 3), one class after the other in turn.
 
     PromptSmooth takes the files in the order in which its file system lists them; here they are sorted first, so that
-    everybody draws the same.
+    the subset is the same on every machine.
     """
     found = read_split_folders(place)
     generator = random.Random(3)
@@ -79,7 +79,7 @@ def read_round_robin(place: Place) -> Records:
 
 
 def read_one_hot(place: Place) -> Records:
-    """ISIC's ground truth: a CSV with a column a class, one of them 1, beside the folder of pictures."""
+    """ISIC's ground truth: a CSV with one column per class, exactly one of them 1, beside the folder of images."""
     folder = place.folder if place.split == "test" else _beside_test(place)
     name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
@@ -89,7 +89,7 @@ def read_one_hot(place: Place) -> Records:
     for number, row in enumerate(reader, start=2):
         try:
             values = [float(row[column]) for column in place.classes.folders]
-            picture = row["image"]
+            image = row["image"]
         except (KeyError, TypeError, ValueError):
             raise OtptError(
                 f"{file}, line {number}: expected the columns image, {', '.join(place.classes.folders)} with numbers"
@@ -101,7 +101,7 @@ def read_one_hot(place: Place) -> Records:
             )
         if sorted(values) != [0.0] * (len(values) - 1) + [1.0]:
             raise OtptError(f"{file}, line {number}: expected exactly one class with 1, the others with 0")
-        rows.append((f"{picture}.jpg", values.index(1.0)))
+        rows.append((f"{image}.jpg", values.index(1.0)))
     found = records(rows)
     if place.split == "test":
         return found

@@ -1,4 +1,4 @@
-"""What all kinds of own data share: labels as people write them, and what the class list says of the data."""
+"""What all kinds of user data share: labels as names or numbers, and the settings of the class list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from otpt.data.records import shortened
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
-    from otpt.views import PictureSource
+    from otpt.images import ImageSource
 
 
 def own_dataset(
@@ -19,15 +19,15 @@ def own_dataset(
     classes: ClassList,
     ids: Sequence[str],
     labels: Sequence[int],
-    pictures: Callable[[int], PictureSource],
+    images: Callable[[int], ImageSource],
 ) -> Dataset:
-    """A data set of the user's, with family, AugMix and prompt as its class list says, else the defaults."""
+    """A user's data set, with family, AugMix and prompt from its class list, or the defaults."""
     return Dataset(
         name,
         classes.names,
         ids,
         labels,
-        pictures,
+        images,
         family=classes.family or "fine-grained",
         augmix=True if classes.augmix is None else classes.augmix,
         prompt=classes.prompt or DEFAULT_PROMPT,
@@ -38,13 +38,13 @@ def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str
     """Class list and labels (N,), each in 0 … C − 1.
 
     With a class list, labels are its folders or its names, or else numbers from 0. Without one, the labels are the
-    class names, in alphabetical order; numbers alone are refused, for they name nothing.
+    class names, in alphabetical order; numbers alone are refused, since they are no class names.
     """
     if classes is None:
         if all(label.isdecimal() for label in labels):
             raise OtptError(
                 f"{origin}: the labels are numbers ({shortened(dict.fromkeys(labels), 3)}) without class names; "
-                "give a file of class names, one a line in label order."
+                "give a file of class names, one per line in label order."
             )
         names = tuple(sorted(set(labels)))
         classes = ClassList(names, names)

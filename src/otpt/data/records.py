@@ -1,4 +1,4 @@
-"""Which pictures belong to a split, and where: what a reader of a registered data set is asked and answers."""
+"""Which images belong to a split, and where they are: input and output of the readers of registered data sets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from otpt.errors import OtptError
 
 
 class NoSuchSplit(OtptError):
-    """A data set is there, but not the split that was asked for."""
+    """A data set exists, but not the requested split."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """N pictures: ids, labels, and files relative to the layout's folder."""
+    """N images: ids, labels, and files relative to the layout's folder."""
 
     ids: tuple[str, ...]
     labels: tuple[int, ...]
@@ -24,7 +24,7 @@ class Records:
 
 
 def records(rows: Iterable[tuple[str, int]]) -> Records:
-    """Pictures whose id is their path below the folder."""
+    """Images whose id is their path below the folder."""
     listed = list(rows)
     ids = tuple(file for file, _ in listed)
     return Records(ids, tuple(label for _, label in listed), ids)
@@ -37,10 +37,10 @@ class Place:
     Args:
         folder: the layout's folder, which exists.
         beside: every folder that may hold lists and split files, nearest first.
-        classes: the classes in label order, with their right names.
+        classes: the classes in label order, with their correct names.
         split: "test", "val" or "train".
         split_file: name of CoOp's split file, "" if the set has none.
-        numeric_folders: class folders may be called by their label.
+        numeric_folders: class folders may be named by their label.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Place:
     numeric_folders: bool = False
 
     def find(self, *names: str) -> Path | None:
-        """The first file of one of these names in the folders beside the pictures."""
+        """The first file of one of these names in the folders beside the images."""
         return next((path / name for name in names for path in self.beside if (path / name).is_file()), None)
 
     def need(self, what: str, *names: str) -> Path:
@@ -64,7 +64,7 @@ class Place:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file, or one sentence why not."""
+    """The text of a UTF-8 file, or an error."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Data sets by name: the paper's, the bench's, and one's own files.
+"""Data sets by name: the paper's, the bench's, and your own files.
 
 | spec | what |
 |---|---|
 | ``dtd``, ``imagenet-v2``, … | a registered set, found under ``root`` in the layout of CoOp, TPT or torchvision |
-| ``emoji/animals``, … | the bench, drawn on the spot |
-| a folder | one sub-folder a class |
+| ``emoji/animals``, … | the bench, drawn on the fly |
+| a folder | one sub-folder per class |
 | ``x.csv``, ``x.parquet`` | a table of path and label |
 | ``x-{000..009}.tar`` | webdataset shards |
 | ``hf:owner/name`` | a Hugging Face data set |
@@ -48,8 +48,8 @@ def load_dataset(
 
     Args:
         root: the folder that holds the registered data sets; own paths may be relative to it.
-        classes: a file of class names, one a line in label order, "folder" or "folder<TAB>name".
-        official_names: the class names of the papers' code where they differ from the right ones (Food101).
+        classes: a file of class names, one per line in label order, "folder" or "folder<TAB>name".
+        official_names: the class names of the papers' code where they differ from the correct ones (Food101).
         split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
     root = None if root is None else Path(root)
@@ -63,11 +63,11 @@ def load_dataset(
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=classes)
     if spec.startswith("emoji/"):
         if classes is not None:
-            raise OtptError(f"{spec} has class names of its own; a class list is for own data and the registered sets.")
+            raise OtptError(f"{spec} has fixed class names; a class list is for your own data and the registered sets.")
         return emoji_dataset(spec, split)
     if split != "test":
         raise NoSuchSplit(
-            f"{spec!r} has no splits, so {split!r} cannot be chosen; give each split as a data set of its own."
+            f"{spec!r} has no splits, so {split!r} cannot be chosen; pass each split as a separate data set."
         )
     if is_shards(spec):
         return shard_dataset(spec, root, classes)
@@ -96,9 +96,9 @@ def _registered(entry: DatasetEntry, found: Found, classes: Path | None, officia
     names = entry.class_list(official_names=official)
     given = names if classes is None else _renamed(read_class_list(classes), names, entry)
     count = len(found.records.ids)
-    if split == "test" and entry.test_pictures is not None and count != entry.test_pictures:
+    if split == "test" and entry.test_images is not None and count != entry.test_images:
         warnings.warn(
-            f"{entry.name} has {count} test pictures in {str(found.folder)!r}, {entry.test_pictures} were published: "
+            f"{entry.name} has {count} test images in {str(found.folder)!r}, {entry.test_images} were published: "
             "accuracy and calibration are not comparable with the papers'.",
             stacklevel=3,
         )

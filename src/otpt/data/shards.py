@@ -1,4 +1,4 @@
-"""webdataset shards, ``data-{000..009}.tar``: indexed once, then each picture is read by its offset.
+"""webdataset shards, ``data-{000..009}.tar``: indexed once, then each image is read by its offset.
 
 A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001.cls`` (a number), ``0001.txt``
 (a class name) or ``0001.json`` (``{"label": …}``).
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from otpt.data.classes import find_class_list, read_class_list
-from otpt.data.dataset import PICTURE_SUFFIXES, Dataset
+from otpt.data.dataset import IMAGE_SUFFIXES, Dataset
 from otpt.data.own import own_dataset, resolve_labels
 from otpt.data.records import shortened
 from otpt.errors import OtptError
@@ -24,7 +24,7 @@ _JSON_KEYS = ("label", "cls", "class", "class_name")
 
 @dataclass(frozen=True)
 class MembersOf:
-    """Picture ``i`` as bytes: ``size`` of them from ``offset`` on in one of the shards."""
+    """Image ``i`` as bytes: ``size`` of them from ``offset`` on in one of the shards."""
 
     shards: tuple[Path, ...]
     where: tuple[tuple[int, int, int], ...]  # shard, offset, size
@@ -41,7 +41,7 @@ class MembersOf:
 
 @dataclass
 class _Sample:
-    picture: tuple[int, int, int] | None = None
+    image: tuple[int, int, int] | None = None
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -58,17 +58,17 @@ def shard_dataset(spec: str, root: Path | None = None, classes: Path | None = No
     where: list[tuple[int, int, int]] = []
     for number, shard in enumerate(shards):
         for key, sample in _index(number, shard).items():
-            if sample.picture is None:
+            if sample.image is None:
                 continue
             if not sample.labels:
                 raise OtptError(
                     f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json."
                 )
             ids.append(f"{shard.name}/{key}")
-            where.append(sample.picture)
+            where.append(sample.image)
             labels.append(next(sample.labels[suffix] for suffix in _LABEL_SUFFIXES if suffix in sample.labels))
     if not ids:
-        raise OtptError(f"The shards {spec!r} hold no pictures.")
+        raise OtptError(f"The shards {spec!r} hold no images.")
     listed = read_class_list(classes) if classes is not None else find_class_list(shards[0].parent)
     listed, resolved = resolve_labels(labels, listed, f"The shards {spec!r}")
     name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
@@ -97,10 +97,10 @@ def expand_braces(spec: str) -> list[str]:
 
 
 def _index(number: int, shard: Path) -> dict[str, _Sample]:
-    """Key → where its picture lies and what its label files say, in the order of the shard."""
+    """Key → the position of its image and its labels, in the order of the shard."""
     samples: dict[str, _Sample] = {}
     try:
-        # "r:" refuses compression: inside a compressed shard no picture can be read by its offset.
+        # "r:" refuses compression: inside a compressed shard no image can be read by its offset.
         with tarfile.open(shard, "r:") as archive:
             for member in archive:
                 if not member.isfile():
@@ -111,10 +111,10 @@ def _index(number: int, shard: Path) -> dict[str, _Sample]:
                     continue
                 key, ending = folder + slash + stem, f".{suffix.lower()}"
                 sample = samples.setdefault(key, _Sample())
-                if ending in PICTURE_SUFFIXES:
-                    if sample.picture is not None:
-                        raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two pictures; expected one.")
-                    sample.picture = (number, member.offset_data, member.size)
+                if ending in IMAGE_SUFFIXES:
+                    if sample.image is not None:
+                        raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two images; expected one.")
+                    sample.image = (number, member.offset_data, member.size)
                 elif ending in _LABEL_SUFFIXES:
                     content = archive.extractfile(member)
                     assert content is not None  # it is a regular file

@@ -1,4 +1,4 @@
-"""Splits that are written down: CoOp's ``split_zhou_*.json``, and lists of lines.
+"""Splits from files: CoOp's ``split_zhou_*.json``, and lists of lines.
 
 A split file is ``{"train": …, "val": …, "test": …}``, each a list of ``[relative path, label, class name]``.
 """
@@ -14,7 +14,7 @@ from otpt.data.classes import ClassList
 from otpt.data.records import NoSuchSplit, Place, Records, read_text, records
 from otpt.errors import OtptError
 
-# Official lists that define the very test split of CoOp's file, for who has the data but not that file.
+# Official lists that define the very test split of CoOp's file, for users who have the data but not that file.
 _OFFICIAL_LISTS = {
     "split_zhou_OxfordPets.json": "annotations/test.txt",
     "split_zhou_SUN397.json": "Testing_01.txt",
@@ -22,7 +22,7 @@ _OFFICIAL_LISTS = {
 
 
 def read_split(place: Place) -> Records:
-    """The pictures of a split as CoOp's split file lists them (or the official list that it was made from)."""
+    """The images of a split as CoOp's split file lists them (or the official list that it was made from)."""
     official = _OFFICIAL_LISTS.get(place.split_file) if place.split == "test" else None
     file = place.need("split file", place.split_file, *filter(None, [official]))
     if file.name == place.split_file:
@@ -32,7 +32,7 @@ def read_split(place: Place) -> Records:
 
 
 def read_lists(place: Place) -> Records:
-    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "picture class", ``variants.txt`` in label order."""
+    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class", ``variants.txt`` in label order."""
     labels = place.classes.index()
     variants = place.find("variants.txt")
     if variants is not None:
@@ -44,8 +44,8 @@ def read_lists(place: Place) -> Records:
     def rows() -> Iterator[tuple[str, int]]:
         for number, line in enumerate(read_text(file).splitlines(), start=1):
             if line.strip():
-                picture, _, name = line.strip().partition(" ")
-                yield f"{picture}.jpg", _label(name, labels, f"{file}, line {number}")
+                image, _, name = line.strip().partition(" ")
+                yield f"{image}.jpg", _label(name, labels, f"{file}, line {number}")
 
     return records(rows())
 
@@ -72,21 +72,21 @@ def _split_rows(file: Path, place: Place) -> Iterator[tuple[str, int]]:
         if _plain(name) != _plain(names[label]):
             raise OtptError(
                 f"in {str(file)!r}, label {label} is called {name!r}, but {names[label]!r} in the published list: "
-                "this is another split, or its labels are permuted"
+                "it is a different split, or its labels are permuted"
             )
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise OtptError(f"in {str(file)!r}, the picture {path!r} lies outside the data; expected a relative path")
+            raise OtptError(f"in {str(file)!r}, the image {path!r} lies outside the data; expected a relative path")
         yield path, label
 
 
 def _pets_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
-    """Lines "Abyssinian_201 1 1 1": picture, class from 1, and two numbers more."""
+    """Lines "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
     for number, line in enumerate(read_text(file).splitlines(), start=1):
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
         if len(fields) != 4 or not fields[1].isdigit() or not 1 <= int(fields[1]) <= len(classes):
-            raise OtptError(f"{file}, line {number}: {line!r} is not 'picture class species breed'")
+            raise OtptError(f"{file}, line {number}: {line!r} is not 'image class species breed'")
         yield f"{fields[0]}.jpg", int(fields[1]) - 1
 
 

@@ -1,4 +1,4 @@
-"""A CSV or Parquet table of pictures: columns ``path`` and ``label``, and if wished ``id``.
+"""A CSV or Parquet table of images: columns ``path`` and ``label``, optionally ``id``.
 
 Paths are relative to the table's own folder (or to the data root, where one is given and the file is there).
 """
@@ -35,7 +35,7 @@ def table_dataset(file: Path, root: Path | None = None, classes: Path | None = N
             raise OtptError(f"The table {str(file)!r} has no {name} in data row {empty + 1}.")
     paths = [path.replace("\\", "/") for path in columns["path"]]
     if not paths:
-        raise OtptError(f"The table {str(file)!r} is empty; expected one row a picture.")
+        raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
     listed = read_class_list(classes) if classes is not None else find_class_list(file.parent)
     listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
     folder = file.parent
@@ -46,7 +46,7 @@ def table_dataset(file: Path, root: Path | None = None, classes: Path | None = N
 
 
 def _relative(path: str, folder: Path) -> str:
-    """An id that does not depend on where the data lie, as far as the table allows."""
+    """An id that is independent of where the data are stored, as far as the table allows."""
     given = Path(path)
     if given.is_absolute() and given.is_relative_to(folder.resolve()):
         return given.relative_to(folder.resolve()).as_posix()

@@ -1,6 +1,6 @@
-"""Engines: where the parts of a run are computed. Each makes the missing parts exist; none changes a byte of them.
+"""Engines: where the shards of a run are computed. Each makes the missing shards exist; none changes a byte of them.
 
-An engine is any object with ``run(job, report)``. Work items are independent, and what a part holds depends on
+An engine is any object with ``run(job, report)``. Work items are independent, and what a shard holds depends on
 nothing but its item; so an engine is only a way of handing items to :class:`Evaluator` objects.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -25,14 +26,16 @@ import torch
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation.cache import FeatureCache
-from otpt.evaluation.claims import Claims
-from otpt.evaluation.evaluator import Judged, evaluator_for
-from otpt.evaluation.progress import Begun, News, seen
-from otpt.evaluation.run import CLAIMS, CONFIG, Run, WorkItem
-from otpt.evaluation.settings import Model, Settings, run_config
+from otpt.evaluation.config import Model, dataset_configs, run_config
+from otpt.evaluation.evaluator import Evaluator
+from otpt.evaluation.progress import ProgressEvent, Started, image_done
+from otpt.evaluation.settings import Settings
+from otpt.features.cache import FeatureCache
+from otpt.methods import load_plugin
+from otpt.runs.locks import Locks
+from otpt.runs.run import CONFIG, LOCKS, Run, WorkItem
 
-Report = Callable[[News], None]
+Report = Callable[[ProgressEvent], None]
 
 _POLL_SECONDS = 0.5
 
@@ -49,6 +52,8 @@ class Job:
         cache: of image features, None for none.
         device: as for :func:`otpt.backbones.load_backbone`.
         threads: that decode and augment, in each process.
+        plugins: files with functions of the user's own, run in each process.
+        command: the line that asked for it, kept in the run for people.
     """
 
     backbone: Callable[[str], Model]
@@ -58,13 +63,43 @@ class Job:
     cache: FeatureCache | None = None
     device: str = "auto"
     threads: int | None = None
+    plugins: Sequence[Path] = ()
+    command: str | None = None
+
+    def asked(self) -> list[dict[str, Any]]:
+        """Data sets, columns, seeds and numbers of images, as in the configuration of a run."""
+        return dataset_configs([make() for make in self.datasets], self.settings)
+
+    def missing(self, run: Run) -> list[WorkItem]:
+        """What the run still lacks of this job."""
+        return run.missing(self.asked())
+
+
+@dataclass(frozen=True)
+class PackedJob:
+    """A job on its way to another process, where the plugins must run before its methods can be unpacked."""
+
+    plugins: tuple[Path, ...]
+    pickled: bytes
+
+    @classmethod
+    def of(cls, job: Job, dumps: Callable[[Job], bytes] = pickle.dumps) -> PackedJob:
+        """The job, packed."""
+        return cls(tuple(job.plugins), dumps(job))
+
+    def unpack(self) -> Job:
+        """The job, in the process that is to work on it."""
+        for plugin in self.plugins:
+            load_plugin(plugin)
+        job: Job = pickle.loads(self.pickled)
+        return job
 
 
 class Engine(Protocol):
-    """How the parts of a job are made."""
+    """How the shards of a job are made."""
 
     def run(self, job: Job, report: Report) -> Run:
-        """Make all missing parts; tell of each picture; return the run."""
+        """Make all missing shards; report each image; return the run."""
 
 
 class LocalEngine:
@@ -74,40 +109,42 @@ class LocalEngine:
         """See :class:`Engine`."""
         datasets = [make() for make in job.datasets]
         backbone = job.backbone(job.device)
-
-        def on_picture(judged: Judged) -> None:
-            report(seen(judged))
-
-        evaluator = evaluator_for(
-            backbone, datasets, job.settings, cache=job.cache, threads=job.threads, on_picture=on_picture
+        evaluator = Evaluator(
+            backbone,
+            datasets,
+            job.settings,
+            cache=job.cache,
+            threads=job.threads,
+            on_image=lambda predicted: report(image_done(predicted)),
         )
-        run = Run.create(job.folder, run_config(backbone, datasets, job.settings))
-        pictures = {item.number: item.stop - item.start for item in run.items}
-        left = sum(pictures[item.number] for item in run.missing())
-        report(Begun(sum(pictures.values()) - left, sum(pictures.values())))
-        with Claims(run.folder / CLAIMS) as claims:
-            while missing := run.missing():
-                before = len(missing)
-                for item, part in evaluator(_claimed(run, claims, missing)):
-                    run.write(item, part)
-                    claims.release(item.number)
-                if len(run.missing()) == before:
+        config = run_config(backbone, datasets, job.settings, command=job.command)
+        run = Run.create(job.folder, config)
+        asked = config["datasets"]
+        report(Started(*run.progress(asked)))
+        with Locks(run.folder / LOCKS) as locks:
+            while missing := run.missing(asked):
+                for item, shards, last in evaluator(_locked(run, locks, missing)):
+                    for shard in shards:
+                        run.write(shard)
+                    if last:
+                        locks.release(item.lock)
+                if len(run.missing(asked)) == len(missing):
                     time.sleep(_POLL_SECONDS)  # others are at work on all that is left
         return run
 
 
-def _claimed(run: Run, claims: Claims, items: Sequence[WorkItem]) -> Iterator[WorkItem]:
+def _locked(run: Run, locks: Locks, items: Sequence[WorkItem]) -> Iterator[WorkItem]:
     for item in items:
-        if run.has(item) or not claims.take(item.number):
+        if not run.lacks(item) or not locks.take(item.lock):
             continue
-        if run.has(item):  # finished by another process between the two questions
-            claims.release(item.number)
+        if not run.lacks(item):  # finished by another process between the two questions
+            locks.release(item.lock)
             continue
         yield item
 
 
 class ProcessEngine:
-    """Several processes on one machine: one a GPU, or so many on the CPU.
+    """Several processes on one machine: one per GPU, or so many on the CPU.
 
     Args:
         workers: number of processes.
@@ -123,33 +160,33 @@ class ProcessEngine:
     def run(self, job: Job, report: Report) -> Run:
         """See :class:`Engine`."""
         context = multiprocessing.get_context("spawn")  # a forked copy of torch's threads would hang
-        news: Any = context.Queue()
+        events: Any = context.Queue()
         threads = max(torch.get_num_threads() // self._workers, 1)
         processes: list[BaseProcess] = []
         try:
             for number in range(self._workers):
                 device = job.device if self._devices is None else self._devices[number % len(self._devices)]
-                arguments = (job, device, threads, news)
+                arguments = (PackedJob.of(job), device, threads, events)
                 process: BaseProcess = context.Process(
                     target=_work, args=arguments, daemon=True, name=f"otpt-worker-{number}"
                 )
                 with _interrupts_held():  # Ctrl-C reaches all processes; the first one ends the others
                     process.start()
                 processes.append(process)
-            _listen(processes, news, report)
+            _listen(processes, events, report)
         finally:
             for process in processes:
                 if process.is_alive():
-                    process.terminate()  # at any moment: parts are whole or not there
+                    process.terminate()  # at any moment: shards are whole or not there
                 process.join()
-            news.close()
+            events.close()
         lost = [process.exitcode for process in processes if process.exitcode]
         run = Run(job.folder) if (job.folder / CONFIG).exists() else None
-        if run is None or run.missing():
+        if run is None or job.missing(run):
             raise OtptError(
                 f"{len(lost)} of {self._workers} worker processes ended before their work was done (exit code "
-                f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Give the same "
-                "command again to go on."
+                f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Repeat the "
+                "command to continue."
             )
         return run
 
@@ -167,12 +204,12 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _listen(processes: Sequence[BaseProcess], news: Any, report: Report) -> None:
-    """Pass on what the workers tell until all have ended; the first error of a user's ends all."""
+def _listen(processes: Sequence[BaseProcess], events: Any, report: Report) -> None:
+    """Pass on what the workers report until all have ended; the first error of a user's ends all."""
     while True:
         alive = any(process.is_alive() for process in processes)
         try:
-            message = news.get(timeout=_POLL_SECONDS / 2)
+            message = events.get(timeout=_POLL_SECONDS / 2)
         except queue.Empty:
             if not alive:
                 return
@@ -185,21 +222,22 @@ def _listen(processes: Sequence[BaseProcess], news: Any, report: Report) -> None
         report(message)
 
 
-def _work(job: Job, device: str, threads: int, news: Any) -> None:
+def _work(packed: PackedJob, device: str, threads: int, events: Any) -> None:
     """A worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be held back from the start
     torch.set_num_threads(threads)
-    warnings.showwarning = lambda message, *_, **__: news.put(str(message))
-    own = replace(job, device=device, threads=threads if job.threads is None else job.threads)
+    warnings.showwarning = lambda message, *_, **__: events.put(str(message))
     try:
-        LocalEngine().run(own, news.put)
+        job = packed.unpack()
+        own = replace(job, device=device, threads=threads if job.threads is None else job.threads)
+        LocalEngine().run(own, events.put)
     except OtptError as error:
-        news.put(OtptError(str(error)))
+        events.put(OtptError(str(error)))
 
 
 def _end_with_parent() -> None:
-    """A worker whose first process was killed would go on alone, unseen; parts are whole or not there."""
+    """A worker whose first process was killed would go on alone, unseen; shards are whole or not there."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

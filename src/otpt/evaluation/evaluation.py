@@ -1,22 +1,23 @@
-"""An evaluation from beginning to end: make the missing parts, then the metrics."""
+"""An evaluation from beginning to end: make the missing shards, then the metrics."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from otpt.data import Dataset
-from otpt.evaluation.cache import FeatureCache
+from otpt.evaluation.config import Model
 from otpt.evaluation.engines import Engine, Job, LocalEngine
-from otpt.evaluation.files import remove_leftovers
-from otpt.evaluation.progress import Again, Reporter, Silent
-from otpt.evaluation.run import CONFIG, Run, WorkItem
-from otpt.evaluation.scoring import Average, Score, averages, score_run, write_metrics
-from otpt.evaluation.settings import Model, Settings
+from otpt.evaluation.progress import Repeated, Reporter, Silent
+from otpt.evaluation.settings import Settings
+from otpt.features.cache import FeatureCache
+from otpt.runs.locks import Locks
+from otpt.runs.run import CONFIG, LOCKS, SCORING, Run, Unreadable, WorkItem
+from otpt.runs.scores import Average, Score, averages, score_run, write_metrics
 
 _T = TypeVar("_T")
 
@@ -27,15 +28,15 @@ class Result:
 
     Attributes:
         run: the run folder.
-        scores: for each data set, seed, prompt and method.
+        scores: for each data set, seed, prompt and method of the run, also of those that were there before.
         seconds: that this call took.
-        unreadable_pictures: (data set, id) of each picture that could not be read, and the reason.
+        unreadable_images: (data set, id) of each image asked for that could not be read, and the reason.
     """
 
     run: Run
     scores: list[Score]
     seconds: float
-    unreadable_pictures: dict[tuple[str, str], str]
+    unreadable_images: dict[tuple[str, str], str]
 
     @property
     def averages(self) -> list[Average]:
@@ -44,8 +45,8 @@ class Result:
 
     @property
     def unreadable(self) -> int:
-        """Pictures of all data sets that could not be read, each counted once whatever the seeds."""
-        return len(self.unreadable_pictures)
+        """Images of all data sets that could not be read, each counted once whatever the seeds."""
+        return len(self.unreadable_images)
 
 
 def evaluate(
@@ -59,8 +60,9 @@ def evaluate(
 ) -> Result:
     """Evaluate a loaded backbone on loaded data sets, in this process.
 
-    Called again with the same arguments it does only what is missing in ``out``; with ``retry_unreadable`` also the
-    parts that hold pictures which could not be read.
+    Called again with the same arguments it does only what is missing in ``out``; with further methods, prompts, seeds,
+    data sets or images it adds them. With ``retry_unreadable`` it also repeats the shards that hold images which could
+    not be read.
     """
     given = [datasets] if isinstance(datasets, Dataset) else list(datasets)
     job = Job(
@@ -76,28 +78,52 @@ def evaluate(
 def run_job(
     job: Job, engine: Engine | None = None, reporter: Reporter | None = None, *, retry_unreadable: bool = False
 ) -> Result:
-    """Run a job by any engine and write its metrics."""
+    """Run a job by any engine and write the run's metrics."""
     started = time.monotonic()
     engine = engine or LocalEngine()
     with reporter or Silent() as report:
-        failed: list[WorkItem] = []
-        if (job.folder / CONFIG).exists():
-            # damaged parts are set aside on the way
-            failed = [item for item, _, _ in Run(job.folder).unreadable()]
+        failed: list[Unreadable] = []
+        if (job.folder / CONFIG).exists():  # damaged shards are quarantined on the way
+            failed = list(Run(job.folder).unreadable())
         run = engine.run(job, report)
         if retry_unreadable:  # only now, when the engine has found that it is a run of the same configuration
-            run.remove(failed)
-        scores = score_run(run)
-        while missing := run.missing():  # also what was found damaged just now
-            report(Again(sum(item.stop - item.start for item in missing)))
-            run = engine.run(job, report)
-            scores = score_run(run)
-    write_metrics(run, scores)
-    remove_leftovers(run.folder)  # of a process that shared the work and was killed
-    any_unreadable = any(score.unreadable for score in scores)
-    found = run.unreadable() if any_unreadable else ()
-    unreadable = {(str(run.datasets[item.dataset]["name"]), name): reason for item, name, reason in found}
+            for row in _of_job(job, failed):
+                run.remove(row.dataset, row.seed, row.column, row.index)
+        run, scores, missing = _score(job)
+        while missing:  # removed, or found damaged just now
+            report(Repeated(sum(item.images for item in missing)))
+            engine.run(job, report)
+            run, scores, missing = _score(job)
+    run.tidy()  # of a process that shared the work and was killed
+    found = run.unreadable() if any(score.unreadable for score in scores) else ()
+    unreadable = {(row.dataset, row.id): row.reason for row in _of_job(job, found)}
     return Result(run, scores, time.monotonic() - started, unreadable)
+
+
+def _score(job: Job) -> tuple[Run, list[Score], list[WorkItem]]:
+    """The run as it is now, its scores, and what it lacks of the job; metrics are written if that is nothing.
+
+    One process at a time: of several that grow a run, the last one writes the metrics of all.
+    """
+    with Locks(job.folder / LOCKS) as locks:
+        locks.wait_for(SCORING)
+        run = Run(job.folder)
+        scores = score_run(run)
+        missing = job.missing(run)
+        if not missing:
+            write_metrics(run, scores)
+    return run, scores, missing
+
+
+def _of_job(job: Job, rows: Iterable[Unreadable]) -> Iterator[Unreadable]:
+    """Those of the data sets, seeds and columns that the job asks for; a run may hold those of others."""
+    asked = {
+        (dataset["name"], int(seed), (column["prompt"]["name"], column["method"]))
+        for dataset in job.asked()
+        for column in dataset["columns"]
+        for seed in column["images"]
+    }
+    return (row for row in rows if (row.dataset, row.seed, row.column) in asked)
 
 
 def _as_it_is(backbone: Model, device: str) -> Model:

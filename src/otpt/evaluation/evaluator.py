@@ -1,157 +1,142 @@
-"""Work items → parts: the loop of an evaluation, in one process, without a word about files or other processes."""
+"""Work items → shards: the loop of an evaluation, in one process, without a word about files or other processes."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, islice
-from operator import itemgetter
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from otpt.backbones import Backbone
-from otpt.classifier import Prediction
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation.cache import FeatureCache
-from otpt.evaluation.features import FeatureStream
-from otpt.evaluation.judge import DatasetJudge, check_fit
-from otpt.evaluation.parts import Part
-from otpt.evaluation.rows import PartRows
-from otpt.evaluation.run import WorkItem
-from otpt.evaluation.settings import Model, Settings
-from otpt.threads import available_threads, in_threads
-
-_PICTURES_TOGETHER = 8  # on a GPU; as many contexts go through its text tower together
+from otpt.evaluation.settings import Settings
+from otpt.features.cache import FeatureCache
+from otpt.features.digests import ShardDigests
+from otpt.features.pipeline import FeaturePipeline, ImageTask
+from otpt.methods import Method
+from otpt.methods.inits import check_fit
+from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor
+from otpt.runs.rows import ShardRows
+from otpt.runs.run import Column, WorkItem
+from otpt.runs.shards import Shard
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A picture that is done, as progress is told: predictions by (prompt, method); none if it could not be read."""
+class Predicted:
+    """An image that is done, as progress is told: outputs column by column; none if it could not be read."""
 
     item: WorkItem
     label: int
-    predictions: Sequence[Prediction]
-
-
-def enter_answers(
-    item: WorkItem,
-    dataset: Dataset,
-    batch: Sequence[tuple[int, object]],
-    labels: Sequence[int],
-    answers: Iterable[Sequence[Prediction]],
-    rows: PartRows,
-) -> Iterator[Judged]:
-    """Enters a batch into the rows: answers in the order of the pictures that were read, reasons for the others.
-
-    ``batch`` holds positions in the data set, each with an ``OtptError`` if that picture could not be read.
-    """
-    given = iter(answers)
-    for (index, found), label in zip(batch, labels, strict=True):
-        predictions: list[Prediction] = []
-        if isinstance(found, OtptError):
-            rows.add_unreadable(index, dataset.ids[index], label, str(found))
-        else:
-            predictions = list(next(given))
-            rows.add(index, dataset.ids[index], label, predictions)
-        yield Judged(item, label, predictions)
+    outputs: Sequence[Output]
 
 
 class Evaluator:
-    """Judges pictures by all prompts and methods: each picture is decoded, augmented and encoded once.
+    """Predicts images by all prompts and methods: each image is decoded, augmented and encoded once.
 
     Args:
-        cache: of image features and first gradients; None to compute everything.
-        threads: that decode and augment (see :class:`FeatureStream`).
-        on_picture: called after each picture.
+        cache: of image features and gradients at the init; None to compute everything.
+        threads: that decode and augment (see :class:`FeaturePipeline`).
+        on_image: called after each image.
     """
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Any,
         datasets: Sequence[Dataset],
         settings: Settings,
         *,
         cache: FeatureCache | None = None,
         threads: int | None = None,
-        on_picture: Callable[[Judged], None] | None = None,
+        on_image: Callable[[Predicted], None] | None = None,
     ) -> None:
-        self._backbone = backbone
-        self._datasets = datasets
-        self._settings = settings
-        self._cache = cache
-        self._features = FeatureStream(backbone, datasets, settings, cache=cache, threads=threads)
-        self._on_picture = on_picture
-        self._prepared: tuple[int, DatasetJudge] | None = None
+        self._backbone, self._settings, self._cache = backbone, settings, cache
+        self._datasets = {dataset.name: dataset for dataset in datasets}
+        self._pipeline = FeaturePipeline(backbone, cache=cache, threads=threads, features=settings.features)
+        self._on_image = on_image
+        self._prepared: tuple[tuple[str, tuple[Column, ...]], Predictor] | None = None
+        for dataset in datasets:
+            check_fit(backbone, settings.task_for(dataset), settings.chosen)
 
-    def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Part]]:
-        """Each item with its part, in the order of the items, which are read a few pictures ahead."""
-        together = available_threads() if self._backbone.device.type == "cpu" else _PICTURES_TOGETHER
-        for item, pictures in groupby(self._features(items), key=itemgetter(0)):
-            dataset = self._datasets[item.dataset]
-            columns = self._settings.columns_for(dataset)
-            save = self._settings.save_probabilities
-            rows = PartRows(columns, len(dataset.class_names), save_probabilities=save)
-            while batch := [(index, found) for _, index, found in islice(pictures, together)]:
-                self._judge_batch(item, batch, rows)
-            yield item, rows.part()
+    def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
+        """(item, shards that are ready, whether these were its last), in the order of the items."""
+        encoded = self._pipeline(self._tasks(items))
+        for item, images in groupby(encoded, key=lambda pair: pair[0].key[0]):
+            predictor = self._predictor(item)
+            yield from self._shards(item, predictor, predictor.stream(images))
 
-    def _judge_batch(self, item: WorkItem, batch: list[tuple[int, Tensor | OtptError]], rows: PartRows) -> None:
+    def _tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
+        for item in items:
+            dataset, size = self._datasets[item.dataset], self._settings.shard_size
+            methods = self._methods(item)
+            task = self._settings.task_for(dataset)
+            recipes = task.recipes_for(methods)
+            keep = task.needs_images(methods)
+            order = stream_order(item.seed, dataset.ids[: item.stop]) if item.in_order else range(item.start, item.stop)
+            digests: dict[int, ShardDigests] = {}
+            if self._cache is not None:
+                ranges = dict.fromkeys(index // size for index in order)
+                digests = {r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size) for r in ranges}
+            last = {index // size: index for index in order}
+            for index in order:
+                yield ImageTask(
+                    (item, index),
+                    partial(dataset.source, index),
+                    recipes,
+                    item.seed,
+                    keep_image=keep,
+                    digests=digests.get(index // size),
+                    last=last[index // size] == index,
+                )
+
+    def _shards(
+        self, item: WorkItem, predictor: Predictor, answers: Iterator[tuple[ImageTask, list[Output] | OtptError]]
+    ) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         dataset = self._datasets[item.dataset]
-        good = [(index, found) for index, found in batch if not isinstance(found, OtptError)]
-        labels = [dataset.labels[index] for index, _ in batch]
-        answers = self._judge(item, good)
-        for judged in enter_answers(item, dataset, batch, labels, answers, rows):
-            if self._on_picture is not None:
-                self._on_picture(judged)
+        chosen = [predictor.columns.index(column) for column in item.columns]
+        size = self._settings.shard_size
+        start, rows = item.start, self._rows(item, dataset)
+        for position, (task, answer) in enumerate(answers, start=item.start):
+            index = task.key[1]
+            # with BAPLe's trigger the target class, which is the seed, is what counts as right
+            label, name = item.seed if dataset.backdoor else dataset.labels[index], dataset.ids[index]
+            outputs = [] if isinstance(answer, OtptError) else [answer[i] for i in chosen]
+            for k, own in enumerate(rows):
+                if isinstance(answer, OtptError):
+                    own.add_unreadable(index, name, label, str(answer))
+                else:
+                    own.add(index, name, label, outputs[k])
+            if self._on_image is not None:
+                self._on_image(Predicted(item, label, outputs))
+            last = position == item.stop - 1
+            if last or (item.in_order and (position + 1) % size == 0):
+                first = start if item.in_order else item.first
+                yield item, [own.shard(item.dataset, item.seed, first=first, start=start) for own in rows], last
+                start, rows = position + 1, self._rows(item, dataset)
 
-    def _judge(self, item: WorkItem, good: list[tuple[int, Tensor]]) -> list[list[Prediction]]:
-        """Predictions of pictures with features (V, D), column by column."""
-        if not good:
-            return []
-        judge = self._judge_of(item.dataset)
-        if self._backbone.device.type == "cpu":
+    def _rows(self, item: WorkItem, dataset: Dataset) -> list[ShardRows]:
+        save, classes = self._settings.save_probabilities, len(dataset.class_names)
+        return [ShardRows(column, classes, save_probabilities=save) for column in item.columns]
 
-            def one(picture: tuple[int, Tensor]) -> list[Prediction]:
-                return judge([picture[0]], picture[1][None], seed=item.seed)[0]
+    def _methods(self, item: WorkItem) -> list[Method]:
+        names = {method for _, method in item.columns}
+        return [method for method in self._settings.chosen if method.name in names]
 
-            return in_threads(one, good, at_once=judge.at_once)
-        indices, views = zip(*good, strict=True)
-        return judge(indices, torch.stack(views), seed=item.seed)
-
-    def _judge_of(self, position: int) -> DatasetJudge:
-        """The judge of a data set; that of the data set before is let go."""
-        if self._prepared is None or self._prepared[0] != position:
+    def _predictor(self, item: WorkItem) -> Predictor:
+        """The predictor of an item's data set and columns; the one before is let go. A stream begins anew."""
+        key = item.dataset, item.columns
+        if self._prepared is None or self._prepared[0] != key or item.in_order:
             self._prepared = None
-            dataset = self._datasets[position]
-            judge = DatasetJudge(self._backbone, dataset, self._settings, cache=self._cache)
-            self._prepared = (position, judge)
+            task = self._settings.task_for(self._datasets[item.dataset])
+            names = {prompt for prompt, _ in item.columns}
+            own = replace(task, prompts=[prompt for prompt in task.prompts if prompt.name in names])
+            self._prepared = key, Predictor(self._backbone, own, self._methods(item), cache=self._cache)
         return self._prepared[1]
 
 
-Parts = Callable[[Iterable[WorkItem]], Iterator[tuple[WorkItem, Part]]]
-"""What makes parts of work items: an :class:`Evaluator`, or that of a medical system."""
-
-
-def evaluator_for(
-    backbone: Model,
-    datasets: Sequence[Dataset],
-    settings: Settings,
-    *,
-    cache: FeatureCache | None = None,
-    threads: int | None = None,
-    on_picture: Callable[[Judged], None] | None = None,
-) -> Parts:
-    """The evaluator that the settings' methods need; an error now if one of them does not fit model or data."""
-    if settings.system:
-        from otpt.medical.evaluator import SystemEvaluator
-        from otpt.medical.settings import MedicalSettings
-
-        assert isinstance(settings, MedicalSettings)
-        return SystemEvaluator(backbone, datasets, settings, threads=threads, on_picture=on_picture)
-    if not isinstance(backbone, Backbone):
-        raise OtptError(f"The model {backbone.name!r} has no text tower, which {settings.chosen[0].name!r} needs.")
-    for dataset in datasets:
-        check_fit(backbone, dataset, settings)
-    return Evaluator(backbone, datasets, settings, cache=cache, threads=threads, on_picture=on_picture)
+def stream_order(seed: int, ids: Sequence[str]) -> list[int]:
+    """The order of a stream: a permutation that the seed and the images' names decide."""
+    keys = [hashlib.sha256(f"otpt stream 1/{seed}/{name}".encode()).digest() for name in ids]
+    return sorted(range(len(ids)), key=keys.__getitem__)

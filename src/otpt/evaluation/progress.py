@@ -6,7 +6,7 @@ On a terminal a bar with a small table; otherwise a line every ten seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from otpt.evaluation.evaluator import Judged
+from otpt.evaluation.evaluator import Predicted
 from otpt.metrics.binning import bin_index
 
 LOG_SECONDS = 10.0
@@ -26,36 +26,39 @@ _SHOWN = 12  # methods in the running table; a sweep may have hundreds
 
 
 @dataclass(frozen=True)
-class Begun:
-    """Sent once by each process: pictures (times seeds) that were done before, and all of them."""
+class Started:
+    """Sent once by each process: images (times seeds) that were done before, and all of them."""
 
     done: int
     total: int
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A picture that is done: (confidence, correct) for each prompt and method; none if it could not be read."""
+class ImageDone:
+    """An image that is done: (confidence, correct) by (prompt, method); none if it could not be read."""
 
-    dataset: int
+    dataset: str
     seed: int
-    results: tuple[tuple[float, bool], ...]
+    results: Mapping[tuple[str, str], tuple[float, bool]]
 
 
 @dataclass(frozen=True)
-class Again:
-    """So many pictures (times seeds) of those that were done are to be done once more."""
+class Repeated:
+    """So many images (times seeds) of those that were done are computed once more."""
 
-    pictures: int
-
-
-News = Begun | Seen | Again
+    images: int
 
 
-def seen(judged: Judged) -> Seen:
-    """What is told of a picture."""
-    results = tuple((min(p.confidence, 1.0), p.index == judged.label) for p in judged.predictions)
-    return Seen(judged.item.dataset, judged.item.seed, results)
+ProgressEvent = Started | ImageDone | Repeated
+
+
+def image_done(predicted: Predicted) -> ImageDone:
+    """What is reported of an image."""
+    results = {
+        column: (min(output.confidence, 1.0), output.index == predicted.label)
+        for column, output in zip(predicted.item.columns, predicted.outputs, strict=False)
+    }
+    return ImageDone(predicted.item.dataset, predicted.item.seed, results)
 
 
 class Tally:
@@ -66,7 +69,7 @@ class Tally:
         self.count = 0
 
     def add(self, confidence: float, correct: bool) -> None:
-        """One more picture."""
+        """One more image."""
         self.count += 1
         index = int(bin_index(np.asarray(confidence), _BINS, "right"))
         if index >= 0:
@@ -74,7 +77,7 @@ class Tally:
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers so far."""
+        """Fraction of right answers so far."""
         return float(self._sums[:, 1].sum()) / max(self.count, 1)
 
     @property
@@ -84,9 +87,9 @@ class Tally:
 
 
 class Reporter(Protocol):
-    """What tells people how far an evaluation is; a context manager that is called with news."""
+    """What tells people how far an evaluation is; a context manager that is called with events."""
 
-    def __call__(self, news: News) -> None: ...
+    def __call__(self, event: ProgressEvent) -> None: ...
     def __enter__(self) -> Reporter: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,7 +99,7 @@ class Reporter(Protocol):
 class Silent:
     """Tells nothing: the progress of a program that is called by another."""
 
-    def __call__(self, news: News) -> None:
+    def __call__(self, event: ProgressEvent) -> None:
         return None
 
     def __enter__(self) -> Silent:
@@ -109,53 +112,53 @@ class Silent:
 
 
 class Counter(Silent):
-    """What the two ways of telling share: counts, rate, and the running tallies of the data set and seed told last.
+    """What both reporters share: counts, rate, and the running tallies of the data set and seed reported last."""
 
-    Args:
-        datasets: their names.
-        columns: names of the (prompt, method) pairs of a picture.
-    """
-
-    def __init__(self, datasets: list[str], columns: list[str]) -> None:
-        self.datasets, self.columns = datasets, columns
+    def __init__(self) -> None:
         self.total = 0
         self.earlier = 0
         self.now = 0
         self.unreadable = 0
         self.where = ""
-        self.tallies: list[Tally] = []
+        self.tallies: dict[tuple[str, str], Tally] = {}
         # of each data set and seed: several processes are at work on several of them at a time
-        self._tallies: dict[tuple[int, int], list[Tally]] = {}
+        self._tallies: dict[tuple[str, int], dict[tuple[str, str], Tally]] = {}
         self._started = time.monotonic()
 
-    def __call__(self, news: News) -> None:
-        if isinstance(news, Begun):
+    def __call__(self, event: ProgressEvent) -> None:
+        if isinstance(event, Started):
             if self.total == 0:
                 self._started = time.monotonic()
-                self.earlier, self.total = news.done, news.total
+                self.earlier, self.total = event.done, event.total
             return
-        if isinstance(news, Again):
-            self.total += news.pictures
+        if isinstance(event, Repeated):
+            self.total += event.images
             return
-        self.where = f"{self.datasets[news.dataset]}, seed {news.seed}"
-        self.tallies = self._tallies.setdefault((news.dataset, news.seed), [Tally() for _ in self.columns])
+        self.where = f"{event.dataset}, seed {event.seed}"
+        self.tallies = self._tallies.setdefault((event.dataset, event.seed), {})
         self.now += 1
-        self.unreadable += not news.results
-        for tally, (confidence, correct) in zip(self.tallies, news.results, strict=False):
-            tally.add(confidence, correct)
+        self.unreadable += not event.results
+        for column, result in event.results.items():
+            self.tallies.setdefault(column, Tally()).add(*result)
         self._show()
+
+    def shown(self) -> list[tuple[str, Tally]]:
+        """The first tallies, by method, or by method and prompt where there are several prompts."""
+        several = len({prompt for prompt, _ in self.tallies}) > 1
+        named = [(f"{method} · {prompt}" if several else method, t) for (prompt, method), t in self.tallies.items()]
+        return named[:_SHOWN]
 
     @property
     def rate(self) -> float:
-        """Pictures a second since the start."""
+        """Images per second since the start."""
         return self.now / max(time.monotonic() - self._started, 1e-9)
 
     def pace(self) -> str:
-        """Rate, time left and pictures that could not be read, in words."""
+        """Rate, time left and images that could not be read, in words."""
         if self.now == 0:
             return ""
         left = (self.total - self.earlier - self.now) / self.rate
-        rate = f"{self.rate:.1f} pictures/s" if self.rate >= 1 else f"{1 / self.rate:.1f} s a picture"
+        rate = f"{self.rate:.1f} images/s" if self.rate >= 1 else f"{1 / self.rate:.1f} s per image"
         unreadable = f", {self.unreadable} unreadable" if self.unreadable else ""
         return f"{rate}, {duration(max(left, 0.0))} left{unreadable}"
 
@@ -166,15 +169,8 @@ class Counter(Silent):
 class LogProgress(Counter):
     """A plain line every ten seconds, for logs."""
 
-    def __init__(
-        self,
-        datasets: list[str],
-        columns: list[str],
-        *,
-        say: Callable[[str], None],
-        seconds: float = LOG_SECONDS,
-    ) -> None:
-        super().__init__(datasets, columns)
+    def __init__(self, *, say: Callable[[str], None], seconds: float = LOG_SECONDS) -> None:
+        super().__init__()
         self._say, self._seconds = say, seconds
         self._told = time.monotonic()
 
@@ -182,16 +178,15 @@ class LogProgress(Counter):
         if time.monotonic() - self._told < self._seconds:
             return
         self._told = time.monotonic()
-        some = zip(self.columns[:_SHOWN], self.tallies, strict=False)
-        running = "; ".join(f"{name} {100 * t.accuracy:.1f} % (ECE {100 * t.ece:.1f})" for name, t in some)
-        self._say(f"{self.earlier + self.now}/{self.total} pictures, {self.pace()}; {self.where}: {running}")
+        running = "; ".join(f"{name} {100 * t.accuracy:.1f} % (ECE {100 * t.ece:.1f})" for name, t in self.shown())
+        self._say(f"{self.earlier + self.now}/{self.total} images, {self.pace()}; {self.where}: {running}")
 
 
 class TerminalProgress(Counter):
     """A bar and a table that change in place."""
 
-    def __init__(self, datasets: list[str], columns: list[str], console: Console) -> None:
-        super().__init__(datasets, columns)
+    def __init__(self, console: Console) -> None:
+        super().__init__()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -199,7 +194,7 @@ class TerminalProgress(Counter):
             TextColumn("{task.fields[pace]}"),
             console=console,
         )
-        self._task = self._bar.add_task("pictures", total=None, pace="")
+        self._task = self._bar.add_task("images", total=None, pace="")
         self._live = Live(self._bar, console=console, transient=True, refresh_per_second=4)
 
     def __enter__(self) -> TerminalProgress:
@@ -223,10 +218,10 @@ class TerminalProgress(Counter):
         table.add_column("so far")
         for title in ("accuracy %", "ECE %"):
             table.add_column(title, justify="right")
-        for name, tally in list(zip(self.columns, self.tallies, strict=False))[:_SHOWN]:
+        for name, tally in self.shown():
             table.add_row(name, f"{100 * tally.accuracy:.2f}", f"{100 * tally.ece:.2f}")
-        if len(self.columns) > _SHOWN:
-            table.add_row(f"… and {len(self.columns) - _SHOWN} more", "", "")
+        if len(self.tallies) > _SHOWN:
+            table.add_row(f"… and {len(self.tallies) - _SHOWN} more", "", "")
         self._live.update(Group(self._bar, table))
 
 

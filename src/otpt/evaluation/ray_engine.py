@@ -1,8 +1,8 @@
-"""The parts of a run on a Ray cluster: Ray Data hands the missing parts to actors that hold the model.
+"""The shards of a run on a Ray cluster: Ray Data hands the missing ones to actors that hold the model.
 
-Each actor writes its parts into the run folder, which all machines must see; what comes back is one short row a part.
-Ray places the actors, adds and removes them with the cluster, and gives the part of an actor or machine that died to
-another. A part that is already there is skipped, and one that is made twice is made of the same bytes.
+Each actor writes its shards into the run folder, which all machines must see; what comes back is a short row per item.
+Ray places the actors, adds and removes them with the cluster, and gives the work of an actor or machine that died to
+another. A shard that is already there is skipped, and one that is made twice is made of the same bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.evaluation.engines import Job, Report
-from otpt.evaluation.progress import Begun, Seen
-from otpt.evaluation.ray_worker import RayWorker, configure, read_answer
-from otpt.evaluation.run import Run, WorkItem
+from otpt.evaluation.engines import Job, PackedJob, Report
+from otpt.evaluation.progress import ImageDone, Started
+from otpt.evaluation.ray_worker import RayWorker, as_item, as_text, configure, read_answer
+from otpt.runs.run import Run, WorkItem
 
-_MOST_TASKS = 10_000  # the parts of a larger run are handed out several at a time
+_MOST_TASKS = 10_000  # the items of a larger run are handed out several at a time
 _OBJECT_STORE = 256 * 2**20  # bytes, of a cluster of our own: only short rows pass through it
 _ANSWERS_WITHIN = 20.0  # seconds, for an address
 _SEEN_WITHIN = 90.0  # seconds; network file systems may hide a new file from other machines for a minute
@@ -68,20 +68,24 @@ class RayEngine:
         job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=threads)
         with _quiet_ray() as ray, _cluster(ray, self._address), _stops_told(ray):
             self._check_resources(ray)
-            run = Run.create(job.folder, self._configure(ray, job))
-            total, left = (sum(item.stop - item.start for item in items) for items in (run.items, run.missing()))
-            report(Begun(total - left, total))
+            config = self._configure(ray, job)
+            run, asked = Run.create(job.folder, config), config["datasets"]
+            report(Started(*run.progress(asked)))
             # What another process is at work on is left to it at first. What is still missing then is done here in any
-            # case: the other's machine may be gone, and a part that is done twice does no harm.
-            done: set[int] = set()
-            for claim in (True, False):
-                items = [item for item in run.missing() if item.number not in done]
-                for number, results in self._make(ray, job, items, claim=claim):
-                    done.add(number)
-                    for of_picture in results:
-                        report(Seen(run.items[number].dataset, run.items[number].seed, of_picture))
-        _wait_until_seen(run)
+            # case: the other's machine may be gone, and a shard that is made twice does no harm.
+            done: set[WorkItem] = set()
+            for lock in (True, False):
+                items = [item for item in run.missing(asked) if item not in done]
+                for item, images in self._make(ray, job, items, lock=lock):
+                    done.add(item)
+                    for results in images:
+                        report(ImageDone(item.dataset, item.seed, results))
+        _wait_until_seen(run, asked)
         return run
+
+    @staticmethod
+    def _packed(ray: Any, job: Job) -> PackedJob:
+        return PackedJob.of(job, ray.cloudpickle.dumps)
 
     def _device(self, job: Job) -> str:
         """Ray shows each actor its own GPUs only, so they need no numbers."""
@@ -109,32 +113,34 @@ class RayEngine:
     def _configure(self, ray: Any, job: Job) -> dict[str, Any]:
         """The run's configuration as a machine that computes sees it: here there may be no GPU."""
         remote = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=3)(configure)
-        config: dict[str, Any] = _heard(ray.get(remote.remote(job, os.getcwd(), self._cpus)))
+        config: dict[str, Any] = _heard(ray.get(remote.remote(self._packed(ray, job), os.getcwd(), self._cpus)))
         return config
 
-    def _make(self, ray: Any, job: Job, items: Sequence[WorkItem], *, claim: bool) -> Iterator[tuple[int, Any]]:
-        """(number, results of its pictures) of each item as it is finished; not of those that others have."""
+    def _make(
+        self, ray: Any, job: Job, items: Sequence[WorkItem], *, lock: bool
+    ) -> Iterator[tuple[WorkItem, list[dict[tuple[str, str], tuple[float, bool]]]]]:
+        """(item, results of its images) as it is finished; not of those that others have."""
         if not items:
             return
         tasks = min(len(items), _MOST_TASKS)
         fewest, most = self._actors
-        # One part at work and one waiting: Ray adds actors only where parts wait, and few should wait at the end.
+        # One item at work and one waiting: Ray adds actors only where items wait, and few should wait at the end.
         pool = ray.data.ActorPoolStrategy(
             min_size=min(fewest, tasks), max_size=min(most or tasks, tasks), max_tasks_in_flight_per_actor=2
         )
-        answers = ray.data.from_items([item.number for item in items], override_num_blocks=tasks).map_batches(
+        answers = ray.data.from_items([as_text(item) for item in items], override_num_blocks=tasks).map_batches(
             RayWorker,
-            fn_constructor_args=(job, os.getcwd(), self._cpus, claim),
+            fn_constructor_args=(self._packed(ray, job), os.getcwd(), self._cpus, lock),
             batch_size=1,
             compute=pool,
             num_cpus=self._cpus,
             num_gpus=self._gpus,
         )
         for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
-            for number, answer in zip(batch["item"], batch["answer"], strict=True):
-                results = _heard(answer)
-                if results is not None:
-                    yield int(number), [tuple(map(tuple, of_picture)) for of_picture in results]
+            for text, answer in zip(batch["item"], batch["answer"], strict=True):
+                images = _heard(answer)
+                if images is not None:
+                    yield as_item(text), [{(p, m): (c, bool(ok)) for p, m, c, ok in image} for image in images]
 
 
 def _heard(answer: str) -> Any:
@@ -147,12 +153,12 @@ def _heard(answer: str) -> Any:
     return found
 
 
-def _wait_until_seen(run: Run) -> None:
+def _wait_until_seen(run: Run, asked: Sequence[dict[str, Any]]) -> None:
     until = time.monotonic() + _SEEN_WITHIN
-    while missing := run.missing():
+    while missing := run.missing(asked):
         if time.monotonic() > until:
             raise OtptError(
-                f"{len(missing)} parts that Ray actors wrote are not seen here in {str(run.folder)!r}; put the run "
+                f"{len(missing)} shards that Ray actors wrote are not seen here in {str(run.folder)!r}; put the run "
                 "folder on storage that all machines of the Ray cluster share, under the same path."
             )
         time.sleep(0.5)
@@ -223,9 +229,7 @@ def _stops_told(ray: Any) -> Iterator[None]:
         if isinstance(error, ray.exceptions.RayTaskError):
             raise
         reason = (str(error).splitlines() or [""])[0]
-        raise OtptError(
-            f"Ray could not go on ({type(error).__name__}: {reason}). Give the same command again to go on."
-        ) from None
+        raise OtptError(f"Ray stopped ({type(error).__name__}: {reason}). Repeat the command to continue.") from None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import platform
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -15,61 +16,64 @@ import torch
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation.claims import Claims
-from otpt.evaluation.engines import Job
-from otpt.evaluation.evaluator import Parts, evaluator_for
-from otpt.evaluation.parts import Part
-from otpt.evaluation.run import CLAIMS, CONFIG, Run, WorkItem
-from otpt.evaluation.settings import Model, run_config
+from otpt.evaluation.config import Model, run_config
+from otpt.evaluation.engines import Job, PackedJob
+from otpt.evaluation.evaluator import Evaluator
+from otpt.evaluation.progress import ImageDone, image_done
+from otpt.runs.locks import Locks
+from otpt.runs.run import CONFIG, LOCKS, Run, WorkItem
 
 
-def configure(job: Job, folder: str, threads: int) -> str:
+def configure(packed: PackedJob, folder: str, threads: int) -> str:
     """The configuration of the run, as an answer; ``folder`` is where relative paths begin."""
 
     def find() -> dict[str, Any]:
+        job = packed.unpack()
         backbone, datasets = _load(job, folder, threads)
-        evaluator_for(backbone, datasets, job.settings, threads=0)
-        return run_config(backbone, datasets, job.settings)
+        Evaluator(backbone, datasets, job.settings, threads=0)  # what does not fit is told before a run is made
+        return run_config(backbone, datasets, job.settings, command=job.command)
 
     return _answer(find)
 
 
 class RayWorker:
-    """An actor: holds the model and the data sets, and makes parts.
+    """An actor: holds the model and the data sets, and makes shards.
 
     Args:
         folder: where relative paths begin.
         threads: of torch.
-        claim: leave parts to other processes that are at work on them.
+        lock: leave items to other processes that are at work on them.
     """
 
-    def __init__(self, job: Job, folder: str, threads: int, claim: bool) -> None:
-        self._job, self._folder, self._threads, self._claim = job, folder, threads, claim
-        self._begun: tuple[Run, Parts, Claims] | None = None
+    def __init__(self, packed: PackedJob, folder: str, threads: int, lock: bool) -> None:
+        self._packed, self._folder, self._threads, self._lock = packed, folder, threads, lock
+        self._begun: tuple[Run, Evaluator, Locks] | None = None
+        self._images: list[ImageDone] = []
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """For each item's number an answer: [(confidence, correct) of each prompt and method] of each picture."""
+        """For each item, as :func:`as_text` writes it, an answer: what is reported of each image."""
         torch.set_num_threads(self._threads)  # here, since Ray may call from another thread than before
-        numbers = [int(number) for number in batch["item"]]
-        return {"item": numbers, "answer": [_answer(partial(self._results, number)) for number in numbers]}
+        items = [str(item) for item in batch["item"]]
+        return {"item": items, "answer": [_answer(partial(self._results, as_item(item))) for item in items]}
 
-    def _results(self, number: int) -> list[list[tuple[float, bool]]] | None:
+    def _results(self, item: WorkItem) -> list[Any] | None:
         if self._begun is None:
             self._begun = self._begin()
-        run, evaluator, claims = self._begun
-        item = run.items[number]
-        part = run.read(item) if run.has(item) else None  # there already if it is asked for again
-        if part is None:
-            if self._claim and not claims.take(number):
-                return None
-            for _, part in evaluator([item]):
-                run.write(item, part)
-            claims.release(number)
-        assert part is not None
-        return _results(run, item, part)
+        run, evaluator, locks = self._begun
+        if not run.lacks(item):  # it was written by an actor that died before it could answer
+            return _stored_results(run, item)
+        if self._lock and not locks.take(item.lock):
+            return None
+        self._images.clear()
+        for _, shards, _ in evaluator([item]):
+            for shard in shards:
+                run.write(shard)
+        if self._lock:
+            locks.release(item.lock)
+        return [[[*column, *result] for column, result in image.results.items()] for image in self._images]
 
-    def _begin(self) -> tuple[Run, Parts, Claims]:
-        job = self._job
+    def _begin(self) -> tuple[Run, Evaluator, Locks]:
+        job = self._packed.unpack()
         if not (job.folder / CONFIG).exists():
             raise OtptError(
                 f"The machine {platform.node()!r} does not see the run folder {str(job.folder)!r}; put it on storage "
@@ -77,9 +81,38 @@ class RayWorker:
             )
         backbone, datasets = _load(job, self._folder, self._threads)
         # Refused if this machine would compute something else: other versions, another device, other data.
-        run = Run.create(job.folder, run_config(backbone, datasets, job.settings))
-        evaluator = evaluator_for(backbone, datasets, job.settings, cache=job.cache, threads=job.threads)
-        return run, evaluator, Claims(job.folder / CLAIMS)
+        run = Run.create(job.folder, run_config(backbone, datasets, job.settings, command=job.command))
+        evaluator = Evaluator(
+            backbone,
+            datasets,
+            job.settings,
+            cache=job.cache,
+            threads=job.threads,
+            on_image=lambda predicted: self._images.append(image_done(predicted)),
+        )
+        return run, evaluator, Locks(job.folder / LOCKS)
+
+
+def _stored_results(run: Run, item: WorkItem) -> list[list[list[Any]]]:
+    """What is reported of each image of an item, from its rows."""
+    images: list[list[list[Any]]] = [[] for _ in range(item.images)]
+    for column in item.columns:
+        for shard in run.shards(item.dataset, item.seed, column, start=item.start, stop=item.stop):
+            for position, row in enumerate(shard.table.select(["confidence", "correct"]).to_pylist(), shard.start):
+                if item.start <= position < item.stop and row["confidence"] is not None:
+                    images[position - item.start].append([*column, row["confidence"], row["correct"]])
+    return images
+
+
+def as_text(item: WorkItem) -> str:
+    """An item in one line of JSON."""
+    return json.dumps(asdict(item))
+
+
+def as_item(text: str) -> WorkItem:
+    """The item of :func:`as_text`."""
+    values = json.loads(text)
+    return WorkItem(**{**values, "columns": tuple(tuple(column) for column in values["columns"])})
 
 
 def read_answer(answer: str) -> tuple[Any, str, list[str]]:
@@ -113,11 +146,3 @@ def _load(job: Job, folder: str, threads: int) -> tuple[Model, list[Dataset]]:
         os.chdir(folder)
     datasets = [make() for make in job.datasets]
     return job.backbone(job.device), datasets
-
-
-def _results(run: Run, item: WorkItem, part: Part) -> list[list[tuple[float, bool]]]:
-    """Of each picture, for progress; nothing for one that could not be read."""
-    columns = len(run.columns(item.dataset))
-    rows = zip(*(part.table.column(name).to_pylist() for name in ("confidence", "correct")), strict=True)
-    pictures = zip(*[rows] * columns, strict=True)
-    return [[] if picture[0][0] is None else list(picture) for picture in pictures]

@@ -50,7 +50,7 @@ def parse_values(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def read_templates(source: str | Path) -> list[Prompt]:
-    """Prompts of a file, one template a line with ``{}`` for the class name; or CLIP's 80 by ``imagenet-80``."""
+    """Prompts of a file, one template per line with ``{}`` for the class name; or CLIP's 80 by ``imagenet-80``."""
     if str(source) == IMAGENET_80:
         from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
 
@@ -59,7 +59,7 @@ def read_templates(source: str | Path) -> list[Prompt]:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except UnicodeDecodeError:
-        raise OtptError(f"The template file {str(path)!r} is not UTF-8 text; expected one template a line.") from None
+        raise OtptError(f"The template file {str(path)!r} is not UTF-8 text; expected one template per line.") from None
     except OSError as error:
         raise OtptError(
             f"Cannot read the template file {str(path)!r}: {error.strerror or error}; "
@@ -68,7 +68,7 @@ def read_templates(source: str | Path) -> list[Prompt]:
     prompts = [template_prompt(line) for line in lines if line]
     if not prompts:
         raise OtptError(
-            f"The template file {str(path)!r} is empty; expected one template a line, such as 'a photo of a {{}}.'"
+            f"The template file {str(path)!r} is empty; expected one template per line, such as 'a photo of a {{}}.'"
         )
     return prompts
 

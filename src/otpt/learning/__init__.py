@@ -1,4 +1,4 @@
-"""Learning prompts from a few labelled pictures a class: CoOp and MaPLe, by their published recipes."""
+"""Training from labelled images: prompts (CoOp, MaPLe) and medical networks (BAPLe, FPT), by published recipes."""
 
 import lazy_loader as lazy
 

@@ -1,12 +1,13 @@
 """CoOp: the context's vectors learned by cross-entropy, both towers as they are.
 
-Image features do not depend on the context. So they are computed once, of a few views of each picture (and kept in the
-feature cache); what a step costs is the class texts, forward and backward.
+Image features do not depend on the context. So they are computed once, of a few views of each image (and kept in the
+feature cache); what a step costs is the text features, forward and backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,10 +16,8 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation.cache import FeatureCache
-from otpt.evaluation.features import FeatureStream
-from otpt.evaluation.run import WorkItem
-from otpt.evaluation.settings import Settings
+from otpt.features.cache import FeatureCache
+from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.learning.recipe import COOP, Epoch, Recipe, Step, descend
 from otpt.learning.shots import few_shots
 from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
@@ -41,7 +40,7 @@ def train_coop(
     cache: FeatureCache | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> CoopContext:
-    """A context learned from a few pictures of each class of ``dataset``.
+    """A context learned from a few images of each class of ``dataset``.
 
     Args:
         tokens: length of a context that starts at random, N(0, 0.02²); without, it starts as the data set's own words.
@@ -75,14 +74,14 @@ def train_coop(
 
 
 def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: FeatureCache | None = None) -> Tensor:
-    """Unit features (N, crops, D) of the pictures to learn from; an error if one cannot be read."""
-    settings = Settings(methods=["tpt"], recipe=ViewRecipe(n_views=recipe.crops, noise=recipe.sigma), augmix=False)
-    stream = FeatureStream(backbone, [shots], settings, cache=cache)
+    """Unit features (N, crops, D) of the images to learn from; an error if one cannot be read."""
+    views = ViewRecipe(n_views=recipe.crops, augmix=False, noise=recipe.sigma)
+    tasks = (ImageTask(i, partial(shots.source, i), [views], recipe.seed) for i in range(len(shots)))
     found = []
-    for _, index, features in stream([WorkItem(0, 0, recipe.seed, 0, 0, len(shots))]):
-        if isinstance(features, OtptError):
-            raise OtptError(f"Cannot learn from the picture {shots.ids[index]!r}: {features}")
-        found.append(features)
+    for task, encoded in FeaturePipeline(backbone, cache=cache)(tasks):
+        if isinstance(encoded, OtptError):
+            raise OtptError(f"Cannot learn from the image {shots.ids[task.key]!r}: {encoded}")
+        found.append(encoded.features[views.kind])
     return torch.stack(found)
 
 

@@ -13,14 +13,14 @@ from otpt.backbones import Backbone
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.data import Dataset
 from otpt.errors import OtptError
+from otpt.images import open_with_digest
 from otpt.learning.recipe import MAPLE, Epoch, Recipe, Step, descend
 from otpt.learning.shots import few_shots
+from otpt.methods.maple.two_tower import WORDS, TwoTowerSide
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.prompts.learned import MaplePrompts
 from otpt.threads import one_thread
-from otpt.tuning import TwoTowerSide
-from otpt.tuning.two_tower import WORDS
-from otpt.views import ViewRecipe, make_views, open_with_digest
+from otpt.views import ViewRecipe, make_views
 
 DEPTH = 9
 """Layers with prompts, as published for one data set; a shallower tower bounds it."""
@@ -39,16 +39,16 @@ def train_maple(
     tokens: int = TOKENS,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> MaplePrompts:
-    """Prompts of both towers learned from a few pictures of each class of ``dataset``.
+    """Prompts of both towers learned from a few images of each class of ``dataset``.
 
     Args:
         depth: J, layers that get prompts; 9 by default, or as many as the shallower tower has.
-        tokens: n, prompts a layer.
+        tokens: n, prompts per layer.
     """
     shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
     start = initial_prompts(backbone, depth=depth, tokens=tokens, seed=recipe.seed)
     side = TwoTowerSide(backbone, dataset.class_names, start, allow_duplicates=dataset.allow_duplicates)
-    text, weights, biases = (tensor.clone() for tensor in side.start)
+    text, weights, biases = (tensor.clone() for tensor in side.init)
     labels = torch.tensor(shots.labels, device=backbone.device)
 
     def step(indices: Tensor, epoch: int) -> Step:
@@ -77,7 +77,7 @@ def initial_prompts(
     if not 1 <= depth <= max(layers, 1):
         raise OtptError(f"The depth of MaPLe is {depth}; this backbone has room for 1 to {layers}.")
     if not 1 <= tokens <= len(WORDS.split()):
-        raise OtptError(f"MaPLe was asked for {tokens} prompts a layer; expected 1 to {len(WORDS.split())}.")
+        raise OtptError(f"MaPLe was asked for {tokens} prompts per layer; expected 1 to {len(WORDS.split())}.")
     context = tokenize_prompts(backbone.text, ["x"], Prompt(WORDS, tokens=tokens)).start.cpu().float()
     draw = torch.Generator().manual_seed(seed)
     deep = START_STD * torch.randn(depth - 1, *context.shape, generator=draw)
@@ -90,15 +90,15 @@ def initial_prompts(
 
 
 def _crop(backbone: Backbone, shots: Dataset, index: int, seed: int, epoch: int) -> Tensor:
-    """A random crop (3, S, S) of a picture, another one in each epoch."""
-    picture, digest = open_with_digest(shots[index].source)
+    """A random crop (3, S, S) of an image, another one in each epoch."""
+    image, digest = open_with_digest(shots[index].source)
     dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
     views = make_views(
-        picture,
+        image,
         ViewRecipe(n_views=2, augmix=False),
         backbone.preprocessing,
         seed=seed,
-        picture_id=f"{digest}/{epoch}",
+        image_id=f"{digest}/{epoch}",
         dtype=dtype,
     )
     return torch.from_numpy(views[1])

@@ -41,11 +41,11 @@ class Recipe:
     """Numbers of a training.
 
     Attributes:
-        shots: pictures a class.
-        epochs, batch: passes over the pictures, and pictures a step.
+        shots: images per class.
+        epochs, batch: passes over the images, and images per step.
         learning_rate: after the first epoch, which has 1e-5.
         momentum, weight_decay: of SGD.
-        crops: views of each picture that features are computed of, the clean one first; each epoch takes one of them at
+        crops: views of each image that features are computed of, the clean one first; each epoch takes one of them at
             random (CoOp only: MaPLe draws a new crop each time).
         sigma: of Gaussian noise on these views (CoOp only), for PromptSmooth's few-shot start.
         seed: of the shots, the crops, the order, and the start where that is random.
@@ -62,7 +62,7 @@ class Recipe:
     sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        counts = {"shots": self.shots, "epochs": self.epochs, "pictures in a batch": self.batch, "crops": self.crops}
+        counts = {"shots": self.shots, "epochs": self.epochs, "images in a batch": self.batch, "crops": self.crops}
         check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
 
     def rate(self, epoch: int) -> float:
@@ -81,7 +81,7 @@ MAPLE = Recipe(epochs=5, batch=4, learning_rate=3.5e-3)
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch was like: mean loss and accuracy over the pictures as they were trained on."""
+    """What an epoch was like: mean loss and accuracy over the images as they were trained on."""
 
     number: int
     learning_rate: float
@@ -104,7 +104,7 @@ def descend(
     recipe: Recipe,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> None:
-    """Train ``tensors`` in place: ``step(indices, epoch)`` answers for a batch of pictures, labels (N,) are theirs."""
+    """Train ``tensors`` in place: ``step(indices, epoch)`` answers for a batch of images, labels (N,) are theirs."""
     import torch
 
     optimiser = torch.optim.SGD(

@@ -1,4 +1,4 @@
-"""A few labelled pictures of each class, drawn from a training set by a seed."""
+"""A few labelled images of each class, drawn from a training set by a seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.views import PictureSource
+from otpt.images import ImageSource
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class _Chosen:
     data: Dataset
     indices: Sequence[int]
 
-    def __call__(self, index: int) -> PictureSource:
+    def __call__(self, index: int) -> ImageSource:
         return self.data[self.indices[index]].source
 
 
 def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
-    """``shots`` pictures of each class; all of a class that has fewer.
+    """``shots`` images of each class; all of a class that has fewer.
 
-    The draw of a class depends on (seed, number of the class) and its pictures alone, so the first pictures of 16 shots
+    The draw of a class depends on (seed, number of the class) and its images alone, so the first images of 16 shots
     are those of 8.
     """
     if shots < 1:
@@ -35,7 +35,7 @@ def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
     empty = [name for name, own in zip(dataset.class_names, by_class, strict=True) if not own]
     if empty:
         raise OtptError(
-            f"{len(empty)} of {len(by_class)} classes of {dataset.name!r} have no picture to learn from, the first is "
+            f"{len(empty)} of {len(by_class)} classes of {dataset.name!r} have no image to learn from, the first is "
             f"{empty[0]!r}; expected at least one of each."
         )
     chosen = [index for label, own in enumerate(by_class) for index in _shuffled(own, seed, label)[:shots]]
@@ -43,7 +43,7 @@ def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
 
 
 def subset(dataset: Dataset, indices: Sequence[int]) -> Dataset:
-    """The data set with some of its pictures only, in this order."""
+    """The data set with some of its images only, in this order."""
     return Dataset(
         dataset.name,
         dataset.class_names,

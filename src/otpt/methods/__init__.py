@@ -1,17 +1,5 @@
-"""Named methods: objectives with weights, the optimiser's numbers, calibration; as data."""
+"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their registries and names."""
 
-from __future__ import annotations
+import lazy_loader as lazy
 
-from otpt.methods.method import CALIBRATIONS, FAMILIES, STARTS, Method
-from otpt.methods.registry import builtin_methods, get_method, get_methods, load_methods
-
-__all__ = [
-    "CALIBRATIONS",
-    "FAMILIES",
-    "STARTS",
-    "Method",
-    "builtin_methods",
-    "get_method",
-    "get_methods",
-    "load_methods",
-]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

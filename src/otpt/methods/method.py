@@ -1,4 +1,4 @@
-"""A method: objectives with weights, the optimiser's numbers, and what is done to the logits afterwards."""
+"""A method: one value on each axis (init, adapt, calibrate, aggregate, gate), and the numbers that belong to them."""
 
 from __future__ import annotations
 
@@ -9,93 +9,108 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
-from otpt.tuning import OBJECTIVES, TEXT_OBJECTIVES, TuningPlan
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM
+from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.objectives.registry import OBJECTIVES, TEXTS, find_objective, in_order
 
 FAMILIES = ("fine-grained", "shift")
-CALIBRATIONS = ("none", "temperature", "sals")
-STARTS = ("words", "coop", "cocoop", "maple")
+CONTEXT = "context"
 CONDITIONS = ("unit", "raw")
-SYSTEMS = ("", "baple", "fpt", "promptsmooth")
 
 Weight = float | Mapping[str, float]
 """One number, or one for each family of data sets."""
 
-_NUMBERS = ("steps", "learning-rate", "weight-decay", "selected", "temperature")
-_WORDS = ("reference", "two-step", "calibration")
+_NUMBERS = ("steps", "learning-rate", "weight-decay", "selection-ratio", "temperature")
+_WORDS = ("reference", "two-step", "calibrate")
+_OF_TUNING = ("steps", "learning-rate", "weight-decay", "selection-ratio", "reference", "two-step")
 
 
 @dataclass(frozen=True)
 class Method:
-    """A named recipe.
+    """A named point on the axes.
 
     Example:
-        >>> Method("gentle", objectives={"entropy": 1.0, "orthogonality": 6.0}).plan("fine-grained").weights
+        >>> Method("gentle", objectives={"entropy": 1.0, "orthogonality": 6.0}).tuning("fine-grained").weights
         (('entropy', 1.0), ('orthogonality', 6.0))
 
     Attributes:
         name: what to call it.
-        objectives: weight of each objective of :data:`otpt.tuning.OBJECTIVES`; none means zero-shot.
-        calibration: "none", "temperature" or "sals".
-        temperature: for "temperature"; None takes the published constant of the backbone's family.
+        init: the initial prompt: "words", or one that was learned before ("coop", "cocoop", "maple") and is read from
+            a file.
+        adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
+            an adaptation of its own.
+        objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
+        calibrate: "none", "temperature", "sals", or a registered function.
+        temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
+        aggregate: "clean", or a registered function of all views.
+        gate: "none", or a registered function that says whether to adapt an image.
         summary, source: for people.
-        start: what the prompt starts as: "words", or one that was learned before ("coop", "cocoop", "maple") and is
-            read from a file.
-        condition: the image feature that CoCoOp's net sees: of norm one ("unit", as it was trained) or not ("raw", as
-            TPT's code feeds it).
-        system: "" for test-time tuning on views; else the medical system that it belongs to ("baple", "fpt",
-            "promptsmooth"), which judges pictures in its own way.
+        condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
+            as TPT's code feeds it).
         learning_rate: one number, or one for each family of data sets.
-        steps, weight_decay, selected, reference, two_step: see :class:`TuningPlan`.
+        steps, weight_decay, selection_ratio, reference, two_step: see :class:`TuningConfig`.
+        views: how many it needs, the clean one included; None: as many as the recipe says.
+        augmix: whether they are mixed; None: as the data set says.
     """
 
     name: str
     objectives: Mapping[str, Weight] = field(default_factory=dict)
-    calibration: str = "none"
+    init: str = "words"
+    adapt: str = CONTEXT
+    calibrate: str = NONE
+    aggregate: str = CLEAN
+    gate: str = NONE
     temperature: float | None = None
     summary: str = ""
     source: str = ""
     steps: int = 1
     learning_rate: Weight = 5e-3
     weight_decay: float = 0.01
-    selected: float = 0.1
+    selection_ratio: float = 0.1
     reference: str = "confident"
     two_step: bool = False
-    start: str = "words"
     condition: str = "unit"
-    system: str = ""
+    views: int | None = None
+    augmix: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "objectives", MappingProxyType(dict(self.objectives)))
+        object.__setattr__(self, "objectives", MappingProxyType(dict(in_order(self.objectives))))
         for name, weight in self.objectives.items():
-            if name not in OBJECTIVES:
-                raise unknown("objective", name, OBJECTIVES)
+            find_objective(name)
             self._check_families(name, weight)
         self._check_families("learning_rate", self.learning_rate)
         if isinstance(self.learning_rate, Mapping):
             object.__setattr__(self, "learning_rate", MappingProxyType(dict(self.learning_rate)))
-        if self.start not in STARTS:
-            raise unknown("start", self.start, STARTS)
-        if self.condition not in CONDITIONS:
-            raise unknown("condition", self.condition, CONDITIONS)
-        if self.system not in SYSTEMS:
-            raise unknown("system", self.system, SYSTEMS[1:])
-        if self.calibration not in CALIBRATIONS:
-            raise unknown("calibration", self.calibration, CALIBRATIONS)
+        for axis, value, known in (
+            ("init", self.init, INITS),
+            ("adaptation", self.adapt, ADAPTATIONS),
+            ("calibration", self.calibrate, CALIBRATIONS),
+            ("aggregation", self.aggregate, AGGREGATIONS),
+            ("gate", self.gate, GATES),
+            ("condition", self.condition, CONDITIONS),
+        ):
+            if value not in known:
+                raise unknown(axis, value, known)
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise OtptError(
                 f"Method {self.name!r}: the temperature is {self.temperature}; expected a finite number above 0."
             )
-        if self.temperature is not None and self.calibration != "temperature":
+        if self.temperature is not None and self.calibrate != "temperature":
             raise OtptError(
-                f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibration=temperature too."
+                f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibrate=temperature too."
             )
+        self._check_axes()
+        if self.views is not None and self.views < 1:
+            raise OtptError(f"Method {self.name!r}: the number of views is {self.views}; expected 1 or more.")
         for family in FAMILIES:
-            self.plan(family)
+            self.tuning(family)
 
     def __hash__(self) -> int:
-        plans = self.plan("fine-grained"), self.plan("shift")
-        return hash((self.name, self.start, self.condition, self.system, *plans, self.calibration, self.temperature))
+        axes = (self.name, self.init, self.adapt, self.calibrate, self.aggregate, self.gate, self.condition)
+        views = (self.temperature, self.views, self.augmix)
+        return hash((*axes, *views, *(self.tuning(family) for family in FAMILIES)))
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         """For pickle, which cannot take a read-only mapping: worker processes are sent methods."""
@@ -106,9 +121,40 @@ class Method:
         return partial(Method, **plain), ()
 
     @property
-    def ready(self) -> bool:
-        """Whether a backbone and class names are all that it needs."""
-        return self.start == "words" and not self.system
+    def tunes(self) -> bool:
+        """Whether a context is tuned."""
+        return bool(self.objectives) and self.adapt == CONTEXT
+
+    @property
+    def scope(self) -> str:
+        """ "image": each image for itself; "stream": the order matters, state is carried from image to image."""
+        return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
+
+    @property
+    def needs_views(self) -> bool:
+        """Whether it needs more than the clean view."""
+        return self.tunes or self.needs_all_views
+
+    @property
+    def needs_all_views(self) -> bool:
+        """Whether a function of all views decides; with the clean view alone it would have nothing to do."""
+        axes = (ADAPTATIONS[self.adapt], AGGREGATIONS[self.aggregate], GATES[self.gate])
+        return any(each.views for each in axes)
+
+    def _check_axes(self) -> None:
+        """``OtptError`` if values on two axes do not go together."""
+        for value in (ADAPTATIONS[self.adapt], AGGREGATIONS[self.aggregate]):
+            for axis, allowed in value.only.items():
+                if getattr(self, axis) not in allowed:
+                    raise OtptError(
+                        f"Method {self.name!r}: {value.name} does not go with {axis} = {getattr(self, axis)!r}; "
+                        f"expected {' or '.join(map(repr, allowed))}."
+                    )
+        if self.objectives and ADAPTATIONS[self.adapt].digest:
+            raise OtptError(
+                f"Method {self.name!r} has objectives, which belong to steps on the context, but its adaptation is "
+                f"{self.adapt!r}; leave one of them out."
+            )
 
     def _check_families(self, what: str, value: Weight) -> None:
         if isinstance(value, Mapping) and set(value) != set(FAMILIES):
@@ -118,20 +164,19 @@ class Method:
                 f"expected one for each of {list(FAMILIES)}, or one number."
             )
 
-    def plan(self, family: str) -> TuningPlan | None:
-        """The tuning for a family of data sets; None where nothing is tuned."""
+    def tuning(self, family: str) -> TuningConfig | None:
+        """The context steps for a family of data sets; None where nothing is tuned."""
         if family not in FAMILIES:
             raise unknown("family of data sets", family, FAMILIES)
         if not self.objectives:
             return None
-        weights = tuple((name, _weight(weight, family)) for name, weight in self.objectives.items())
         try:
-            return TuningPlan(
-                weights,
+            return TuningConfig(
+                tuple((name, _weight(weight, family)) for name, weight in self.objectives.items()),
                 steps=self.steps,
                 learning_rate=_weight(self.learning_rate, family),
                 weight_decay=self.weight_decay,
-                selected=self.selected,
+                selection_ratio=self.selection_ratio,
                 reference=self.reference,
                 two_step=self.two_step,
             )
@@ -142,11 +187,11 @@ class Method:
         """The method with some settings replaced, as ``--set name=value`` does.
 
         Names: an objective of the method; ``lambda`` for its one regulariser; steps, learning-rate, weight-decay,
-        selected, temperature, reference, two-step, calibration; and condition for CoCoOp.
+        selection-ratio, temperature, reference, two-step, calibrate; and condition for CoCoOp.
         """
         method = self
-        # calibration first, so that a temperature given together with it finds it in place
-        for name in sorted(settings, key=lambda key: key != "calibration"):
+        # calibrate first, so that a temperature given together with it finds it in place
+        for name in sorted(settings, key=lambda key: key != "calibrate"):
             method = method._with(name.replace("_", "-"), settings[name])
         return method
 
@@ -154,26 +199,23 @@ class Method:
         """Whether :meth:`override` can set it: O-TPT has a lambda, TPT has none, zero-shot has no steps."""
         name = name.replace("_", "-")
         if name == "lambda":
-            return any(objective in TEXT_OBJECTIVES for objective in self.objectives)
+            return bool(self._regularisers())
         if name == "temperature":
-            return self.calibration == "temperature"
+            return self.calibrate == "temperature"
         if name == "condition":
-            return self.start == "cocoop"
-        return (
-            name in self.objectives or name == "calibration" or (name in (*_NUMBERS, *_WORDS) and bool(self.objectives))
-        )
+            return self.init == "cocoop"
+        return name in self.objectives or name == "calibrate" or (name in _OF_TUNING and bool(self.objectives))
 
     def _with(self, name: str, value: str | float | bool) -> Method:
         if name == "lambda":
             name = self._regulariser()
         if name in self.objectives:
-            weight = _number(name, value)
-            return replace(self, objectives={**self.objectives, name: weight})
-        if name == "condition" and self.start == "cocoop":
+            return replace(self, objectives={**self.objectives, name: _number(name, value)})
+        if name == "condition" and self.init == "cocoop":
             return replace(self, condition=str(value))
         if name not in (*_NUMBERS, *_WORDS):
             raise unknown(f"setting of method {self.name!r}:", name, ("lambda", *self.objectives, *_NUMBERS, *_WORDS))
-        if not self.objectives and name not in {"temperature", "calibration"}:
+        if not self.objectives and name in _OF_TUNING:
             raise OtptError(f"Method {self.name!r} tunes nothing, so it has no {name} to set.")
         key = name.replace("-", "_")
         if name == "steps":
@@ -185,8 +227,11 @@ class Method:
             return replace(self, two_step=_flag(name, value))
         return replace(self, **{key: _number(name, value) if name in _NUMBERS else str(value)})  # type: ignore[arg-type]
 
+    def _regularisers(self) -> list[str]:
+        return [name for name in self.objectives if OBJECTIVES[name].on == TEXTS]
+
     def _regulariser(self) -> str:
-        found = [name for name in self.objectives if name in TEXT_OBJECTIVES]
+        found = self._regularisers()
         if len(found) == 1:
             return found[0]
         if not found:
@@ -208,16 +253,9 @@ def _number(name: str, value: str | float | bool) -> float:
 
 
 def _flag(name: str, value: str | float | bool) -> bool:
-    words = {
-        "on": True,
-        "true": True,
-        "yes": True,
-        "1": True,
-        "off": False,
-        "false": False,
-        "no": False,
-        "0": False,
-    }
-    if str(value).lower() not in words:
-        raise OtptError(f"The setting {name} is {value!r}; expected on or off.")
-    return words[str(value).lower()]
+    text = str(value).lower()
+    if text in {"on", "true", "yes", "1"}:
+        return True
+    if text in {"off", "false", "no", "0"}:
+        return False
+    raise OtptError(f"The setting {name} is {value!r}; expected on or off.")

@@ -1,49 +1,45 @@
-"""Methods by name: ours, and those of a user's TOML file of the same form."""
+"""Methods by name, and those of a user's TOML file."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError, unknown
 from otpt.methods.method import Method
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from otpt.methods.parts import compose, published_names
+from otpt.methods.toml import TomlError, read_toml
 
 _FIELDS = {
     "summary": str,
     "source": str,
     "objectives": dict,
-    "calibration": str,
+    "init": str,
+    "adapt": str,
+    "calibrate": str,
+    "aggregate": str,
+    "gate": str,
     "temperature": (int, float),
     "steps": int,
     "learning_rate": (int, float, dict),
     "weight_decay": (int, float),
-    "selected": (int, float),
+    "selection_ratio": (int, float),
     "reference": str,
     "two_step": bool,
-    "start": str,
     "condition": str,
-    "system": str,
+    "views": int,
+    "augmix": bool,
 }
 
 
-@cache
-def builtin_methods() -> Mapping[str, Method]:
-    """The methods that come with the package, in the order of their table."""
-    text = resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")
-    return _parse(text, "methods.toml")
+def published_methods() -> Mapping[str, Method]:
+    """The methods of the paper and of those that it compares or combines O-TPT with, by name."""
+    return {name: compose(name) for name in published_names()}
 
 
 def load_methods(path: str | Path) -> Mapping[str, Method]:
-    """Methods of a TOML file: one table a method, its keys those of :class:`Method`.
+    """Methods of a TOML file: one table per method, its keys those of :class:`Method`.
 
     ::
 
@@ -55,52 +51,45 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OtptError(f"Cannot read the method file {str(path)!r}: {_reason(error)}.") from None
-    return _parse(text, str(path))
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise OtptError(f"Cannot read the method file {str(path)!r}: {reason}.") from None
+    try:
+        tables = read_toml(text)
+    except TomlError as error:
+        raise OtptError(f"The method file {str(path)!r} is not valid TOML: {error}.") from None
+    if not tables or not all(isinstance(table, dict) for table in tables.values()):
+        raise OtptError(
+            f"The method file {str(path)!r} holds no method; expected one table per method, such as [my-method]."
+        )
+    return {name: _method(name, table, str(path)) for name, table in tables.items()}
 
 
-def get_method(name: str | Method, *, extra: Mapping[str, Method] | None = None) -> Method:
-    """A method by name (``o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or as it is."""
+def get_method(name: str | Method) -> Method:
+    """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or as it is."""
     if isinstance(name, Method):
         return name
-    path, _, inner = name.partition(".toml")
-    if _ and (not inner or inner.startswith(":")):
-        found = load_methods(path + ".toml")
-        if inner:
-            return _pick(inner[1:], found)
-        if len(found) != 1:
-            raise OtptError(
-                f"{path}.toml holds {len(found)} methods ({', '.join(found)}); say which, as {path}.toml:NAME."
-            )
-        return next(iter(found.values()))
-    return _pick(name, {**builtin_methods(), **(extra or {})})
+    path, suffix, inner = name.partition(".toml")
+    if not suffix or (inner and not inner.startswith(":")):
+        return compose(name)
+    found = load_methods(path + suffix)
+    if inner:
+        if inner[1:] not in found:
+            raise unknown("method", inner[1:], found)
+        return found[inner[1:]]
+    if len(found) != 1:
+        raise OtptError(f"{path}.toml holds {len(found)} methods ({', '.join(found)}); say which, as {path}.toml:NAME.")
+    return next(iter(found.values()))
 
 
 def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
     """Several methods by name, each once."""
+    if isinstance(names, str):
+        raise OtptError(f"The methods are the single text {names!r}; expected a list of names, such as [{names!r}].")
     found = tuple(get_method(name) for name in names)
     repeated = [m.name for i, m in enumerate(found) if m.name in {other.name for other in found[:i]}]
     if repeated:
         raise OtptError(f"Method {repeated[0]!r} is given twice; each method is run once.")
     return found
-
-
-def _pick(name: str, methods: Mapping[str, Method]) -> Method:
-    if name not in methods:
-        raise unknown("method", name, methods)
-    return methods[name]
-
-
-def _parse(text: str, origin: str) -> Mapping[str, Method]:
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise OtptError(f"The method file {origin!r} is not valid TOML: {error}.") from None
-    if not tables or not all(isinstance(table, dict) for table in tables.values()):
-        raise OtptError(
-            f"The method file {origin!r} holds no method; expected one table a method, such as [my-method]."
-        )
-    return {name: _method(name, table, origin) for name, table in tables.items()}
 
 
 def _method(name: str, table: dict[str, Any], origin: str) -> Method:
@@ -125,7 +114,3 @@ def _method(name: str, table: dict[str, Any], origin: str) -> Method:
 
 def _kind_name(kind: Any) -> str:
     return {str: "a text", dict: "a table", int: "a whole number", bool: "true or false"}.get(kind, "a number")
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or "it is not UTF-8 text"

@@ -1,6 +1,6 @@
 """Metrics of predictions: pure functions of (probabilities, labels), or of (confidence, correct).
 
-Numpy arrays and torch tensors are accepted alike. Values are Python floats; shares lie between 0 and 1 and
+Inputs are numpy arrays or torch tensors. Values are Python floats; fractions lie between 0 and 1 and
 are not percentages: ``percent`` and ``Metrics.as_percent`` print them as published tables do.
 """
 

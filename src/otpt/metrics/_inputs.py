@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
+"""A metric as a function of weights: how often each image was drawn, (R, N) → (R,)."""
 
 # A row of C probabilities rounded to float16 sums to one within 2^-11 + C·2^-25, rounded to bfloat16 within
 # about 2^-9: five thousandths admit both, and still refuse logits, percentages and rows that lack a class.
 SUM_TOLERANCE = 5e-3
 
-_CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, whatever N and C
+_CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, for any N and C
 
 
 def to_numpy(values: Values, name: str) -> npt.NDArray[Any]:
@@ -57,12 +59,12 @@ def check_probabilities(probabilities: Values, labels: Values) -> tuple[npt.NDAr
     if p.ndim != 2:
         raise OtptError(f"expected probabilities of shape (N, C), but got shape {p.shape}.")
     if p.size == 0:
-        raise OtptError(f"expected at least one picture and one class, but got shape {p.shape}.")
+        raise OtptError(f"expected at least one image and one class, but got shape {p.shape}.")
     if p.dtype.kind != "f":
         raise OtptError(f"expected probabilities as floating-point numbers, but got {p.dtype}.")
     y = to_numpy(labels, "labels")
     if y.shape != p.shape[:1]:
-        raise OtptError(f"expected labels of shape ({len(p)},), one a picture, but got shape {y.shape}.")
+        raise OtptError(f"expected labels of shape ({len(p)},), one per image, but got shape {y.shape}.")
     if y.dtype.kind not in "iu":
         raise OtptError(f"expected labels as integers, but got {y.dtype}.")
     outside = (y < 0) | (y >= p.shape[1])
@@ -90,17 +92,17 @@ def _check_rows(rows: FloatArray, start: int) -> None:
         at = int(np.argmax(wrong))
         raise OtptError(
             f"expected rows that sum to one, but got {sums[at]:.6g} in row {start + at}; "
-            "pass soft-max probabilities, neither logits nor percentages."
+            "pass softmax probabilities, neither logits nor percentages."
         )
 
 
 def check_confidence(confidence: Values, correct: Values) -> tuple[FloatArray, BoolArray]:
-    """Checked (N,) float64 confidences in [0, 1] and (N,) flags whether the prediction was right."""
+    """Checked (N,) float64 confidences in [0, 1] and (N,) flags whether the prediction was correct."""
     c = to_numpy(confidence, "confidence")
     if c.ndim != 1:
         raise OtptError(f"expected confidence of shape (N,), but got shape {c.shape}.")
     if c.size == 0:
-        raise OtptError("expected at least one picture, but got none.")
+        raise OtptError("expected at least one image, but got none.")
     if c.dtype.kind not in "fiu":
         raise OtptError(f"expected confidence as floating-point numbers, but got {c.dtype}.")
     inside = (c >= 0) & (c <= 1)  # false for nan
@@ -109,15 +111,17 @@ def check_confidence(confidence: Values, correct: Values) -> tuple[FloatArray, B
         raise OtptError(f"expected confidence between 0 and 1, but got {float(c[at]):.6g} at position {at}.")
     right = to_numpy(correct, "correct")
     if right.shape != c.shape:
-        raise OtptError(f"expected correct of shape {c.shape}, one flag a picture, but got shape {right.shape}.")
+        raise OtptError(f"expected correct of shape {c.shape}, one flag per image, but got shape {right.shape}.")
     if right.dtype.kind not in "biuf" or not np.isin(right, (0, 1)).all():
         raise OtptError("expected correct as booleans or zeros and ones, but got other values.")
     return c.astype(np.float64), right.astype(np.bool_)
 
 
-def check_bins(bins: int, side: str = "right") -> None:
-    """Refuse a number of bins below one and an unknown side."""
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise OtptError(f"expected bins as an integer >= 1, but got {bins!r}.")
+def check_bins(bins: int, side: str = "right", *, most: int | None = None) -> None:
+    """Refuse a number of bins below one or above ``most``, and an unknown side."""
+    whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
+    if not whole or bins < 1 or (most is not None and bins > most):
+        limits = ">= 1" if most is None else f"from 1 to {most}"
+        raise OtptError(f"expected bins as an integer {limits}, but got {bins!r}.")
     if side not in ("right", "left"):
         raise OtptError(f"expected side 'right' for (lo, hi] or 'left' for [lo, hi), but got {side!r}.")

@@ -1,4 +1,4 @@
-"""Equal-width bins of the confidence, and what a reliability diagram shows of each."""
+"""Equal-width bins of the confidence, for reliability diagrams."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """M bins of the confidence: what was claimed and what came true in each."""
+    """M bins of the confidence: count, accuracy and mean confidence of each."""
 
     edges: FloatArray
     """(M + 1,) from 0 to 1."""
     counts: IntArray
-    """(M,) number of pictures n_m."""
+    """(M,) number of images n_m."""
     accuracy: FloatArray
-    """(M,) share of right predictions acc_m; nan where the bin is empty."""
+    """(M,) fraction of correct predictions acc_m; nan where the bin is empty."""
     confidence: FloatArray
     """(M,) mean confidence conf_m; nan where the bin is empty."""
     total: int
-    """Number of pictures N, those in no bin included."""
+    """Number of images N, including those in no bin."""
 
     @property
     def gaps(self) -> FloatArray:
@@ -56,6 +56,12 @@ def bin_index(values: FloatArray, bins: int, side: str) -> IntArray:
     return np.asarray(np.minimum(np.searchsorted(edges, values, side="right") - 1, bins - 1), dtype=np.int64)
 
 
+def groups(index: IntArray) -> tuple[IntArray, IntArray]:
+    """Order that sorts ``index`` (N,), and where each run of equal numbers starts in it, for ``reduceat``."""
+    order = np.argsort(index, kind="stable")
+    return order, np.unique(index[order], return_index=True)[1]
+
+
 def reliability_bins(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> ReliabilityBins:
     """Count, accuracy and mean confidence of equal-width bins, from probabilities (N, C) and labels (N,)."""
     check_bins(bins, side)
@@ -65,7 +71,7 @@ def reliability_bins(probabilities: Values, labels: Values, *, bins: int = 20, s
 def reliability_bins_from_confidence(
     confidence: Values, correct: Values, *, bins: int = 20, side: str = "right"
 ) -> ReliabilityBins:
-    """The same from what a row of results stores: confidence (N,) and whether the prediction was right (N,).
+    """The same from confidence (N,) and whether the prediction was correct (N,).
 
     >>> r = reliability_bins_from_confidence([0.3, 0.9, 0.8], [0, 1, 0], bins=2)
     >>> r.counts, r.accuracy

@@ -1,27 +1,18 @@
 """Calibration errors: ECE, adaptive ECE, MCE, and SCE (class-wise ECE).
 
-All return floats in [0, 1]; published tables print them times 100. The ``…_from_confidence`` forms take what
-a row of results stores, the confidence (N,) and whether the prediction was right (N,), instead of
-probabilities and labels.
+All return floats in [0, 1]; published tables print them times 100. The ``…_from_confidence`` forms take the
+confidence (N,) and whether the prediction was correct (N,), instead of probabilities and labels.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from otpt.metrics._inputs import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    check_bins,
-    check_confidence,
-    check_probabilities,
-    row_chunks,
-)
-from otpt.metrics.binning import bin_index, binned
+from otpt.metrics._inputs import BoolArray, FloatArray, check_bins, check_confidence, check_probabilities
+from otpt.metrics.binning import binned
+from otpt.metrics.classwise import sce
 from otpt.metrics.scores import confidence_and_correct
 
 if TYPE_CHECKING:
@@ -52,7 +43,7 @@ def ece_from_confidence(confidence: Values, correct: Values, *, bins: int = 20, 
 
 
 def maximum_calibration_error(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> float:
-    """MCE = max_m |acc_m − conf_m| over the bins that hold a picture, which are those of the ECE."""
+    """MCE = max_m |acc_m − conf_m| over the bins that hold an image, which are those of the ECE."""
     check_bins(bins, side)
     return mce(*confidence_and_correct(probabilities, labels), bins, side)
 
@@ -71,8 +62,8 @@ def adaptive_calibration_error(probabilities: Values, labels: Values, *, bins: i
     """Adaptive ECE: the formula of the ECE over bins of equal mass.
 
     With the confidences sorted, c_(1) ≤ … ≤ c_(N), and M bins, bin m is (h_{m−1}, h_m] where h_m = c_(⌈mN/M⌉)
-    and h_0 = −∞. Every picture is in exactly one bin; without ties the bins differ by at most one picture;
-    tied confidences are never torn apart, so the value does not depend on the order of the pictures.
+    and h_0 = −∞. Every image is in exactly one bin; without ties the bins differ by at most one image;
+    ties are never split, so the value does not depend on the order of the images.
     """
     check_bins(bins)
     return adaptive_ece(*confidence_and_correct(probabilities, labels), bins)
@@ -91,8 +82,8 @@ def adaptive_ece_from_confidence(confidence: Values, correct: Values, *, bins: i
 def classwise_calibration_error(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> float:
     """SCE = (1/C) Σ_c Σ_m (n_mc/N)·|freq_mc − conf_mc|, the static or class-wise calibration error.
 
-    For each class c all N probabilities p_nc are binned, not only those of predicted pictures; freq_mc is the
-    share of label c in bin m and conf_mc the mean p_nc there. C counts the columns, whether or not a class
+    For each class c all N probabilities p_nc are binned, not only those of predicted images; freq_mc is the
+    fraction of label c in bin m and conf_mc the mean p_nc there. C counts the columns, whether or not a class
     occurs as a label.
     """
     check_bins(bins, side)
@@ -118,19 +109,3 @@ def adaptive_ece(confidence: FloatArray, correct: BoolArray, bins: int) -> float
     ends = np.sort(confidence)[(np.arange(1, bins + 1) * n + bins - 1) // bins - 1]  # h_1 … h_M
     index = np.searchsorted(ends, confidence, side="left")
     return float(np.abs(np.bincount(index, weights=correct - confidence, minlength=bins)).sum() / n)
-
-
-def sce(p: npt.NDArray[Any], y: IntArray, bins: int, side: str) -> float:
-    """SCE of checked input."""
-    n, classes = p.shape
-    offsets = np.arange(classes) * bins
-    surplus = np.zeros(classes * bins)  # Σ over a bin of (p_nc − [y_n = c])
-    for part, rows in row_chunks(p):
-        np.minimum(rows, 1.0, out=rows)
-        index = bin_index(rows, bins, side)
-        inside = index >= 0
-        cell = index + offsets
-        surplus += np.bincount(cell[inside], weights=rows[inside], minlength=classes * bins)
-        of_label = (np.arange(len(rows)), y[part])
-        surplus -= np.bincount(cell[of_label][inside[of_label]], minlength=classes * bins)
-    return float(np.abs(surplus).sum() / (n * classes))

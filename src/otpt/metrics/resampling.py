@@ -1,10 +1,10 @@
-"""Percentile bootstrap: how far a metric, or the difference of two methods, would move with other pictures.
+"""Percentile bootstrap: how much a metric, or the difference of two methods, varies with the sample of images.
 
-The N pictures are drawn N times with replacement, ``resamples`` times over; the interval runs from the (1 −
-level)/2 to the (1 + level)/2 quantile of the metric over the resamples. A seed gives the same draws always,
-so two methods judged on the same pictures are compared pair by pair.
+The N images are drawn N times with replacement, ``resamples`` times over; the interval runs from the (1 −
+level)/2 to the (1 + level)/2 quantile of the metric over the resamples. The draws depend only on the seed,
+so that two methods on the same images are compared in pairs.
 
-ECE, MCE, SCE and adaptive ECE are sums of absolute values: drawing again adds noise that cannot cancel, so
+ECE, MCE, SCE and adaptive ECE are sums of absolute values: resampling adds noise that cannot cancel, so
 their resamples lie above the estimate on average, and the interval may too. Differences suffer less.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics._inputs import FloatArray, IntArray, check_bins, check_confidence, check_probabilities
-from otpt.metrics._weighted import Statistic, statistic_of_confidence, statistic_of_probabilities
+from otpt.metrics._inputs import FloatArray, IntArray, Statistic, check_bins, check_confidence, check_probabilities
+from otpt.metrics._weighted import statistic_of_confidence, statistic_of_probabilities
 from otpt.metrics.scores import NLL_FLOOR, check_floor
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Interval:
     resamples: int
 
     def contains(self, value: float) -> bool:
-        """Whether ``value`` lies in the interval; a difference whose interval leaves out 0 is hardly chance."""
+        """Whether ``value`` is in the interval; a difference whose interval excludes 0 is significant at its level."""
         return self.low <= value <= self.high
 
 
@@ -60,7 +60,7 @@ def bootstrap(
     """Interval of a metric of probabilities (N, C) and labels (N,).
 
     ``metric`` is the name of a number in ``Metrics`` ("ece", "accuracy", …) or a function of (probabilities,
-    labels) that returns a float; such a function is called once a resample and sets its own bins.
+    labels) that returns a float; such a function is called once per resample and sets its own bins.
     """
     p, y = check_probabilities(probabilities, labels)
     statistic = _statistic(metric, p, y, bins, side, floor)
@@ -80,9 +80,9 @@ def bootstrap_difference(
     side: str = "right",
     floor: float = NLL_FLOOR,
 ) -> Interval:
-    """Interval of metric(first) − metric(second), two methods' probabilities (N, C) for the same pictures.
+    """Interval of metric(first) − metric(second), two methods' probabilities (N, C) for the same images.
 
-    Each resample draws the same pictures for both, so what makes a picture hard cancels.
+    Each resample draws the same images for both, so that the difficulty of images cancels.
     """
     statistics = []
     for probabilities in (first, second):
@@ -123,12 +123,12 @@ def bootstrap_difference_from_confidence(
     bins: int = 20,
     side: str = "right",
 ) -> Interval:
-    """Interval of metric(first) − metric(second), each a pair (confidence, correct) for the same pictures."""
+    """Interval of metric(first) − metric(second), each a pair (confidence, correct) for the same images."""
     check_bins(bins, side)
     pairs = [check_confidence(*first), check_confidence(*second)]
     sizes = [len(confidence) for confidence, _ in pairs]
     if sizes[0] != sizes[1]:
-        raise OtptError(f"expected two methods on the same pictures, but got {sizes[0]} and {sizes[1]} of them.")
+        raise OtptError(f"expected two methods on the same images, but got {sizes[0]} and {sizes[1]} of them.")
     statistics = [statistic_of_confidence(metric, *pair, bins, side) for pair in pairs]
     return _interval(statistics, sizes[0], resamples, level, seed)
 
@@ -152,17 +152,27 @@ def _interval(statistics: list[Statistic], n: int, resamples: int, level: float,
     """Interval of the one statistic, or of the first minus the second."""
     if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
         raise OtptError(f"expected resamples as an integer >= 1, but got {resamples!r}.")
-    if not 0.0 < level < 1.0:
-        raise OtptError(f"expected level between 0 and 1, both excluded, but got {level!r}.")
+    check_level(level)
 
     def value(weights: FloatArray) -> FloatArray:
         first = statistics[0](weights)
         return first - statistics[1](weights) if len(statistics) == 2 else first
 
     values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
+    return percentile_interval(value(np.ones((1, n)))[0], values, level)
+
+
+def check_level(level: float) -> None:
+    """Refuse a level that no interval has."""
+    if not 0.0 < level < 1.0:
+        raise OtptError(f"expected level between 0 and 1, both excluded, but got {level!r}; such as 0.95.")
+
+
+def percentile_interval(estimate: float, values: FloatArray, level: float) -> Interval:
+    """The interval of resampled values (R,)."""
+    check_level(level)
     low, high = np.quantile(values, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    estimate = value(np.ones((1, n)))[0]
-    return Interval(float(estimate), float(low), float(high), level, int(resamples))
+    return Interval(float(estimate), float(low), float(high), level, len(values))
 
 
 def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:

@@ -1,7 +1,7 @@
-"""Scores that are a mean of one number a picture: accuracy, Brier, NLL, entropy, over-confidence.
+"""Scores that are a mean of one number per image: accuracy, Brier, NLL, entropy, over-confidence.
 
 All take probabilities (N, C) and labels (N,), as numpy arrays or torch tensors, and return a Python float: a
-share between 0 and 1 or a number in its natural unit, never a percentage. Sums are in float64.
+fraction between 0 and 1 or a number in its natural unit, never a percentage. Sums are in float64.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
 
 NLL_FLOOR = float(np.finfo(np.float32).tiny)
-"""Smallest normal float32, 1.18e-38: the soft-max of float32 logits has no digits left below it."""
+"""Smallest normal float32, 1.18e-38: the softmax of float32 logits has no digits left below it."""
 
 
 def confidence_and_correct(probabilities: Values, labels: Values) -> tuple[FloatArray, BoolArray]:
-    """Confidence max_c p_c and whether arg max_c p_c is the label, both (N,); of tied classes, the first.
+    """Confidence max_c p_c and whether argmax_c p_c is the label, both (N,); of tied classes, the first.
 
     >>> confidence_and_correct([[0.7, 0.3], [0.4, 0.6]], [0, 0])
     (array([0.7, 0.6]), array([ True, False]))
@@ -31,7 +31,7 @@ def confidence_and_correct(probabilities: Values, labels: Values) -> tuple[Float
 
 
 def accuracy(probabilities: Values, labels: Values, *, top: int = 1) -> float:
-    """Share of pictures whose label is among the ``top`` most probable classes, in [0, 1].
+    """Fraction of images whose label is among the ``top`` most probable classes, in [0, 1].
 
     Of tied classes the one listed first ranks higher. With no more than ``top`` classes it is 1.
 
@@ -54,8 +54,8 @@ def brier_score(probabilities: Values, labels: Values) -> float:
 def negative_log_likelihood(probabilities: Values, labels: Values, *, floor: float = NLL_FLOOR) -> float:
     """Negative log-likelihood −(1/N) Σ_n log max(p_n,y_n, floor), natural logarithm.
 
-    The floor keeps a probability that was rounded to zero from making the mean infinite. The default lets a
-    picture cost 87.3 at most; for probabilities rounded to float16 the smallest positive float16, ``2**-24``,
+    The floor keeps a probability that was rounded to zero from making the mean infinite. The default lets an
+    image cost 87.3 at most; for probabilities rounded to float16 the smallest positive float16, ``2**-24``,
     is a fairer one.
 
     >>> round(negative_log_likelihood([[0.5, 0.5], [1.0, 0.0]], [0, 0]), 6)
@@ -66,7 +66,7 @@ def negative_log_likelihood(probabilities: Values, labels: Values, *, floor: flo
 
 
 def overconfidence(probabilities: Values, labels: Values) -> float:
-    """Mean confidence minus accuracy, in [−1, 1]: positive for a model that is too sure of itself.
+    """Mean confidence minus accuracy, in [−1, 1]: positive for an over-confident model.
 
     >>> round(overconfidence([[0.9, 0.1], [0.8, 0.2]], [0, 1]), 12)
     0.35
@@ -78,7 +78,7 @@ def overconfidence(probabilities: Values, labels: Values) -> float:
 def mean_entropy(probabilities: Values, labels: Values) -> float:
     """Mean entropy −(1/N) Σ_n Σ_c p_nc log p_nc in nats, in [0, log C], with 0·log 0 = 0.
 
-    The labels are only checked; they are asked for so that every metric is called the same way.
+    The labels are only checked; they are a parameter so that all metrics have the same signature.
 
     >>> round(mean_entropy([[0.5, 0.5], [1.0, 0.0]], [0, 0]), 6)
     0.346574

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otpt.metrics._inputs import check_bins, check_probabilities
-from otpt.metrics.calibration_error import adaptive_ece, ece, mce, sce
+from otpt.metrics.calibration_error import adaptive_ece, ece, mce
+from otpt.metrics.classwise import sce
 from otpt.metrics.scores import (
     NLL_FLOOR,
     brier_values,
@@ -22,7 +23,7 @@ from otpt.metrics.scores import (
 if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
 
-_SHARES = (
+_FRACTIONS = (
     "accuracy",
     "top5_accuracy",
     "ece",
@@ -37,9 +38,9 @@ _IN_OWN_UNIT = ("brier", "nll", "entropy")
 
 @dataclass(frozen=True)
 class Metrics:
-    """Every metric of N predictions over C classes. Shares are between 0 and 1, not percent."""
+    """Every metric of N predictions over C classes. Fractions are between 0 and 1, not percent."""
 
-    pictures: int
+    images: int
     classes: int
     accuracy: float
     top5_accuracy: float
@@ -67,19 +68,19 @@ class Metrics:
         return asdict(self)
 
     def as_percent(self, digits: int = 2) -> dict[str, str]:
-        """As published tables print them: shares times 100; Brier, NLL and entropy as they are."""
+        """As published tables print them: fractions times 100; Brier, NLL and entropy as they are."""
         values = self.as_dict()
-        shares = {name: percent(values[name], digits) for name in _SHARES}
-        return shares | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
+        fractions = {name: percent(values[name], digits) for name in _FRACTIONS}
+        return fractions | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """A share as a percentage without its sign.
+def percent(fraction: float, digits: int = 2) -> str:
+    """A fraction as a percentage without its sign.
 
     >>> percent(0.0477)
     '4.77'
     """
-    text = f"{100.0 * share:.{digits}f}"
+    text = f"{100.0 * fraction:.{digits}f}"
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text  # no "-0.00"
 
 
@@ -101,7 +102,7 @@ def evaluate(
     p, y = check_probabilities(probabilities, labels)
     confidence, correct = confident(p, y)
     return Metrics(
-        pictures=p.shape[0],
+        images=p.shape[0],
         classes=p.shape[1],
         accuracy=float(correct.mean()),
         top5_accuracy=float(hits(p, y, 5).mean()),

@@ -23,7 +23,7 @@ def select_confident(logits: Tensor, count: int) -> Tensor:
 
 
 def entropy_of_mean(logits: Tensor) -> Tensor:
-    """L_TPT = −Σ_c p̄_c log p̄_c with p̄ the mean of the k views' soft-max: (…, k, C) → (…).
+    """L_TPT = −Σ_c p̄_c log p̄_c with p̄ the mean of the k views' softmax: (…, k, C) → (…).
 
     It is the entropy of the mean, not the mean of the entropies: views that are sure of different classes
     give a large value.

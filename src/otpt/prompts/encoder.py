@@ -5,7 +5,7 @@ graph. ``linearise`` does the same at contexts where gradients are wanted, and a
 the text features → gradients (B, n, W) on the contexts.
 
 Work is cut into chunks of classes by a memory budget. A linearisation whose graph fits the budget is kept and serves
-any number of products; one that does not is computed anew, chunk by chunk, for each product.
+any number of products; one that does not is recomputed, chunk by chunk, for each product.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Linearisation:
 
     @property
     def graph_bytes(self) -> int:
-        """Bytes, estimated, of the graph that is kept; 0 if none is."""
+        """Estimated size in bytes of the graph that is kept; 0 if none is."""
         return 0 if self._parts is None else self._encoder._graph_bytes * len(self._contexts)
 
     def release(self) -> None:
-        """Give the graph up: products are right as before, but compute it anew each time."""
+        """Drop the graph: products stay the same, but compute it again each time."""
         self._parts = None
 
     def vjp(self, cotangents: Tensor) -> Tensor:

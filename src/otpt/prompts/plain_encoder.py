@@ -1,7 +1,7 @@
 """The plain encoder: whole padded sentences through the model's own text tower.
 
 For towers that are not causal or are not read at the end token (SigLIP, CoCa, BERT): every position matters there,
-and only the model itself knows how.
+so the model's own forward pass is used.
 """
 
 from __future__ import annotations

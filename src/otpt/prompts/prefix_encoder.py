@@ -160,7 +160,7 @@ def _shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
     ids, slots = tokens.ids, tokens.slots
     same = (ids == ids[:1]).all(dim=0)
     positions = torch.arange(ids.shape[1])
-    # (C, L): which row of the context stands there, or −1
+    # (C, L): which row of the context is there, or −1
     token_at = torch.full(ids.shape, -1).scatter(1, slots, tokens.rows)
     same &= (token_at == token_at[:1]).all(dim=0)
     shared = int(same.long().cumprod(0).sum())
@@ -169,7 +169,7 @@ def _shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
 
 
 def _cut(by_length: Tensor, tails: Tensor, rows_that_fit: int) -> list[Tensor]:
-    """Consecutive classes whose tails together have at most so many rows (at least one class a chunk)."""
+    """Consecutive classes whose tails have at most that many rows in total (at least one class per chunk)."""
     chunks, start, rows = list[Tensor](), 0, 0
     for i, c in enumerate(by_length.tolist()):
         length = int(tails[c])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,15 +20,15 @@ class Prompt:
     """Where the tunable context of a class text comes from.
 
     The text of class c is ``"{words} {name}."``, or has the name where ``words`` says ``[CLS]`` or ``{}``; underscores
-    stand for spaces, and the full stop is always there. The context starts as the token embeddings of the words,
+    stand for spaces, and a full stop is always added. The context starts as the token embeddings of the words,
     unless ``vectors`` are given.
 
     Args:
         words: "a photo of a", "an example of", "a photo of [CLS] in the wild".
-        tokens: number of tunable tokens. By default one a word, which every word being a single token allows; with
-            a number, the first so many tokens of the context are tuned and the others stay fixed.
-        vectors: (n, W) start values in place of the words' embeddings (random or learned contexts); (C, n, W) for a
-            context of its own for each class.
+        tokens: number of tunable tokens. By default one per word, which requires every word to be a single token;
+            with a number N, the first N tokens of the context are tuned and the others stay fixed.
+        vectors: (n, W) initial values instead of the words' embeddings (random or learned contexts); (C, n, W) for
+            a separate context per class.
         class_names: the class list that class-specific vectors belong to, where it is known.
     """
 
@@ -42,7 +43,7 @@ class Prompt:
             raise OtptError(
                 f"The prompt {words!r} has the class name in {words.count(PLACE)} places; expected one {PLACE} at most."
             )
-        # The full stop is ours to add; a name at the end is where it stands anyway.
+        # The full stop is added later; a name at the end is its default place.
         words = words.removesuffix(".").strip().removesuffix(PLACE).strip()
         object.__setattr__(self, "words", words)
         if not self.context:
@@ -69,6 +70,19 @@ class Prompt:
                 "expected (tokens, width) or (classes, tokens, width), all finite."
             )
         return cls(words=" ".join(["x"] * vectors.shape[-2]), vectors=vectors, class_names=class_names)
+
+    @property
+    def name(self) -> str:
+        """What the prompt is called in results and tables."""
+        name = self.words if self.vectors is None else f"vectors {str(self.digest)[:8]}"
+        return name if self.tokens is None else f"{name} ({self.tokens} tokens tuned)"
+
+    @property
+    def digest(self) -> str | None:
+        """32 hexadecimal digits of the vectors; None for a context of words."""
+        if self.vectors is None:
+            return None
+        return hashlib.sha256(self.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
 
     @property
     def context(self) -> str:

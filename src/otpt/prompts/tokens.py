@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,9 +21,9 @@ class PromptTokens:
     Attributes:
         ids: (C, L) token ids, padded.
         slots: (C, n) position of each tunable token in each sentence.
-        start: (K, W) start value of the context: K = n tokens that all classes share, or K = C·n where each class has
+        start: (K, W) initial value of the context: K = n tokens shared by all classes, or K = C·n if each class has
             its own.
-        rows: (C, n) which row of the context stands in each slot.
+        rows: (C, n) which row of the context is in each slot.
     """
 
     ids: Tensor
@@ -35,7 +35,7 @@ class PromptTokens:
 def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -> tuple[str, ...]:
     """The names as a tuple, or an error that says which one cannot be used.
 
-    Data sets may repeat a name (ImageNet has two pairs): ``allow_duplicates``.
+    Duplicate names (ImageNet has two) need ``allow_duplicates``.
     """
     if isinstance(names, str):
         raise OtptError(f"Class names are the single text {names!r}; expected a list of names.")
@@ -62,7 +62,7 @@ def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -
 
 
 def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> PromptTokens:
-    """Tokens of ``prompt`` with each class name, and the start value of the context."""
+    """Tokens of ``prompt`` with each class name, and the initial value of the context."""
     ids = tower.tokenize([prompt.sentence(name) for name in names]).cpu()
     first = tower.start_length
     before = _tokens(tower, prompt.before)
@@ -129,6 +129,13 @@ def _tunable_count(tower: TextTower, prompt: Prompt, context: list[int]) -> int:
             f"({long!r} is not a single token); say how many to tune (tokens=1 to {len(context)}), or use other words."
         )
     return len(words)
+
+
+def whole_context(tower: TextTower, prompt: Prompt) -> Prompt:
+    """The prompt with all tokens of its context tuned, also where words are several tokens."""
+    if prompt.tokens is not None or prompt.vectors is not None:
+        return prompt
+    return replace(prompt, tokens=len(_tokens(tower, prompt.context)))
 
 
 def real_lengths(ids: Tensor) -> Tensor:

@@ -1,16 +1,11 @@
-from .building import Choice, build_tables
 from .compare import Comparison, Difference, compare_methods, conclusion
-from .errata import conflicts, repeated_cells, wrong_averages
-from .formats import FORMATS, render
-from .layouts import LAYOUTS
-from .paper import PaperTable, paper_numbers, paper_table, paper_tables
-from .runs import Cell, Progress, Results, Rows, open_results
-from .tables import Entry, Line, Table
+from .papers import PaperTable, conflicts, paper_numbers, paper_table, paper_tables, repeated_cells, wrong_averages
+from .results import Progress, ResultKey, Results, open_results
+from .tables import FORMATS, LAYOUTS, Choice, Entry, Line, Table, build_tables, render
 
 __all__ = [
     "FORMATS",
     "LAYOUTS",
-    "Cell",
     "Choice",
     "Comparison",
     "Difference",
@@ -18,8 +13,8 @@ __all__ = [
     "Line",
     "PaperTable",
     "Progress",
+    "ResultKey",
     "Results",
-    "Rows",
     "Table",
     "build_tables",
     "compare_methods",

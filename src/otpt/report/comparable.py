@@ -1,13 +1,14 @@
-"""Whether runs may stand in one table: the same pictures, seeds, bins, model, and methods of one meaning."""
+"""Whether runs may be in one table: the same images, seeds, bins, model, and methods of one meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.evaluation import Run
-from otpt.evaluation.differences import differences
+from otpt.runs import Run
+from otpt.runs.differences import differences
 
 
 def check_comparable(
@@ -32,45 +33,63 @@ def _reasons(
 ) -> Iterable[str]:
     """Why two runs do not go together, most telling first."""
     a, b = first.config, second.config
-    ours = {dataset["name"]: (i, dataset) for i, dataset in enumerate(first.datasets)}
-    shared = [(*ours[d["name"]], i, d) for i, d in enumerate(second.datasets) if d["name"] in ours]
-    for _, left, _, right in shared:
-        yield from _pictures(left, right)
+    ours = {dataset["name"]: dataset for dataset in first.datasets}
+    shared = [(ours[dataset["name"]], dataset) for dataset in second.datasets if dataset["name"] in ours]
+    for left, right in shared:
+        yield from _images(left, right, seeds)
     if (one_backbone or shared) and a["backbone"]["fingerprint"] != b["backbone"]["fingerprint"]:
         yield f"their models differ, {a['backbone']['name']!r} and {b['backbone']['name']!r}"
-    chosen = [[s for s in config["seeds"] if seeds is None or s in seeds] for config in (a, b)]
-    for position, left, other, right in shared:
-        if set(chosen[0]) & set(chosen[1]):
-            both = set(first.columns(position)) & set(second.columns(other))
-            for prompt, method in sorted(both):
-                yield f"both hold {method!r} on {left['name']!r} with the prompt {prompt!r}; leave one of them out"
-        for start, digest in left.get("contexts", {}).items():
-            if right.get("contexts", {}).get(start, digest) != digest:
-                yield f"they start from different learned prompts of {start!r} on {left['name']!r}"
-        if left["views"] != right["views"] and _tunes(a) and _tunes(b):
-            yield f"their views of {left['name']!r} differ, {left['views']!r} and {right['views']!r}"
+    for left, right in shared:
+        for ones, others in product(left["columns"], right["columns"]):
+            yield from _columns(left["name"], ones, others, a["methods"], b["methods"], seeds)
+    chosen = [[seed for seed in run.seeds if seeds is None or seed in seeds] for run in (first, second)]
     if (one_backbone or shared) and set(chosen[0]) != set(chosen[1]):
         words = " and ".join(", ".join(map(str, each)) or "none" for each in chosen)
         yield f"their seeds differ, {words}; choose common ones with --seeds"
     for name in ("bins", "side"):
-        if a[name] != b[name] and name not in given:
-            yield f"their {name} differ, {a[name]} and {b[name]}; choose with --{name}"
-    if a["official_precision"] != b["official_precision"]:
+        if a["scoring"][name] != b["scoring"][name] and name not in given:
+            yield f"their {name} differ, {a['scoring'][name]} and {b['scoring'][name]}; choose with --{name}"
+    if a["numbers"]["official_precision"] != b["numbers"]["official_precision"]:
         yield "one rounds to float16 as the official scripts do (--official-precision), the other does not"
-    numbers = {method["name"]: method for method in a["methods"]}
-    for method in b["methods"]:
-        if method["name"] in numbers and (found := differences(numbers[method["name"]], method, method["name"])):
-            yield f"they mean different things by {method['name']!r}: {found[0]}"
+    for name, method in b["methods"].items():
+        if name in a["methods"] and (found := differences(a["methods"][name], method, name)):
+            yield f"they mean different things by {name!r}: {found[0]}"
 
 
-def _pictures(left: dict[str, Any], right: dict[str, Any]) -> Iterable[str]:
+def _images(left: Mapping[str, Any], right: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterable[str]:
     name = left["name"]
     if left["fingerprint"] != right["fingerprint"]:
-        yield f"they saw different pictures or classes under the name {name!r}"
-    if left["pictures"] != right["pictures"]:
-        yield f"they saw different numbers of pictures of {name!r}, {left['pictures']} and {right['pictures']}"
+        yield f"they saw different images or classes under the name {name!r}"
+    counts = [
+        {
+            images
+            for column in dataset["columns"]
+            for seed, images in column["images"].items()
+            if seeds is None or int(seed) in seeds
+        }
+        for dataset in (left, right)
+    ]
+    if all(counts) and counts[0] != counts[1]:
+        words = " and ".join("/".join(map(str, sorted(each))) for each in counts)
+        yield f"they saw different numbers of images of {name!r}, {words}"
 
 
-def _tunes(config: dict[str, Any]) -> bool:
-    """Whether a method of the run looks at more than the clean view."""
-    return any(method["objectives"] for method in config["methods"])
+def _columns(
+    dataset: str,
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    left_methods: Mapping[str, Any],
+    right_methods: Mapping[str, Any],
+    seeds: Sequence[int] | None,
+) -> Iterable[str]:
+    """Why a column of one run and one of the other do not go together on a data set."""
+    one, other = left["prompt"], right["prompt"]
+    both = {int(seed) for seed in left["images"] if seed in right["images"] and (seeds is None or int(seed) in seeds)}
+    if both and (one["name"], left["method"]) == (other["name"], right["method"]):
+        yield f"both hold {left['method']!r} on {dataset!r} with the prompt {one['name']!r}; leave one of them out"
+    if one["name"] == other["name"] and one.get("fingerprint") != other.get("fingerprint"):
+        yield f"they start from different learned prompts of {one['name']!r} on {dataset!r}"
+    methods = left_methods[left["method"]], right_methods[right["method"]]
+    alike = all(methods[0][key] == methods[1][key] for key in ("views", "augmix"))
+    if alike and all(method["objectives"] for method in methods) and left["views"] != right["views"]:
+        yield f"their views of {dataset!r} differ, {left['views']!r} and {right['views']!r}"

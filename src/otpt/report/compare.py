@@ -1,7 +1,7 @@
-"""Two methods on the same pictures and views: how far apart they are, and whether chance would do.
+"""Two methods on the same images and views: how far apart they are, and whether it may be chance.
 
-Accuracy: exact McNemar test. ECE, SCE, Brier score and NLL: paired bootstrap. Both compare picture by picture, so what
-makes a picture hard for all methods cancels.
+Accuracy: exact McNemar test. ECE, SCE, Brier score and NLL: paired bootstrap. Both compare image by image, so what
+makes an image hard for all methods cancels.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from otpt.errors import OtptError, unknown
+from otpt.metrics.kept import RESAMPLED
+from otpt.metrics.resampling import percentile_interval
 from otpt.report.defaults import LEVEL, RESAMPLES
-from otpt.report.layouts import prompt_of
-from otpt.report.rows import Rows
-from otpt.report.runs import Cell, Results
-from otpt.report.statistics import METRICS, bootstrap_p, interval, mcnemar_p, resampled
+from otpt.report.prompts import prompt_of
+from otpt.report.results import ResultKey, Results
+from otpt.report.statistics import bootstrap_p, mcnemar_p, resampled
+from otpt.runs import Rows
 
 ALL = "all data sets"
 _ALPHA = 0.05
@@ -24,12 +26,12 @@ _ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of two methods on one data set, or averaged over all. Shares, not percent.
+    """One metric of two methods on one data set, or averaged over all. Fractions, not percent.
 
     Attributes:
         difference: a − b, with its bootstrap interval.
         p: of "no difference": McNemar's for accuracy, the bootstrap's for the others.
-        better: the method with the better value if p < 0.05; None if chance would do.
+        better: the method with the better value if p < 0.05; None if it may be chance.
     """
 
     metric: str
@@ -47,12 +49,12 @@ class Comparison:
     """Two methods on one data set, or over all: ``dataset`` is then "all data sets".
 
     Attributes:
-        only_a, only_b: pictures that only one of them gets right.
+        only_a, only_b: images that only one of them gets right.
         partial: a run is still in progress.
     """
 
     dataset: str
-    pictures: int
+    images: int
     only_a: int
     only_b: int
     partial: bool
@@ -80,7 +82,7 @@ def compare_methods(
 ) -> list[Comparison]:
     """Method ``a`` against ``b`` on each data set that has both, and over all of them if there are several.
 
-    One seed is compared, the first unless told: pictures seen under several seeds are not independent.
+    One seed is compared, the first by default: images seen under several seeds are not independent.
     """
     for method in (a, b):
         if method not in results.methods:
@@ -96,11 +98,11 @@ def compare_methods(
     found: dict[str, tuple[Rows, Rows]] = {}
     partial = set()
     for dataset in datasets or results.datasets:
-        cells = [Cell(dataset, seed, prompt_of(results, dataset, method, prompt), method) for method in (a, b)]
-        if any(results.score(cell) is None for cell in cells):
+        keys = [ResultKey(dataset, seed, prompt_of(results, dataset, method, prompt), method) for method in (a, b)]
+        if any(results.score(key) is None for key in keys):
             continue
-        found[dataset] = _same_pictures(*(results.rows(cell) for cell in cells), dataset=dataset, a=a, b=b)
-        if any(results.is_partial(cell) for cell in cells):
+        found[dataset] = _same_images(*(results.rows(key) for key in keys), dataset=dataset, a=a, b=b)
+        if any(results.is_partial(key) for key in keys):
             partial.add(dataset)
     if not found:
         raise OtptError(f"No data set of the runs has both {a!r} and {b!r} under one prompt and seed {seed}.")
@@ -111,7 +113,7 @@ def compare_methods(
         only_a = sum(int((first.correct & ~second.correct).sum()) for first, second in pairs)
         only_b = sum(int((second.correct & ~first.correct).sum()) for first, second in pairs)
         differences = []
-        for metric in METRICS:
+        for metric in RESAMPLED:
             sides = [
                 resampled(metric, [[pair[k]] for pair in pairs], results.bins, results.side, resamples=resamples)
                 for k in (0, 1)
@@ -119,9 +121,9 @@ def compare_methods(
             values = np.subtract(sides[0][1], sides[1][1])
             p = mcnemar_p(only_a, only_b) if metric == "accuracy" else bootstrap_p(values)
             differences.append(_difference(metric, a, b, sides[0][0], sides[1][0], values, p, level))
-        pictures = sum(len(first) for first, _ in pairs)
+        images = sum(len(first) for first, _ in pairs)
         name = group[0] if len(group) == 1 else ALL
-        comparisons.append(Comparison(name, pictures, only_a, only_b, bool(partial & set(group)), tuple(differences)))
+        comparisons.append(Comparison(name, images, only_a, only_b, bool(partial & set(group)), tuple(differences)))
     return comparisons
 
 
@@ -139,24 +141,24 @@ def conclusion(comparison: Comparison, a: str, b: str) -> str:
                 f"{each.better} is {better} than {other} by {100 * abs(each.difference):.2f} points (p = {each.p:.3g})"
             )
     partial = "; the run is still in progress" if comparison.partial else ""
-    return f"{where}, {comparison.pictures} pictures: {words[0]}; {words[1]}{partial}."
+    return f"{where}, {comparison.images} images: {words[0]}; {words[1]}{partial}."
 
 
-def _same_pictures(first: Rows, second: Rows, *, dataset: str, a: str, b: str) -> tuple[Rows, Rows]:
+def _same_images(first: Rows, second: Rows, *, dataset: str, a: str, b: str) -> tuple[Rows, Rows]:
     if first.ids != second.ids:
         raise OtptError(
-            f"{a!r} and {b!r} have not judged the same pictures of {dataset!r} ({len(first)} and {len(second)}), so "
+            f"{a!r} and {b!r} have not predicted the same images of {dataset!r} ({len(first)} and {len(second)}), so "
             "they cannot be compared; finish both runs."
         )
     if not len(first):
-        raise OtptError(f"No picture of {dataset!r} could be read, so there is nothing to compare.")
+        raise OtptError(f"No image of {dataset!r} could be read, so there is nothing to compare.")
     return first, second
 
 
 def _difference(
     metric: str, a: str, b: str, of_a: float, of_b: float, values: np.typing.NDArray[np.float64], p: float, level: float
 ) -> Difference:
-    found = interval(of_a - of_b, values, level)
+    found = percentile_interval(of_a - of_b, values, level)
     higher = of_a > of_b
     better = None
     if p < _ALPHA and of_a != of_b:

@@ -1,4 +1,4 @@
-"""The mean cosine similarity that each picture was judged by, and the two groups of pictures that it makes."""
+"""The mean cosine similarity of the text features that each image was predicted with, and the groups that it makes."""
 
 from __future__ import annotations
 
@@ -9,36 +9,47 @@ import numpy.typing as npt
 
 from otpt.errors import OtptError
 from otpt.metrics import ece_from_confidence
-from otpt.report.runs import Cell, Results, Rows
+from otpt.report.results import ResultKey, Results
+from otpt.runs import Rows
 
-SPLITS = ("median", "start")
+SPLITS = ("median", "init")
 
 
-def start_cosine(results: Results, cell: Cell) -> float | None:
-    """The mean cosine similarity under the start prompt: that of any method that tunes nothing; None without one.
+def init_cosine(results: Results, key: ResultKey) -> float | None:
+    """The mean cosine similarity under the initial prompt: that of a method that adapts nothing; None without one.
 
     Args:
-        cell: its data set, seed and prompt are meant; its method does not matter.
+        key: its data set, seed and prompt are meant; its method does not matter.
     """
     for method in results.methods:
-        other = cell._replace(method=method)
+        other = key._replace(method=method)
         score = results.score(other)
         if score is None or score.mean_cosine is None:
             continue
-        numbers = {each["name"]: each for each in results.run_of(other).config["methods"]}
-        if not numbers[method]["objectives"]:
+        numbers = results.run_of(other).config["methods"][method]
+        if numbers["adapt"] == "context" and not numbers["objectives"]:
             return score.mean_cosine
     return None
 
 
+def check_cosines(rows: Rows, key: ResultKey) -> Rows:
+    """The rows; :class:`OtptError` if they have no similarities."""
+    if np.isnan(rows.mean_cosines).any():
+        raise OtptError(
+            f"The rows of {key.method!r} on {key.dataset!r} have no mean cosine similarity, since it has no text "
+            "features; choose others with --methods."
+        )
+    return rows
+
+
 @dataclass(frozen=True)
 class Groups:
-    """Pictures split by the mean cosine similarity that one method gave them.
+    """Images split by the mean cosine similarity that one method gave them.
 
     Attributes:
-        split: "median" or "start".
+        split: "median" or "init".
         threshold: the similarity that parts them.
-        above: (N,) whether a picture's similarity is greater.
+        above: (N,) whether an image's similarity is greater.
     """
 
     split: str
@@ -46,26 +57,28 @@ class Groups:
     above: npt.NDArray[np.bool_]
 
 
-def two_groups(results: Results, cell: Cell, *, by: str = "tpt", split: str = "median") -> Groups:
-    """The pictures of ``cell`` split by the similarity of the method ``by``: at its median, or at the start value."""
-    cosines = results.rows(cell._replace(method=by)).mean_cosines
+def two_groups(results: Results, key: ResultKey, *, by: str = "tpt", split: str = "median") -> Groups:
+    """The images of ``key`` split by the similarity of the method ``by``: at its median, or at the initial value."""
+    own = key._replace(method=by)
+    cosines = check_cosines(results.rows(own), own).mean_cosines
     if split == "median":
         threshold: float | None = float(np.median(cosines))
     else:
-        threshold = start_cosine(results, cell)
+        threshold = init_cosine(results, key)
     if threshold is None:
         raise OtptError(
-            f"The start value of the similarity on {cell.dataset!r} is not in the runs; add 'zero-shot' to the methods."
+            f"The initial value of the similarity on {key.dataset!r} is not in the runs; add 'zero-shot' to the "
+            "methods."
         )
     return Groups(split, threshold, cosines > threshold)
 
 
-def group_rows(results: Results, cell: Cell, groups: Groups, *, by: str = "tpt") -> Rows:
-    """The rows of ``cell``, which must be of the very pictures that were grouped."""
-    rows = results.rows(cell)
+def group_rows(results: Results, key: ResultKey, groups: Groups, *, by: str = "tpt") -> Rows:
+    """The rows of ``key``, which must be of the very images that were grouped."""
+    rows = results.rows(key)
     if len(rows) != len(groups.above):
         raise OtptError(
-            f"{cell.method!r} and {by!r} did not see the same pictures of {cell.dataset!r}, so they cannot be grouped."
+            f"{key.method!r} and {by!r} did not see the same images of {key.dataset!r}, so they cannot be grouped."
         )
     return rows
 

@@ -1,4 +1,4 @@
-"""One picture → its clean view and n augmented views, reproducible from (seed, picture id) alone."""
+"""One image → its clean view and n augmented views, reproducible from (seed, image id) alone."""
 
 import lazy_loader as lazy
 

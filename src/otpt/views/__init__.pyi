@@ -1,21 +1,16 @@
 from .draws import AugMixDraw, CropBox, Operation, ViewDraw, draw_view
-from .loader import ViewLoader
-from .picture import MAX_PIXELS, PictureSource, open_picture, open_with_digest, picture_digest
 from .recipe import PreprocessingLike, ViewRecipe, make_views
+from .unit import normalised, unit_pixels
 
 __all__ = [
-    "MAX_PIXELS",
     "AugMixDraw",
     "CropBox",
     "Operation",
-    "PictureSource",
     "PreprocessingLike",
     "ViewDraw",
-    "ViewLoader",
     "ViewRecipe",
     "draw_view",
     "make_views",
-    "open_picture",
-    "open_with_digest",
-    "picture_digest",
+    "normalised",
+    "unit_pixels",
 ]

@@ -1,13 +1,13 @@
-"""The random numbers of one view, as plain data, keyed by (seed, picture id, view index) and by nothing else.
+"""The random numbers of one view, as plain data, keyed only by (seed, image id, view index).
 
 A view's numbers come from one SHAKE-256 stream over that key: 56 little-endian 64-bit words, the upper 53
 bits of each giving a uniform number in [0, 1). Every draw has its own slot in the stream, so that
 
-* view v is the same whatever the number of views, the order, the worker or the numpy version;
+* view v is the same for any number of views, order, worker or numpy version;
 * crop and flip are the same with AugMix on or off;
-* a draw whose effect happens to be nothing (rotate by 0°) shifts no other draw.
+* a draw without effect (rotate by 0°) does not shift other draws.
 
-Laws, those of TPT: crop area U(scale), log-aspect U(log ratio), ten tries and then a centred fallback; flip
+Distributions, as in TPT: crop area U(scale), log-aspect U(log ratio), ten tries and then a centred fallback; flip
 with probability ½; AugMix w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1), both rounded to float32; three chains of
 depth 1, 2 or 3, each operation uniform over nine, its level U(0.1, 1) (severity 1), its sign negative when U
 > ½.
@@ -49,7 +49,7 @@ _SLOTS = _CHAIN + CHAINS * _CHAIN_SLOTS
 
 
 class CropBox(NamedTuple):
-    """A box in a picture: top row, left column, height, width, in pixels."""
+    """A box in an image: top row, left column, height, width, in pixels."""
 
     top: int
     left: int
@@ -82,7 +82,7 @@ class Operation:
 
     @property
     def shear_factor(self) -> float:
-        """± 0.3s/10: 0.003 … 0.03 pixels a row (or column)."""
+        """± 0.3s/10: 0.003 … 0.03 pixels per row (or column)."""
         factor = self.level * 0.3 / 10
         return -factor if self.negative else factor
 
@@ -113,9 +113,9 @@ class ViewDraw:
     augmix: AugMixDraw
 
 
-def view_uniforms(seed: int, picture_id: str, view: int) -> list[float]:
-    """The uniform numbers in [0, 1) that belong to one view of one picture."""
-    key = f"otpt view 1\n{seed}\n{view}\n{picture_id}".encode("utf-8", "surrogatepass")
+def view_uniforms(seed: int, image_id: str, view: int) -> list[float]:
+    """The uniform numbers in [0, 1) that belong to one view of one image."""
+    key = f"otpt view 1\n{seed}\n{view}\n{image_id}".encode("utf-8", "surrogatepass")
     words = np.frombuffer(hashlib.shake_256(key).digest(8 * _SLOTS), "<u8")
     uniforms: list[float] = ((words >> np.uint64(11)) * 2.0**-53).tolist()
     return uniforms
@@ -155,7 +155,7 @@ def crop_box(
 
 def draw_view(
     seed: int,
-    picture_id: str,
+    image_id: str,
     view: int,
     *,
     width: int,
@@ -164,14 +164,14 @@ def draw_view(
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
     flip: float = 0.5,
 ) -> ViewDraw:
-    """All draws of view ``view`` of a picture of ``width`` × ``height`` pixels."""
-    u = view_uniforms(seed, picture_id, view)
+    """All draws of view ``view`` of an image of ``width`` × ``height`` pixels."""
+    u = view_uniforms(seed, image_id, view)
     box = crop_box(u[_CROP:_FLIP], width=width, height=height, scale=crop_scale, ratio=crop_ratio)
     return ViewDraw(crop=box, flip=u[_FLIP] < flip, augmix=_augmix(u))
 
 
 def _augmix(u: Sequence[float]) -> AugMixDraw:
-    # The spacings of two uniform cuts of [0, 1] are Dirichlet(1, 1, 1), with no logarithm to differ by
+    # The spacings of two uniform cuts of [0, 1] are Dirichlet(1, 1, 1), without a logarithm that could differ by
     # platform.
     low, high = sorted(u[_DIRICHLET : _DIRICHLET + 2])
     chains = []

@@ -1,4 +1,4 @@
-"""One AugMix view, from its draws: the same pixels as operation by operation, several times faster.
+"""One AugMix view, from its draws: the same pixels as op by op, several times faster.
 
     view = m·x̂ + (1 − m)·Σ_i w_i·norm(chain_i)
 
@@ -8,7 +8,7 @@
 * A chain without geometric operations is a table of x alone. All such chains and x itself are one float32
   table.
 
-Each chain's bytes equal Pillow's bit by bit. The float32 sum is rounded in another order than
+Each chain's bytes equal Pillow's bit by bit. The float32 sum is rounded in a different order than
 normalise-each-then-mix; with r = max_c(1 + mean_c)/std_c the two differ by at most 20·2⁻²⁴·r, 7·10⁻⁶ for
 CLIP's constants (observed: 7·10⁻⁷).
 """
@@ -45,7 +45,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Planes:
-    """Pixels (3, S, S) with what point operations ask about them, counted when first asked for."""
+    """Pixels (3, S, S) with the statistics that point operations need, computed on first use."""
 
     def __init__(self, pixels: Bytes) -> None:
         self.pixels = pixels
@@ -57,7 +57,7 @@ class Planes:
 
     @functools.cached_property
     def extremes(self) -> tuple[Counts, Counts]:
-        """Lowest and highest value of each channel; much faster than the histogram."""
+        """Smallest and largest value of each channel; much faster than the histogram."""
         flat = self.pixels.reshape(3, -1)
         return flat.min(axis=1).astype(np.int64), flat.max(axis=1).astype(np.int64)
 
@@ -111,7 +111,7 @@ def _move(operation: Operation, pixels: Bytes) -> Bytes:
 
 
 class Mixer:
-    """Mixes and normalises in one go, for one pair of mean and std."""
+    """Mixes and normalises in one pass, for one pair of mean and std."""
 
     def __init__(self, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
         self._per_level = 1.0 / (255.0 * np.asarray(std))  # (3,): one level of a channel after normalisation
@@ -124,7 +124,7 @@ class Mixer:
         # 1 − m is a float32 number in the literal computation too.
         rest = float(np.float32(1.0) - np.float32(draw.mix))
         coefficients = [rest * weight for weight in draw.weights]
-        linear = draw.mix  # the share of x itself …
+        linear = draw.mix  # the weight of x itself …
         tables: list[NDArray[np.float64]] = []  # … of tables of x, in levels (3, 256) …
         others: list[tuple[float, Bytes]] = []  # … and of other pixels
         for coefficient, chain in zip(coefficients, draw.chains, strict=True):

@@ -5,9 +5,9 @@ otherwise, with neighbours clamped at the border and everything in double precis
 
     top = a + (b − a)·dx,   bottom = c + (d − c)·dx,   value = ⌊top + (bottom − top)·dy⌋.
 
-Each operation uses what is special about its M. Translate moves by whole pixels, dx = dy = 0: a shifted copy.
-Rotate occurs at a few angles only, so its sampling points are computed once per angle and size. Shear has a
-module of its own.
+Each operation exploits the structure of its M. Translate moves by whole pixels, dx = dy = 0: a shifted copy.
+Rotate occurs at a few angles only, so its sampling points are computed once per angle and size. Shear has its
+own module.
 
 Pillow built with fused multiply-add (not so on x86-64) may itself differ from this by one level in rare
 pixels.
@@ -41,7 +41,7 @@ def translate(pixels: Bytes, dx: int, dy: int) -> Bytes:
 
 
 def _overlap(shift: int, size: int) -> tuple[slice, slice]:
-    """Where along one axis t and t + shift both lie in the picture: the slices of t and of t + shift."""
+    """Where along one axis t and t + shift both lie in the image: the slices of t and of t + shift."""
     return slice(max(-shift, 0), size - max(shift, 0)), slice(max(shift, 0), size - max(-shift, 0))
 
 
@@ -84,7 +84,7 @@ class _Sampling(NamedTuple):
     corner: NDArray[np.intp]  # (S, S) of the upper left neighbour in the border-padded (S + 2)² plane
     dx: Doubles  # (S, S)
     dy: Doubles  # (S, S)
-    inside: Bytes  # (S, S): 1 where the sampling point lies in the picture, else 0
+    inside: Bytes  # (S, S): 1 where the sampling point lies in the image, else 0
 
 
 @functools.lru_cache(maxsize=16)
@@ -108,9 +108,9 @@ def _rotation(degrees: int, size: int) -> _Sampling:
 
 
 def _pixel_pairs(pixels: Bytes) -> NDArray[np.uint64]:
-    """Each pixel of the border-padded picture with its right neighbour, as one 8-byte word, flattened.
+    """Each pixel of the border-padded image with its right neighbour, as one 8-byte word, flattened.
 
-    One look-up then fetches six values: fetching, not arithmetic, is what a rotation spends its time on.
+    One look-up then fetches six values; the cost of a rotation is dominated by memory access, not arithmetic.
     """
     size = pixels.shape[-1]
     packed = np.empty((size + 2, size + 2, 4), np.uint8)

@@ -1,7 +1,7 @@
 """Point operations as look-up tables, equal to Pillow's ``ImageOps`` entry by entry.
 
-A point operation maps each value of a channel to another, so a row of them is one table of 256 entries a
-channel. Autocontrast needs the extremes and equalize the histogram of what they are applied to; after a
+A point operation maps each value of a channel to another, so a sequence of them is one table of 256 entries
+per channel. Autocontrast needs the extremes and equalize the histogram of what they are applied to; after a
 pending table these follow from the histogram before. Tables are (3, 256) uint8, histograms (3, 256) int64,
 pixels planar (3, S, S) uint8.
 """
@@ -56,7 +56,7 @@ def equalize_table(histogram: Counts) -> Bytes:
     divisor = np.maximum(step, 1)
     before = np.cumsum(histogram, axis=1) - histogram  # number of pixels of a smaller value
     table = np.minimum((before + (step // 2)[:, None]) // divisor[:, None], 255).astype(np.uint8)
-    # A step of 0 (one value only, or nearly) leaves the channel as it is.
+    # A step of 0 (a constant channel, or nearly) leaves the channel unchanged.
     return np.where((step > 0)[:, None], table, IDENTITY)
 
 
@@ -81,7 +81,7 @@ def compose(first: Bytes, then: Bytes) -> Bytes:
 
 
 def apply_table(pixels: Bytes, table: Bytes) -> Bytes:
-    """``table[c][pixels[c]]`` for each channel; nothing looks up bytes faster than ``bytes.translate``."""
+    """``table[c][pixels[c]]`` for each channel; ``bytes.translate`` is the fastest byte look-up."""
     planes = [plane.tobytes().translate(row.tobytes()) for plane, row in zip(pixels, table, strict=True)]
     return np.frombuffer(b"".join(planes), np.uint8).reshape(pixels.shape)
 

@@ -1,10 +1,10 @@
-"""From a picture to its views: the clean view first, then augmented ones, normalised for the image tower.
+"""From an image to its views: the clean view first, then augmented ones, normalised for the image tower.
 
     recipe = ViewRecipe()                                                     # 64 views with AugMix
-    views = make_views(open_picture("photo.jpg"), recipe, backbone.preprocessing, seed=0, picture_id="photo")
+    views = make_views(open_image("photo.jpg"), recipe, backbone.preprocessing, seed=0, image_id="photo")
 
 Row 0 is the clean view (resized as the backbone's preprocessing says); rows 1 … n − 1 are random resized
-crops of the original-size picture (bilinear), flipped with probability ½ and, unless switched off, mixed by
+crops of the original-size image (bilinear), flipped with probability ½ and, unless switched off, mixed by
 AugMix.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from otpt.errors import OtptError
-from otpt.views.clean import clean_picture
+from otpt.views.clean import clean_image
 from otpt.views.draws import CropBox, draw_view
 from otpt.views.fast import Floats, Mixer
 from otpt.views.noise import noise_generator
 
-# Part of every cache key; raise it whenever the same recipe, seed and picture would give other views.
+# Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
 
 
 class PreprocessingLike(Protocol):
-    """The numbers a backbone asks for; ``backbones.Preprocessing`` has them."""
+    """The attributes that views need of a backbone's preprocessing; ``backbones.Preprocessing`` has them."""
 
     @property
     def size(self) -> int: ...
@@ -46,9 +46,9 @@ class PreprocessingLike(Protocol):
 
 @dataclass(frozen=True)
 class ViewRecipe:
-    """How many views, and how they are made. ``n_views`` counts the clean one.
+    """How many views, and how they are made. ``n_views`` includes the clean one.
 
-    ``noise`` σ adds N(0, σ²) to all views, the clean one included, on pixels in [0, 1] and without clamping.
+    ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
@@ -69,7 +69,7 @@ class ViewRecipe:
         low, high = _interval("crop_scale", self.crop_scale)
         if not 0 < low <= high <= 1:
             raise OtptError(
-                f"crop_scale must be two shares of the picture, 0 < low ≤ high ≤ 1, not {self.crop_scale!r}."
+                f"crop_scale must be two fractions of the image area, 0 < low ≤ high ≤ 1, not {self.crop_scale!r}."
             )
         low, high = _interval("crop_ratio", self.crop_ratio)
         if not 0 < low <= high < math.inf:
@@ -81,7 +81,7 @@ class ViewRecipe:
 
     @property
     def key(self) -> str:
-        """The recipe in one line: with picture, seed and preprocessing it determines the views."""
+        """The recipe in one line: with image, seed and preprocessing it determines the views."""
         scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
         augmix = "on" if self.augmix else "off"
         noise = f" noise={float(self.noise)!r}" if self.noise else ""
@@ -89,6 +89,11 @@ class ViewRecipe:
             f"views-{_VERSION} n={self.n_views} augmix={augmix} scale={scale} ratio={ratio} flip={float(self.flip)!r}"
             f"{noise}"
         )
+
+    @property
+    def kind(self) -> str:
+        """:attr:`key` without the number of views: view v is the same however many there are."""
+        return replace(self, n_views=1).key
 
     @property
     def fingerprint(self) -> str:
@@ -105,68 +110,66 @@ def _interval(name: str, given: object) -> tuple[float, float]:
 
 
 def make_views(
-    picture: Image.Image,
+    image: Image.Image,
     recipe: ViewRecipe,
     preprocessing: PreprocessingLike,
     *,
     seed: int,
-    picture_id: str,
+    image_id: str,
     dtype: type[np.float32] | type[np.float64] = np.float32,
 ) -> Floats:
-    """The views of an opened picture, (n_views, 3, S, S), normalised; row 0 is the clean view.
+    """The views of an opened image, (n_views, 3, S, S), normalised; row 0 is the clean view.
 
-    View v depends on the picture, (seed, picture_id, v), the recipe's other settings and the preprocessing
-    alone: asking for more views, or another order of pictures, changes none of them. float64 is for checks: the bytes
-    of crops and chains are the same, mixing and normalising are done in double.
+    View v depends on the image, (seed, image_id, v), the recipe's other settings and the preprocessing
+    alone: the number of views and the order of images do not matter. float64 is for tests: the bytes
+    of crops and chains are the same, mixing and normalising are done in double precision.
     """
-    if picture.mode != "RGB":
-        raise OtptError(f"make_views takes an RGB picture, not mode {picture.mode!r}; use open_picture.")
+    if image.mode != "RGB":
+        raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
     size = preprocessing.size
     mean, std = preprocessing.mean, preprocessing.std
     views = np.empty((recipe.n_views, 3, size, size), dtype)
-    clean = clean_picture(
-        picture, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode
-    )
+    clean = clean_image(image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode)
     _normalise(_planar(clean, flip=False), mean, std, out=views[0])
     mix = Mixer(mean, std)
     for v in range(1, recipe.n_views):
         draw = draw_view(
             seed,
-            picture_id,
+            image_id,
             v,
-            width=picture.width,
-            height=picture.height,
+            width=image.width,
+            height=image.height,
             crop_scale=recipe.crop_scale,
             crop_ratio=recipe.crop_ratio,
             flip=recipe.flip,
         )
-        pixels = _planar(_resized_crop(picture, draw.crop, size), flip=draw.flip)
+        pixels = _planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
         if recipe.augmix:
             mix(pixels, draw.augmix, views[v])
         else:
             _normalise(pixels, mean, std, out=views[v])
     if recipe.noise:
-        generator = noise_generator("views", seed=seed, picture_id=picture_id)
+        generator = noise_generator("views", seed=seed, image_id=image_id)
         spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
         for v in range(recipe.n_views):
             views[v] += spread * generator.standard_normal(views[v].shape, np.float32)
     return views
 
 
-def _resized_crop(picture: Image.Image, box: CropBox, size: int) -> Image.Image:
+def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:
     corners = (box.left, box.top, box.left + box.width, box.top + box.height)
     if box.width * box.height > (Image.MAX_IMAGE_PIXELS or math.inf):
-        # The same pixels without Pillow's warning: this picture's size has been checked when it was opened.
-        crop = picture.transform((box.width, box.height), Image.Transform.EXTENT, corners)
+        # The same pixels without Pillow's warning: this image's size has been checked when it was opened.
+        crop = image.transform((box.width, box.height), Image.Transform.EXTENT, corners)
     else:
-        crop = picture.crop(corners)
+        crop = image.crop(corners)
     return crop.resize((size, size), Image.Resampling.BILINEAR)
 
 
 def _planar(image: Image.Image, *, flip: bool) -> NDArray[np.uint8]:
     """(3, S, S) uint8, contiguous, mirrored left to right if ``flip``."""
     width, height = image.size
-    # Pillow hands out one band at a time faster than numpy takes interleaved pixels apart.
+    # Pillow extracts one band at a time faster than numpy de-interleaves pixels.
     planes = np.empty((3, height, width), np.uint8)
     for plane, band in zip(planes, "RGB", strict=True):
         pixels = np.frombuffer(image.tobytes("raw", band), np.uint8).reshape(height, width)

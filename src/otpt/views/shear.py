@@ -5,7 +5,7 @@ f = c − ⌊c⌋ and the neighbours a, b at a constant distance. Pillow compute
 whole numbers ⌊k·f⌋ for k = |b − a| ≤ 255 matter, and these change only where f passes a fraction n/k. So f may be
 replaced by any number between the same two neighbouring fractions (of the Farey sequence of order 255). Their
 midpoint f' keeps every k·f' at least 1/510 away from whole numbers: float32 then cannot round across one. Lines
-whose f is such a fraction, or nearer to one than double precision can tell, are done as Pillow does them.
+whose f is such a fraction, or closer to one than double precision resolves, are computed as in Pillow.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _interpolate(low: Floats, high: Floats, weights: Floats, out: Bytes) -> None
 
 
 def _border(shift: Doubles) -> tuple[slice, Bytes]:
-    """The border where sampling points may lie outside; and (lines, width), 1 inside the picture, else 0."""
+    """The border where sampling points may lie outside; and (lines, width), 1 inside the image, else 0."""
     size = shift.size
     width = min(size, math.ceil(float(np.abs(shift).max())) + 1)
     border = slice(size - width, size) if shift[-1] > 0 else slice(0, width)
@@ -127,7 +127,7 @@ def _exact(lines: Bytes, shift: Doubles) -> Bytes:
 
 
 def _weights(fraction: Doubles) -> tuple[Floats, NDArray[np.intp]]:
-    """A float32 weight per line that truncates alike, and the lines for which there is none."""
+    """A float32 weight per line that truncates in the same way, and the lines for which there is none."""
     farey = _farey()
     after = np.searchsorted(farey, fraction, side="right").clip(1, farey.size - 1)
     low, high = farey[after - 1], farey[after]

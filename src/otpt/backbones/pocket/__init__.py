@@ -1,7 +1,7 @@
-"""The embedded model ``pocket``: a small CLIP that knows emoji, in open_clip's format.
+"""The embedded model ``pocket``: a small CLIP for emoji, in open_clip's format.
 
 Weights are stored as float16, and of CLIP's 49,408 token rows only those that were trained; all other rows are
-their mean, so an unknown word says nothing in particular. ``load_pocket_state`` gives the whole float32 model.
+their mean, so an unknown word carries no information. ``load_pocket_state`` gives the whole float32 model.
 """
 
 from __future__ import annotations

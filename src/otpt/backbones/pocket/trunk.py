@@ -1,8 +1,8 @@
 """The image trunk of ``pocket``: convolutions, then a short vision transformer.
 
 64 × 64 pixels → the seven stages of EfficientNet-Lite0, the sixth without its stride → 4 × 4 tokens of width 192
-→ two transformer blocks → mean over the tokens. No class token. The transformer is short, but it is one: prompts
-for both towers (MaPLe) have blocks to enter.
+→ two transformer blocks → mean over the tokens. No class token. The transformer is short, but it has
+blocks into which prompts for both towers (MaPLe) can be inserted.
 
 Plain torch, with the names of timm's EfficientNet and VisionTransformer, so that weights, fingerprints and whatever
 reads the parts of a timm tower are the same. ``registration`` hands this trunk to timm as ``pocket_hybrid``.

@@ -1,7 +1,7 @@
-"""The bench ``emoji``: pictures drawn by the OpenMoji artists, composed by us, in eight sets and five shifts.
+"""The bench ``emoji``: compositions of OpenMoji's drawings, in eight sets and five shifts.
 
 >>> data = load_emoji("emoji/animals")                        # doctest: +SKIP
->>> data.class_names[data.label(0)], data.picture(0).size     # doctest: +SKIP
+>>> data.class_names[data.label(0)], data.image(0).size     # doctest: +SKIP
 ('monkey face', (128, 128))
 """
 

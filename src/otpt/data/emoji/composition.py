@@ -1,7 +1,7 @@
-"""One drawing → one picture: background, scale, rotation and position drawn from a key.
+"""One drawing → one image: background, scale, rotation and position drawn from a key.
 
-All numbers come from ``random.Random(sha256(key))``, whose ``random()`` Python promises never to change, and
-the whole picture is one SVG, so it depends on nothing but the key, the drawing and the rasteriser.
+All numbers come from ``random.Random(sha256(key))``, whose ``random()`` Python guarantees to stay the same, and
+the whole image is one SVG, so it depends only on the key, the drawing and the rasteriser.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import random
 
 from .drawings import UNITS
 
-SIDE = 128  # pixels of a picture's side
+SIDE = 128  # pixels of an image's side
 _BACKGROUNDS = ("white", "plain", "gradient", "stripes", "dots")
 
 
 def keyed_random(*key: object) -> random.Random:
-    """A generator of its own for each key, the same on every machine."""
+    """A separate generator for each key, the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return random.Random(int.from_bytes(digest, "big"))
 
 
 def compose(body: str, rng: random.Random) -> str:
-    """The drawing at 70 to 100 % of the side, turned by up to 15°, whole, on a calm light background."""
+    """The drawing at 70 to 100 % of the side, rotated by up to 15°, on a light background."""
     return _background(rng) + _placed(body, rng, scale=_between(rng, 0.70, 1.0))
 
 
 def compose_small(body: str, rng: random.Random) -> str:
-    """The drawing at 35 to 50 % of the side, anywhere on a background of the same kinds."""
+    """The drawing at 35 to 50 % of the side, at a random position on a background of the same kinds."""
     return _background(rng) + _placed(body, rng, scale=_between(rng, 0.35, 0.50))
 
 

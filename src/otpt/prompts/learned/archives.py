@@ -1,8 +1,8 @@
-"""Files of trainers, read without trusting them: tensors come out, everything else is left lying.
+"""Checkpoints of trainers, read without trusting them: only tensors are read.
 
 A checkpoint of Dassl holds the state of optimiser and scheduler beside the weights, and with it pickled objects of
 PyTorch that ``torch.load(weights_only=True)`` refuses. Here such objects are replaced by stand-ins that do nothing: no
-class of the file is looked up, no code of it or for it is run.
+class that the file names is looked up, and no code is run.
 """
 
 from __future__ import annotations

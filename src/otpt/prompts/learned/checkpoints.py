@@ -31,7 +31,7 @@ _SHOWN = 6
 
 
 def read_learned(path: str | Path) -> LearnedPrompt:
-    """The learned prompt of a file; which kind it is, its tensors tell."""
+    """The learned prompt of a file; its tensors determine the kind."""
     tensors, notes = read_tensors(Path(path))
     own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
     check_values(path, own)
@@ -83,7 +83,7 @@ def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
 
 
 def _count(own: Mapping[str, Tensor], start: str) -> int:
-    """How many deep layers the names speak of; no number counts that is beyond their count, for one is missing then."""
+    """The number of deep layers by their names; a gap in the numbering means that one is missing."""
     numbers = {name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)}
     return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdigit()), default=0))
 

@@ -1,4 +1,4 @@
-"""Prompts that were learned from labelled pictures: of CoOp, of CoCoOp and of MaPLe. All tensors are float32."""
+"""Prompts that were learned from labelled images: of CoOp, of CoCoOp and of MaPLe. All tensors are float32."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class CoopContext:
     """CoOp: the context's vectors are learned, the towers stay as they are.
 
     Attributes:
-        vectors: (n, W), shared by all classes; or (C, n, W), one context a class.
-        class_names: the class list it was learned for, where the file tells.
+        vectors: (n, W), shared by all classes; or (C, n, W), one context per class.
+        class_names: the class list it was learned for, if known.
     """
 
     vectors: Tensor
@@ -38,7 +38,7 @@ class CoopContext:
 
 @dataclass(frozen=True, eq=False)
 class CocoopContext:
-    """CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂, a context of its own for each picture with image feature x.
+    """CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂, a separate context for each image with feature x.
 
     Attributes:
         vectors: (n, W).
@@ -54,11 +54,11 @@ class CocoopContext:
     kind: ClassVar[str] = "cocoop"
 
     def prompt(self) -> Prompt:
-        """The part of the context that all pictures share."""
+        """The part of the context that all images share."""
         return Prompt.learned(self.vectors)
 
     def starts(self, features: Tensor) -> Tensor:
-        """Image features (B, D) → start contexts (B, n, W)."""
+        """Image features (B, D) → initial contexts (B, n, W)."""
         vectors, *net = (each.to(features) for each in (self.vectors, *self._net()))
         hidden = F.relu(F.linear(features, net[0], net[1]))
         return vectors + F.linear(hidden, net[2], net[3])[:, None]

@@ -46,7 +46,7 @@ def draw_confidence(selection: Selection) -> Figure:
             panel.set(xlim=(0, 1), xticks=[0, 0.5, 1])
             panel.set_title(short(dataset) if row == 0 else "")
             if column == 0:
-                panel.set_ylabel(f"{short(method)}\nshare of pictures")
+                panel.set_ylabel(f"{short(method)}\nfraction of images")
             if row == len(methods) - 1:
                 panel.set_xlabel("confidence")
     handles, names = axes[0][0].get_legend_handles_labels()

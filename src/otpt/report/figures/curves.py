@@ -41,9 +41,9 @@ def density(values: Floats, at: Floats) -> Floats:
 
 
 def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Share of pictures that are answered, and the share of wrong answers among them, surest answers first.
+    """Fraction of images that are answered, and the fraction of wrong answers among them, surest answers first.
 
-    Pictures of equal confidence are answered together, so the curve does not depend on their order; it has one point
+    Images of equal confidence are answered together, so the curve does not depend on their order; it has one point
     for each different confidence.
 
     >>> coverage, risk = risk_coverage(np.array([0.9, 0.5, 0.5]), np.array([True, False, True]))
@@ -58,7 +58,7 @@ def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[F
 
 
 def area_under_risk(coverage: Floats, risk: Floats) -> float:
-    """∫ risk d(coverage) as the mean over pictures of the risk at which each is answered; 0 is best.
+    """∫ risk d(coverage) as the mean over images of the risk at which each is answered; 0 is best.
 
     >>> area_under_risk(np.array([1 / 3, 1.0]), np.array([0.0, 1 / 3]))
     0.2222222222222222

@@ -19,7 +19,7 @@ class FigureKind:
     """A kind of figure that is made from runs.
 
     Attributes:
-        usual: from the methods of the runs to those that are shown unless others are asked for.
+        usual: from the methods of the runs to those that are shown by default.
     """
 
     summary: str
@@ -35,9 +35,9 @@ FIGURES = {
     "reliability": FigureKind("accuracy against confidence, with gap and counts"),
     "confidence": FigureKind("histograms of the confidence, right and wrong"),
     "radar": FigureKind("ECE over three or more data sets", _those("c-tpt", "c-tpt+penalty", "o-tpt")),
-    "cosine": FigureKind("mean cosine similarity of the class texts for each picture", _those("tpt", "c-tpt", "o-tpt")),
+    "cosine": FigureKind("mean cosine similarity of the text features for each image", _those("tpt", "c-tpt", "o-tpt")),
     "groups": FigureKind(
-        "accuracy and ECE in two groups of pictures, by TPT's similarity", _those("tpt", "c-tpt", "o-tpt")
+        "accuracy and ECE in two groups of images, by TPT's similarity", _those("tpt", "c-tpt", "o-tpt")
     ),
     "templates": FigureKind("ECE against mean cosine similarity over many templates", _those("zero-shot")),
     "posthoc": FigureKind(

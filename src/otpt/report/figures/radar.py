@@ -1,4 +1,4 @@
-"""The radar of calibration errors: one axis a data set, one outline a method."""
+"""The radar of calibration errors: one axis per data set, one outline per method."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from otpt.report.figures.style import BACKED, GREY, MAX_PANELS, PALE, VERMILION,
 def draw_reliability(selection: Selection) -> Figure:
     """Methods down, data sets across; in each panel acc_m as bars, the gap to conf_m hatched, the counts below."""
     datasets, methods = selection.datasets, selection.methods
-    # two axes a panel, diagram and counts
+    # two axes per panel, diagram and counts
     figure, axes = panels(
         2 * len(methods),
         len(datasets),
@@ -41,7 +41,7 @@ def draw_reliability(selection: Selection) -> Figure:
             upper.set_title(short(dataset) if row == 0 else "")
             if column == 0:
                 upper.set_ylabel(f"{short(method)}\naccuracy")
-                lower.set_ylabel("share", fontsize=6.5)
+                lower.set_ylabel("fraction", fontsize=6.5)
             if row == len(methods) - 1:
                 lower.set_xlabel("confidence")
     handles = [
@@ -79,8 +79,8 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, look: Look) -> None:
 
 
 def draw_counts(axes: Axes, bins: ReliabilityBins) -> None:
-    """The share of pictures in each bin."""
-    share = bins.counts / bins.total
-    axes.bar(bins.edges[:-1], share, np.diff(bins.edges), align="edge", color=PALE, edgecolor=GREY, linewidth=0.4)
-    axes.set(ylim=(0, max(0.1, 1.1 * float(share.max()))))
+    """The fraction of images in each bin."""
+    fraction = bins.counts / bins.total
+    axes.bar(bins.edges[:-1], fraction, np.diff(bins.edges), align="edge", color=PALE, edgecolor=GREY, linewidth=0.4)
+    axes.set(ylim=(0, max(0.1, 1.1 * float(fraction.max()))))
     axes.locator_params(axis="y", nbins=2)

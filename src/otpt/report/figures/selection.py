@@ -11,14 +11,15 @@ from otpt.errors import OtptError, unknown
 
 if TYPE_CHECKING:
     from otpt.metrics import Metrics
-    from otpt.report.runs import Cell, Results, Rows
+    from otpt.report.results import ResultKey, Results
+    from otpt.runs import Rows
 
 
 @dataclass(frozen=True)
 class Selection:
     """Data sets, methods and seeds of the results, and the prompt.
 
-    Figures of metrics show the mean over ``seeds``; figures of single pictures show the first of them.
+    Figures of metrics show the mean over ``seeds``; figures of single images show the first of them.
 
     Attributes:
         prompt: None takes the first of each data set and method: one that starts from a learned prompt has its own.
@@ -35,32 +36,32 @@ class Selection:
         held = self.results.prompts_of(dataset, method)
         return held[0] if self.prompt is None and held else self.prompt or ""
 
-    def cell(self, dataset: str, method: str, seed: int | None = None, prompt: str | None = None) -> Cell:
+    def key(self, dataset: str, method: str, seed: int | None = None, prompt: str | None = None) -> ResultKey:
         """What is shown of a method on a data set."""
-        from otpt.report.runs import Cell
+        from otpt.report.results import ResultKey
 
         seed = self.seeds[0] if seed is None else seed
-        return Cell(dataset, seed, self.prompt_of(dataset, method) if prompt is None else prompt, method)
+        return ResultKey(dataset, seed, self.prompt_of(dataset, method) if prompt is None else prompt, method)
 
     def rows(self, dataset: str, method: str) -> Rows:
-        """The pictures of the first seed; there is at least one."""
-        cell = self.cell(dataset, method)
-        rows = self.results.rows(cell)
+        """The images of the first seed; there is at least one."""
+        key = self.key(dataset, method)
+        rows = self.results.rows(key)
         if not len(rows):
-            raise _empty(cell)
+            raise _empty(key)
         return rows
 
     def metrics(self, dataset: str, method: str, seed: int | None = None, prompt: str | None = None) -> Metrics:
         """All metrics under one seed."""
-        cell = self.cell(dataset, method, seed, prompt)
-        score = self.results.score(cell)
+        key = self.key(dataset, method, seed, prompt)
+        score = self.results.score(key)
         if score is None:
             raise OtptError(
-                f"The runs hold no {cell.method!r} on {cell.dataset!r} with seed {cell.seed} and the prompt "
-                f"{cell.prompt!r}; choose others with --datasets, --methods, --seeds or --prompt."
+                f"The runs hold no {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
+                f"{key.prompt!r}; choose others with --datasets, --methods, --seeds or --prompt."
             )
         if score.metrics is None:
-            raise _empty(cell)
+            raise _empty(key)
         return score.metrics
 
     def mean(self, metric: str, dataset: str, method: str, prompt: str | None = None) -> float:
@@ -72,7 +73,7 @@ class Selection:
         seeds = self.seeds[:1] if one_seed else self.seeds
         words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
         words.append(f"{self.results.bins} bins")
-        words += [f"run in progress, {done} of {total} parts" for _, done, total in self.results.partial]
+        words += [f"run in progress, {done} of {total} images" for _, done, total in self.results.partial]
         return "; ".join(words)
 
 
@@ -88,7 +89,7 @@ def select(
     """What was asked for, or everything; :class:`OtptError` for a name that the runs do not hold.
 
     Args:
-        usual: from the methods of the runs to those that are shown unless others are asked for.
+        usual: from the methods of the runs to those that are shown by default.
     """
     _check("data set", datasets, results.datasets)
     _check("method", methods, results.methods)
@@ -109,7 +110,5 @@ def _check(kind: str, given: Sequence[str] | None, held: Sequence[str]) -> None:
             raise unknown(kind, name, held)
 
 
-def _empty(cell: Cell) -> OtptError:
-    return OtptError(
-        f"No picture of {cell.dataset!r} with seed {cell.seed} has been judged yet, or none could be read."
-    )
+def _empty(key: ResultKey) -> OtptError:
+    return OtptError(f"No image of {key.dataset!r} with seed {key.seed} has been predicted yet, or none could be read.")

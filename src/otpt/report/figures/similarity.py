@@ -1,4 +1,4 @@
-"""Densities of the cosine similarity between class texts, one curve a prompt."""
+"""Densities of the cosine similarity between text features, one curve per prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PROMPTS = 24
 
 @dataclass(frozen=True)
 class PromptTexts:
-    """The class texts of one prompt.
+    """The text features of one prompt.
 
     Attributes:
         cosines: (C(C − 1)/2,) off-diagonal entries of E Eᵀ.
@@ -31,7 +31,7 @@ class PromptTexts:
 
 
 def draw_similarity(texts: Sequence[PromptTexts], *, title: str, note: str) -> Figure:
-    """One density a prompt; the mean of each is marked on the axis."""
+    """One density per prompt; the mean of each is marked on the axis."""
     if not 1 <= len(texts) <= MAX_PROMPTS:
         raise OtptError(f"{len(texts)} prompts are chosen; expected 1 to {MAX_PROMPTS}, given after --prompts.")
     figure = new_figure(5.6, 3.4)
@@ -42,7 +42,7 @@ def draw_similarity(texts: Sequence[PromptTexts], *, title: str, note: str) -> F
     styles = list(looks([f"prompt {i}" for i in range(len(texts))]).values())
     for each, look in zip(texts, styles, strict=True):
         _draw_curve(each, at, look, figure)
-    axes.set(xlabel="cosine similarity of two class texts", ylabel="density", title=short(title, 60), ylim=(0, None))
+    axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=short(title, 60), ylim=(0, None))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     footnote(figure, note)
     return figure

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
-from otpt.evaluation.files import write_atomically
+from otpt.files import write_atomically
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
@@ -58,7 +58,7 @@ _STYLE: Any = {  # matplotlib types its keys one by one
     "legend.frameon": False,
     "figure.facecolor": "white",
     "text.parse_math": False,  # a data set called "a$b$c" is no formula
-    "pdf.fonttype": 42,  # letters as letters, not as pictures
+    "pdf.fonttype": 42,  # letters as letters, not as images
     "svg.fonttype": "path",
     "svg.hashsalt": "otpt",
 }

@@ -1,4 +1,4 @@
-"""Calibration error against mean cosine similarity of the class texts, one point a template."""
+"""Calibration error against mean cosine similarity of the text features, one point per template."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
 
 
 def _mean_cosine(selection: Selection, dataset: str, method: str, prompt: str) -> float:
-    found = [selection.results.score(selection.cell(dataset, method, seed, prompt)) for seed in selection.seeds]
+    found = [selection.results.score(selection.key(dataset, method, seed, prompt)) for seed in selection.seeds]
     return float(np.mean([score.mean_cosine for score in found if score is not None and score.mean_cosine is not None]))

@@ -1,4 +1,4 @@
-"""One page to share: summary, sortable tables, reliability diagrams, pictures, settings, and how to make it again."""
+"""One page to share: summary, sortable tables, reliability diagrams, images, settings, and how to make it again."""
 
 import lazy_loader as lazy
 

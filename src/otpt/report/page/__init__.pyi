@@ -1,5 +1,4 @@
-from .command import Command, command_of
-from .defaults import PICTURES, TITLE
+from .defaults import IMAGES, TITLE
 from .page import make_page, write_page
 
-__all__ = ["PICTURES", "TITLE", "Command", "command_of", "make_page", "write_page"]
+__all__ = ["IMAGES", "TITLE", "make_page", "write_page"]

@@ -9,17 +9,18 @@ from pathlib import Path
 from otpt.metrics import reliability_bins_from_confidence
 from otpt.report.figures.selection import ordinary
 from otpt.report.page.diagrams import Chart, Diagram, line_chart, reliability_diagram
-from otpt.report.page.numbers import Line, Number, dataset_lines
-from otpt.report.page.pictures import Shown, Thumbnails, choose_pictures
+from otpt.report.page.images import Shown, Thumbnails, choose_images
+from otpt.report.page.numbers import Line, dataset_lines
 from otpt.report.page.summary import isolated
-from otpt.report.runs import Cell, Results
+from otpt.report.results import ResultKey, Results
 from otpt.report.sweeps import swept
+from otpt.report.tables.scores import Number
 
 MAX_DIAGRAMS = 16
 """Reliability diagrams of one data set; a sweep over 80 prompts would draw 80."""
 
 _MAX_ANSWERS = 8
-"""Methods whose answers are told of a picture."""
+"""Methods whose answers are shown for an image."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class DatasetContent:
-    """All that is told of one data set.
+    """All that is shown of one data set.
 
     Attributes:
         left_out: diagrams that are not drawn, since there are too many.
@@ -44,7 +45,7 @@ class DatasetContent:
 
     name: str
     classes: int
-    pictures: int
+    images: int
     seed: int
     lines: list[Line]
     diagrams: list[Drawn]
@@ -70,31 +71,31 @@ class Sweep:
     charts: tuple[Chart, ...]
 
 
-def dataset_content(results: Results, dataset: str, *, root: Path | None, pictures: int) -> DatasetContent:
-    """Numbers, diagrams and pictures of a data set; diagrams and pictures are those of the first seed."""
+def dataset_content(results: Results, dataset: str, *, root: Path | None, images: int) -> DatasetContent:
+    """Numbers, diagrams and images of a data set; diagrams and images are those of the first seed."""
     config = results.config_of(dataset)
     lines = dataset_lines(results, dataset)
-    seed = next(cell.seed for cell in results.cells if cell.dataset == dataset)
-    known = [line for line in lines if line.numbers and _judged(results, line, seed)]
+    seed = results.seeds_of(dataset)[0]
+    known = [line for line in lines if line.numbers and _has_images(results, line, seed)]
     plain = set(ordinary([line.method for line in known]))
     known.sort(key=lambda line: line.method not in plain)  # variants of a sweep come last, and fall out first
     drawn = [_draw(results, line, seed) for line in known[:MAX_DIAGRAMS]]
     disagreements: list[Shown] = []
     mistakes: list[Shown] = []
     missing = None
-    if pictures and known:
+    if images and known:
         first: dict[str, str] = {}  # of each method, its first prompt
         for line in known:
             first.setdefault(line.method, line.prompt)
         chosen = (ordinary(list(first)) or list(first))[:_MAX_ANSWERS]
         thumbnails = Thumbnails(config, root)
-        rows = {method: results.rows(Cell(dataset, seed, first[method], method)) for method in chosen}
-        disagreements, mistakes = choose_pictures(rows, config["classes"], thumbnails, pictures)
+        rows = {method: results.rows(ResultKey(dataset, seed, first[method], method)) for method in chosen}
+        disagreements, mistakes = choose_images(rows, config["classes"], thumbnails, images)
         missing = thumbnails.reason
     return DatasetContent(
         name=dataset,
         classes=len(config["classes"]),
-        pictures=int(config["pictures"]),
+        images=results.images_of(dataset),
         seed=seed,
         lines=lines,
         diagrams=drawn,
@@ -117,21 +118,23 @@ def sweeps(contents: Sequence[DatasetContent]) -> list[Sweep]:
             labels = [label for label, _ in values]
             charts = []
             for metric, title in (("accuracy", "Accuracy %"), ("ece", "ECE %")):
-                shares = [by_name[method].numbers[metric].value for _, method in values]
-                charts.append(line_chart(title, labels, shares, name=f"{isolated(base)} on {isolated(content.name)}"))
+                fractions = [by_name[method].numbers[metric].value for _, method in values]
+                charts.append(
+                    line_chart(title, labels, fractions, name=f"{isolated(base)} on {isolated(content.name)}")
+                )
             found.append(Sweep(content.name, base, tuple(charts)))
     return found
 
 
-def _judged(results: Results, line: Line, seed: int) -> bool:
-    """Whether there are pictures of the line under this very seed."""
-    score = results.score(Cell(str(line.dataset), seed, line.prompt, line.method))
+def _has_images(results: Results, line: Line, seed: int) -> bool:
+    """Whether there are images of the line under this very seed."""
+    score = results.score(ResultKey(str(line.dataset), seed, line.prompt, line.method))
     return score is not None and score.metrics is not None
 
 
 def _draw(results: Results, line: Line, seed: int) -> Drawn:
-    cell = Cell(str(line.dataset), seed, line.prompt, line.method)
-    rows, score = results.rows(cell), results.score(cell)
+    key = ResultKey(str(line.dataset), seed, line.prompt, line.method)
+    rows, score = results.rows(key), results.score(key)
     assert score is not None
     assert score.metrics is not None
     bins = reliability_bins_from_confidence(rows.confidences, rows.correct, bins=results.bins, side=results.side)

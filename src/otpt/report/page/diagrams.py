@@ -20,7 +20,7 @@ class Diagram:
 
     Attributes:
         accuracy, surer, righter, counts: paths of the bars: acc_m; gaps up to a greater conf_m; gaps down to a
-            smaller one; shares of the pictures.
+            smaller one; fractions of the images.
         words: what it shows, for those who do not see it.
     """
 
@@ -46,7 +46,7 @@ def reliability_diagram(bins: ReliabilityBins, *, name: str, ece: float, accurac
         righter=_bars((left[m], width[m], SIDE * bins.confidence[m], SIDE * bins.accuracy[m]) for m in righter),
         counts=_bars(((left[m], width[m], 0.0, COUNTS * bins.counts[m] / top) for m in filled), base=COUNTS),
         words=f"Reliability diagram of {name}: ECE {percent(ece)} %, accuracy {percent(accuracy)} %, "
-        f"{bins.total} pictures in {len(bins.counts)} bins, {lean}.",
+        f"{bins.total} images in {len(bins.counts)} bins, {lean}.",
     )
 
 
@@ -72,14 +72,14 @@ WIDE, HIGH = 280.0, 110.0
 """Size of a chart in units of the drawing."""
 
 
-def line_chart(title: str, labels: Sequence[str], shares: Sequence[float], *, name: str) -> Chart:
-    """Shares (as percent) at equal steps, since values such as 0, 1, 2, 6, 18, 54 fit no scale."""
-    low, high = min(shares), max(shares)
+def line_chart(title: str, labels: Sequence[str], fractions: Sequence[float], *, name: str) -> Chart:
+    """Fractions (as percent) at equal steps, since values such as 0, 1, 2, 6, 18, 54 fit no scale."""
+    low, high = min(fractions), max(fractions)
     span = (high - low) or 1.0
-    x = [WIDE / 2] if len(shares) == 1 else [WIDE * i / (len(shares) - 1) for i in range(len(shares))]
-    y = [HIGH / 2 if high == low else HIGH * (high - value) / span for value in shares]
-    points = tuple(zip(x, y, labels, map(percent, shares), strict=True))
-    said = ", ".join(f"{percent(value)} at {label}" for label, value in zip(labels, shares, strict=True))
+    x = [WIDE / 2] if len(fractions) == 1 else [WIDE * i / (len(fractions) - 1) for i in range(len(fractions))]
+    y = [HIGH / 2 if high == low else HIGH * (high - value) / span for value in fractions]
+    points = tuple(zip(x, y, labels, map(percent, fractions), strict=True))
+    said = ", ".join(f"{percent(value)} at {label}" for label, value in zip(labels, fractions, strict=True))
     path = "M" + "L".join(f"{_short(a)} {_short(b)}" for a, b in zip(x, y, strict=True))
     return Chart(title, path, points, percent(low), percent(high), f"{title} of {name}: {said}.")
 

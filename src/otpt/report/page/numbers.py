@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from statistics import mean, stdev
+from dataclasses import dataclass, field, replace
+from statistics import mean
 
-from otpt.evaluation import Score
-from otpt.metrics import percent
-from otpt.report.runs import Cell, Results
+from otpt.report.results import ResultKey, Results
+from otpt.report.tables.scores import Number, number_of
 
 SHOWN = {
     "accuracy": "Accuracy %",
@@ -21,29 +20,6 @@ SHOWN = {
 """Metrics of the tables."""
 
 OWN_PROMPT = "each data set’s own"
-_OWN_UNIT = {"brier", "nll"}
-
-
-@dataclass(frozen=True)
-class Number:
-    """A metric, averaged over seeds.
-
-    Attributes:
-        value: the mean.
-        deviation: sample standard deviation; None with one seed.
-        best: whether no other line of its group is better.
-    """
-
-    metric: str
-    value: float
-    deviation: float | None = None
-    best: bool = False
-
-    @property
-    def text(self) -> str:
-        """As it is shown, with its deviation."""
-        values = [self.value] + ([] if self.deviation is None else [self.deviation])
-        return " ± ".join(f"{each:.4f}" if self.metric in _OWN_UNIT else percent(each) for each in values)
 
 
 @dataclass(frozen=True)
@@ -52,13 +28,13 @@ class Line:
 
     Attributes:
         dataset: None for the average.
-        numbers: by metric; empty if nothing has been judged yet.
+        numbers: by metric; empty if nothing has been predicted yet.
     """
 
     dataset: str | None
     method: str
     prompt: str
-    pictures: int
+    images: int
     unreadable: int
     partial: bool
     numbers: dict[str, Number] = field(default_factory=dict)
@@ -66,7 +42,7 @@ class Line:
 
 def dataset_lines(results: Results, dataset: str) -> list[Line]:
     """All lines of a data set, the best value of each metric marked."""
-    columns = dict.fromkeys((cell.prompt, cell.method) for cell in results.cells if cell.dataset == dataset)
+    columns = dict.fromkeys((key.prompt, key.method) for key in results.keys if key.dataset == dataset)
     lines = [_line(results, dataset, prompt, method) for prompt, method in columns]
     return _with_best(lines)
 
@@ -81,16 +57,16 @@ def average_lines(lines: Sequence[Line]) -> list[Line]:
         own = [line for line in rows if line.numbers]
         if len(own) == len(datasets):
             numbers = {name: Number(name, mean(line.numbers[name].value for line in own)) for name in SHOWN}
-            pictures, unreadable = sum(line.pictures for line in own), sum(line.unreadable for line in own)
+            images, unreadable = sum(line.images for line in own), sum(line.unreadable for line in own)
             partial = any(line.partial for line in own)
-            found.append(Line(None, method, prompt, pictures, unreadable, partial, numbers))
+            found.append(Line(None, method, prompt, images, unreadable, partial, numbers))
     return _with_best(found)
 
 
 def by_method(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
     """Lines of one method over the data sets, by (method, prompt).
 
-    Where a method has one prompt a data set, as when every data set has its own, these belong together; the prompt is
+    Where a method has one prompt per data set, as when every data set has its own, these belong together; the prompt is
     then called :data:`OWN_PROMPT` unless it is the same.
     """
     found: dict[tuple[str, str], list[Line]] = {}
@@ -114,20 +90,15 @@ def better(metric: str, first: float, second: float) -> bool:
 
 
 def _line(results: Results, dataset: str, prompt: str, method: str) -> Line:
-    cells = [Cell(dataset, seed, prompt, method) for seed in results.seeds]
-    cells = [cell for cell in cells if cell in results.cells]
-    scores = [score for cell in cells if (score := results.score(cell)) is not None]
-    partial = any(results.is_partial(cell) for cell in cells)
+    keys = [ResultKey(dataset, seed, prompt, method) for seed in results.seeds_of(dataset, method, prompt)]
+    scores = [score for key in keys if (score := results.score(key)) is not None]
+    partial = any(results.is_partial(key) for key in keys)
     known = [score for score in scores if score.metrics is not None]
-    numbers = {name: _number(name, known) for name in SHOWN} if known else {}
-    pictures = max((score.metrics.pictures for score in known if score.metrics is not None), default=0)
+    found = {name: number_of(known, name, [dataset]) for name in SHOWN}
+    numbers = {name: number for name, number in found.items() if number is not None}
+    images = max((score.metrics.images for score in known if score.metrics is not None), default=0)
     unreadable = max((score.unreadable for score in scores), default=0)
-    return Line(dataset, method, prompt, pictures, unreadable, partial, numbers)
-
-
-def _number(metric: str, scores: Sequence[Score]) -> Number:
-    values = [float(getattr(score.metrics, metric)) for score in scores]
-    return Number(metric, mean(values), stdev(values) if len(values) > 1 else None)
+    return Line(dataset, method, prompt, images, unreadable, partial, numbers)
 
 
 def _with_best(lines: list[Line]) -> list[Line]:
@@ -138,10 +109,8 @@ def _with_best(lines: list[Line]) -> list[Line]:
         for name, number in line.numbers.items():
             others = [other.numbers[name] for other in lines if other is not line and other.numbers]
             beaten = any(better(name, other.value, number.value) and other.text != number.text for other in others)
-            numbers[name] = Number(name, number.value, number.deviation, bool(others) and not beaten)
-        marked.append(
-            Line(line.dataset, line.method, line.prompt, line.pictures, line.unreadable, line.partial, numbers)
-        )
+            numbers[name] = replace(number, best=bool(others) and not beaten)
+        marked.append(replace(line, numbers=numbers))
     return marked
 
 

@@ -12,29 +12,29 @@ from markupsafe import Markup
 
 from otpt._version import __version__
 from otpt.errors import OtptError
-from otpt.evaluation.files import write_atomically
+from otpt.files import write_atomically
 from otpt.report.page import diagrams
 from otpt.report.page.content import dataset_content, sweeps
-from otpt.report.page.defaults import PICTURES, TITLE
+from otpt.report.page.defaults import IMAGES, TITLE
 from otpt.report.page.numbers import SHOWN, average_lines, matrix
 from otpt.report.page.provenance import run_content
 from otpt.report.page.summary import summary
-from otpt.report.runs import Results
+from otpt.report.results import Results
 
 
 def make_page(
-    results: Results, *, title: str = TITLE, root: Path | None = None, pictures: int = PICTURES, command: str = ""
+    results: Results, *, title: str = TITLE, root: Path | None = None, images: int = IMAGES, command: str = ""
 ) -> str:
     """The page of ``results`` as HTML.
 
     Args:
         root: the folder that holds the data sets, for the thumbnails.
-        pictures: of each kind and data set; 0 for none.
+        images: of each kind and data set; 0 for none.
         command: that makes the page again, told at its end.
     """
-    if pictures < 0:
-        raise OtptError(f"--pictures was given {pictures}; expected 0 or more.")
-    contents = [dataset_content(results, name, root=root, pictures=pictures) for name in results.datasets]
+    if images < 0:
+        raise OtptError(f"--images was given {images}; expected 0 or more.")
+    contents = [dataset_content(results, name, root=root, images=images) for name in results.datasets]
     lines = [line for content in contents for line in content.lines]
     averages = average_lines(lines)
     style, script = _asset("page.css"), _asset("page.js")
@@ -73,7 +73,7 @@ def write_page(path: Path, html: str) -> None:
 
 
 def content_policy(style: str, script: str) -> str:
-    """What the page may do: its own style and script by their hashes, pictures that it carries, and nothing else."""
+    """What the page may do: its own style and script by their hashes, images that it carries, and nothing else."""
     return (
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'"

@@ -1,12 +1,13 @@
-"""Settings and versions of a run, for the end of the page."""
+"""Settings and versions of a run and the commands that made it, for the end of the page."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from otpt.evaluation import Run
-from otpt.report.page.command import Command, command_of
+from otpt.runs import Run
 
 
 @dataclass(frozen=True)
@@ -14,56 +15,77 @@ class RunContent:
     """A run of the page.
 
     Attributes:
-        done, parts: how far it has come.
+        done, images: how far it has come.
         settings: (name, value) pairs, versions last.
+        commands: that made it, in their order; none if it was made from Python.
     """
 
     folder: str
     done: int
-    parts: int
+    images: int
     settings: tuple[tuple[str, str], ...]
-    command: Command
+    commands: tuple[str, ...]
 
     @property
     def partial(self) -> bool:
         """Whether it is still in progress."""
-        return self.done < self.parts
+        return self.done < self.images
 
 
 def run_content(run: Run) -> RunContent:
     """What decided the numbers of ``run``."""
-    parts = len(run.items)
-    return RunContent(str(run.folder), parts - len(run.missing()), parts, tuple(_settings(run.config)), command_of(run))
+    done, images = run.progress()
+    commands = tuple(_an_option_per_line(command) for command in run.config["commands"])
+    return RunContent(str(run.folder), done, images, tuple(_settings(run)), commands)
 
 
-def _settings(config: dict[str, Any]) -> list[tuple[str, str]]:
-    backbone = config["backbone"]
+def _an_option_per_line(command: str) -> str:
+    """The same for a shell, and easier to read."""
+    try:
+        quoted = [shlex.quote(word) for word in shlex.split(command)]
+    except ValueError:  # not of a shell: a program may keep any words with its run
+        return command
+    return "".join(f" \\\n  {word}" if word.startswith("--") else f" {word}" for word in quoted).strip()
+
+
+def _settings(run: Run) -> list[tuple[str, str]]:
+    config = run.config
+    backbone, scoring, numbers = config["backbone"], config["scoring"], config["numbers"]
     found = [
         ("backbone", f"{backbone['name']} ({backbone['architecture']}, {backbone['precision']}, {backbone['device']})"),
         ("weights", str(backbone["fingerprint"])),
-        ("methods", "; ".join(_method(method) for method in config["methods"])),
-        ("seeds", ", ".join(map(str, config["seeds"]))),
-        ("bins", f"{config['bins']}, {'(lo, hi]' if config['side'] == 'right' else '[lo, hi)'}"),
-        ("official precision", "yes" if config["official_precision"] else "no"),
-        ("limit", "none" if config["limit"] is None else f"first {config['limit']} pictures of each set"),
-        ("image features", str(config["features"])),
+        ("methods", "; ".join(_method(name, method) for name, method in config["methods"].items())),
+        ("seeds", ", ".join(map(str, run.seeds))),
+        ("bins", f"{scoring['bins']}, {'(lo, hi]' if scoring['side'] == 'right' else '[lo, hi)'}"),
+        ("official precision", "yes" if numbers["official_precision"] else "no"),
+        ("image features", str(numbers["features"])),
     ]
-    for dataset in config["datasets"]:
-        words = [
-            f"{dataset['pictures']} pictures",
-            f"{len(dataset['classes'])} classes",
-            f"weights for {dataset['family']}",
-            str(dataset["views"]),
-            f"prompts: {_some([prompt['name'] for prompt in dataset['prompts']])}",
-            f"fingerprint {dataset['fingerprint']}",
-        ]
-        found.append((f"data set {dataset['name']}", "; ".join(words)))
+    found += [(f"data set {dataset['name']}", "; ".join(_dataset(dataset))) for dataset in config["datasets"]]
     return found + [(f"version of {name}", str(version)) for name, version in config["versions"].items()]
 
 
-def _method(method: dict[str, Any]) -> str:
-    weights = [f"{name} {_weight(weight)}" for name, weight in method["objectives"].items()]
-    return f"{method['name']} ({', '.join(weights) or 'nothing tuned'})"
+def _dataset(dataset: Mapping[str, Any]) -> list[str]:
+    columns = dataset["columns"]
+    images = _once(str(count) for column in columns for count in column["images"].values())
+    views = _once(column["views"] for column in columns if column["views"] is not None)
+    prompts = _once(column["prompt"]["name"] for column in columns)
+    return [
+        f"{' or '.join(images)} images",
+        f"{len(dataset['classes'])} classes",
+        f"weights for {dataset['family']}",
+        *views,
+        f"prompts: {_some(prompts)}",
+        f"fingerprint {dataset['fingerprint']}",
+    ]
+
+
+def _method(name: str, method: Mapping[str, Any]) -> str:
+    words = [f"{objective} {_weight(weight)}" for objective, weight in method["objectives"].items()]
+    words += [f"{axis} {method[axis]}" for axis, usual in _USUAL.items() if method[axis] != usual]
+    return f"{name} ({', '.join(words) or 'nothing adapted'})"
+
+
+_USUAL = {"init": "words", "adapt": "context", "calibrate": "none", "aggregate": "clean", "gate": "none"}
 
 
 def _weight(weight: Any) -> str:
@@ -75,3 +97,7 @@ def _weight(weight: Any) -> str:
 def _some(names: list[str], most: int = 6) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"“{name}”" for name in names[:most]) + rest
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 from otpt.metrics import percent
 from otpt.report.page.numbers import OWN_PROMPT, Line, better
-from otpt.report.runs import Results
+from otpt.report.results import Results
 
 _CALIBRATED = 0.01
-"""Over-confidence below this share is called none."""
+"""Over-confidence below this fraction is called none."""
 
 
 def summary(results: Results, lines: Sequence[Line], averages: Sequence[Line]) -> list[str]:
     """What the numbers say, most important first; names are not marked up, the page does that."""
     known = [line for line in lines if line.numbers]
     if not known:
-        return ["Nothing has been judged yet."]
+        return ["Nothing has been predicted yet."]
     deciding = list(averages) or known
     sentences = [_best_calibrated(deciding, known, averages), _most_accurate(deciding, averages)]
     sentences.append(_confidence(deciding))
     unreadable = max(line.unreadable for line in lines)
     if unreadable:
-        sentences.append(f"Some pictures could not be read ({unreadable} of one data set); they count nowhere.")
+        sentences.append(f"Some images could not be read ({unreadable} of one data set); they count nowhere.")
     return [sentence for sentence in sentences if sentence]
 
 
@@ -51,8 +51,8 @@ def _best_calibrated(deciding: Sequence[Line], known: Sequence[Line], averages: 
     where = f" on average over {len({line.dataset for line in known})} data sets" if averages else ""
     words = f"{label(best, deciding)} is best calibrated{where}: its ECE is {best.numbers['ece'].text} %"
     if len(deciding) > 1:
-        worst = max(deciding, key=lambda line: line.numbers["ece"].value)
-        words += f", against {worst.numbers['ece'].text} % of {label(worst, deciding)}"
+        second = _best([line for line in deciding if line is not best], "ece")
+        words += f"; next is {label(second, deciding)} with {second.numbers['ece'].text} %"
     words += "."
     if averages:
         own = {line.dataset: _best([o for o in known if o.dataset == line.dataset], "ece") for line in known}

@@ -1,0 +1,68 @@
+"""Which content an image file had when it was last read: a warm run need not read it again to find its features.
+
+For each shard of a data set one small file keeps (path, size, time of change) → digest. An image whose file looks
+different now is read again; so is one that was changed within the last seconds, when a second change could hide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from otpt.errors import OtptError
+from otpt.files import write_atomically
+from otpt.images import ImageSource
+
+_RACY_NANOSECONDS = 2 * 10**9
+
+FileState = tuple[str, int, int]
+"""Absolute path, size in bytes, time of the last change in nanoseconds."""
+
+
+def file_state(source: ImageSource) -> FileState | None:
+    """What a file looks like from outside; None for images that are no files."""
+    if not isinstance(source, (str, Path)):
+        return None
+    try:
+        stat = Path(source).stat()
+        return str(Path(source).absolute()), stat.st_size, stat.st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+class ShardDigests:
+    """Digests of the images of one shard: ``size`` images from ``first`` on, or as many as there are."""
+
+    def __init__(self, cache: Path, dataset: str, first: int, size: int) -> None:
+        key = hashlib.sha256(f"{dataset} {first} {size}".encode()).hexdigest()[:40]
+        self._path = cache / "images" / f"{key}.json"
+        self._known: dict[str, tuple[int, int, str]] = {}
+        self._changed = False
+        with suppress(OSError, ValueError, TypeError):
+            rows = json.loads(self._path.read_text(encoding="utf-8"))
+            self._known = {str(path): (int(size), int(changed), str(digest)) for path, size, changed, digest in rows}
+
+    def find(self, state: FileState | None) -> str | None:
+        """The digest of a file that still looks as it did."""
+        if state is None or state[0] not in self._known:
+            return None
+        size, changed, digest = self._known[state[0]]
+        return digest if (size, changed) == state[1:] else None
+
+    def remember(self, state: FileState | None, digest: str) -> None:
+        """Note what a file held that looked like ``state`` before it was read."""
+        if state is None or time.time_ns() - state[2] < _RACY_NANOSECONDS or self.find(state) == digest:
+            return
+        self._known[state[0]] = (state[1], state[2], digest)
+        self._changed = True
+
+    def save(self) -> None:
+        """Write what is new; without, the next run only reads the images again."""
+        if self._changed:
+            self._changed = False
+            rows = sorted([path, *rest] for path, rest in self._known.items())
+            with suppress(OtptError):
+                write_atomically(self._path, json.dumps(rows).encode(), durable=False)

@@ -1,0 +1,226 @@
+"""Images → image features, in order: from the cache where it has them, else views are made and encoded.
+
+Threads look into the cache, decode and augment ahead; the image tower fills the cores meanwhile. An image that is in
+the cache is neither decoded nor encoded, and not even read if its file looks as it did the last time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.features.cache import FeatureCache, feature_key
+from otpt.features.digests import ShardDigests, file_state
+from otpt.images import ImageSource, open_with_digest
+from otpt.views import ViewRecipe, make_views
+
+_MOST_THREADS = 16
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+Opened = tuple[Image.Image, str]
+"""An RGB image and the digest of its content."""
+
+
+@dataclass(frozen=True)
+class ImageTask:
+    """An image whose features are wanted.
+
+    Attributes:
+        key: what the caller knows it by.
+        source: gives where to open it; called by any thread.
+        recipes: the views that are wanted, each kind once (:attr:`ViewRecipe.kind`).
+        seed: of the views.
+        image_id: names the image for its random views; None: its content.
+        keep_image: hand the opened image on.
+        digests: contents of files that were read before.
+        last: whether digests are complete after this image.
+    """
+
+    key: Any
+    source: Callable[[], ImageSource]
+    recipes: Sequence[ViewRecipe]
+    seed: int
+    image_id: str | None = None
+    keep_image: bool = False
+    digests: ShardDigests | None = None
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class EncodedImage:
+    """Unit features (V, D) of an image on the backbone's device, by kind of views; and how to open it again."""
+
+    features: Mapping[str, Tensor]
+    task: ImageTask
+    opened: Opened | None = None
+
+    @staticmethod
+    def of_features(features: Mapping[str, Tensor], *, seed: int) -> EncodedImage:
+        """An image of which only features are known."""
+        return EncodedImage(features, ImageTask("features", _no_image, (), seed))
+
+    def open(self) -> Opened:
+        """The image, opened again unless it was kept."""
+        return self.opened or open_with_digest(self.task.source())
+
+    @property
+    def image_id(self) -> str | None:
+        """What keys its random views; None: its digest."""
+        return self.task.image_id
+
+
+@dataclass
+class _Prepared:
+    """Features that the cache had, and pixels (V, 3, S, S) that are to be encoded, each with its key in the cache."""
+
+    features: dict[str, Tensor] = field(default_factory=dict)
+    pixels: dict[str, tuple[str, npt.NDArray[np.floating]]] = field(default_factory=dict)
+    opened: Opened | None = None
+
+
+def _no_image() -> ImageSource:
+    raise OtptError("Only the features of this image are given; the method needs its pixels.")
+
+
+class FeaturePipeline:
+    """Features of images, in their order.
+
+    Args:
+        cache: None to encode everything.
+        threads: that decode and augment; by default one per core, 16 at most. 0: none, all in the calling thread.
+        features: "full", as the backbone gives them, or "float16", rounded.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        cache: FeatureCache | None = None,
+        threads: int | None = None,
+        features: str = "full",
+    ) -> None:
+        if threads is not None and threads < 0:
+            raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
+        self._backbone, self._cache, self._form = backbone, cache, features
+        self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
+        self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
+
+    def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
+        """(task, features, or why there are none), in order; tasks are read a few ahead."""
+        at_once = self._backbone.views_at_once
+        waiting: list[tuple[ImageTask, _Prepared | OtptError]] = []
+        views = 0
+        for task, found in look_ahead(self._prepare, tasks, self._threads):
+            waiting.append((task, found))
+            if isinstance(found, _Prepared):
+                views += sum(len(pixels) for _, pixels in found.pixels.values())
+            if views == 0 or views >= at_once:
+                yield from self._encode(waiting)
+                waiting, views = [], 0
+        yield from self._encode(waiting)
+
+    def _prepare(self, task: ImageTask) -> _Prepared | OtptError:
+        """What can be done without the image tower; called by any thread."""
+        found = _Prepared()
+        try:
+            source = task.source()
+            state = file_state(source)
+            if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
+                found.features = self._cached(task, known)
+                if len(found.features) == len(task.recipes):
+                    return found
+            image, digest = open_with_digest(source)
+            if task.digests is not None:
+                task.digests.remember(state, digest)
+            found.features = self._cached(task, digest)
+            for recipe in task.recipes:
+                if recipe.kind not in found.features:
+                    found.pixels[recipe.kind] = (
+                        self._key(task, recipe, digest),
+                        self._views(task, recipe, image, digest),
+                    )
+            found.opened = (image, digest) if task.keep_image else None
+        except OtptError as error:
+            return error
+        return found
+
+    def _views(self, task: ImageTask, recipe: ViewRecipe, image: Image.Image, digest: str) -> npt.NDArray[np.floating]:
+        name = digest if task.image_id is None else task.image_id
+        preprocessing = self._backbone.preprocessing
+        return make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype)
+
+    def _encode(
+        self, waiting: list[tuple[ImageTask, _Prepared | OtptError]]
+    ) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
+        new = [pixels for _, found in waiting if isinstance(found, _Prepared) for _, pixels in found.pixels.values()]
+        encoded: Iterator[Tensor] = iter(())
+        if new:
+            features = self._backbone.encode_pixels(torch.cat([torch.from_numpy(each) for each in new]))
+            if self._form == "float16":
+                features = features.half()
+            encoded = iter(features.split([len(each) for each in new]))
+        for task, found in waiting:
+            if task.digests is not None and task.last:
+                task.digests.save()
+            if isinstance(found, OtptError):
+                yield task, found
+                continue
+            for kind, (key, _) in found.pixels.items():
+                features = next(encoded)
+                if self._cache is not None and task.image_id is None:
+                    self._cache.put(key, features.cpu().numpy())
+                found.features[kind] = self._placed(features)
+            yield task, EncodedImage(found.features, task, found.opened)
+
+    def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
+        """Features by kind of views, where the cache has them."""
+        found: dict[str, Tensor] = {}
+        if self._cache is None or task.image_id is not None:
+            return found
+        for recipe in task.recipes:
+            features = self._cache.get(self._key(task, recipe, digest), recipe.n_views)
+            if features is not None and features.shape[1] == self._backbone.embed_dim:
+                found[recipe.kind] = self._placed(torch.from_numpy(np.array(features)))
+        return found
+
+    def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
+        return feature_key(self._backbone, recipe, task.seed, self._form, digest)
+
+    def _placed(self, features: Tensor) -> Tensor:
+        return features.to(device=self._backbone.device, dtype=self._backbone.dtype)
+
+
+def look_ahead(work: Callable[[_In], _Out], tasks: Iterable[_In], threads: int) -> Iterator[tuple[_In, _Out]]:
+    """(task, result) in order; ``threads`` are at work on the next tasks, read no further ahead than two more."""
+    if threads == 0:
+        for task in tasks:
+            yield task, work(task)
+        return
+    source = iter(tasks)
+    under_way: deque[tuple[_In, Future[_Out]]] = deque()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="otpt-features")
+    try:
+        while True:
+            for task in islice(source, threads + 2 - len(under_way)):
+                under_way.append((task, pool.submit(work, task)))
+            if not under_way:
+                return
+            task, future = under_way.popleft()
+            yield task, future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,31 @@
+from .axes import AVAILABLE
+from .method import FAMILIES, Method
+from .output import KEPT_INIT, Output
+from .parts import compose, known_parts, published_names
+from .plugins import adaptation, aggregation, calibration, gate, load_plugin, objective
+from .predictor import Predictor
+from .registry import get_method, get_methods, load_methods, published_methods
+from .task import Task
+
+__all__ = [
+    "AVAILABLE",
+    "FAMILIES",
+    "KEPT_INIT",
+    "Method",
+    "Output",
+    "Predictor",
+    "Task",
+    "adaptation",
+    "aggregation",
+    "calibration",
+    "compose",
+    "gate",
+    "get_method",
+    "get_methods",
+    "known_parts",
+    "load_methods",
+    "load_plugin",
+    "objective",
+    "published_methods",
+    "published_names",
+]

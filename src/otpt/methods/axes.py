@@ -1,0 +1,94 @@
+"""The axes: which values there are on each. Nothing heavy is imported until a function is called.
+
+| axis | question | a value is |
+|---|---|---|
+| init | what is the initial prompt? | words, or prompts learned before |
+| adapt | how do the views of this image change texts or logits? | steps on the context, or a function of its own |
+| calibrate | how are logits rescaled? | a function of (logits, zero_shot), both (…, C), that gives logits |
+| aggregate | which views decide, and how? | a function of the views' logits or probabilities (V, C) that gives (C,) |
+| gate | adapt this image, or keep zero-shot? | a function of the zero-shot logits (V, C) that gives True or False |
+
+Functions name what they need as parameters; see :data:`AVAILABLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from otpt.calibration.registry import CALIBRATIONS
+from otpt.functions import Value, register, values
+from otpt.objectives.registry import OBJECTIVES
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+NONE, CLEAN = "none", "clean"
+IMAGE, STREAM = "image", "stream"
+STATE = "state"
+
+INITS = ("words", "coop", "cocoop", "maple")
+
+AVAILABLE = ("logits", "zero_shot", "probabilities", "features", "text_features", "logit_scale")
+"""What a function of an image may ask for by the names of its parameters:
+
+| name | shape | |
+|---|---|---|
+| ``logits`` | (V, C) | of all views after the steps before this one, the clean view first |
+| ``zero_shot`` | (V, C) | under the initial prompt |
+| ``probabilities`` | (V, C) | softmax of ``logits`` |
+| ``features`` | (V, D) | unit image features |
+| ``text_features`` | (C, D) | unit text features under the initial prompt |
+| ``logit_scale`` | number | logits = scale · features · text_featuresᵀ + bias |
+
+An adaptation may also ask for ``state``, a dictionary that is carried from image to image: its scope is the stream.
+"""
+
+
+_PROMPTSMOOTH = {"adapt": ("promptsmooth",)}
+_OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
+
+ADAPTATIONS = values(
+    Value("context"),
+    Value(
+        "promptsmooth", only={**_OWN_NETWORK, "init": ("words", "coop"), "aggregate": (CLEAN, "votes", "certificate")}
+    ),
+    Value("baple", only=_OWN_NETWORK),
+    Value("fpt", only=_OWN_NETWORK),
+)
+AGGREGATIONS = values(Value(CLEAN), Value("votes", only=_PROMPTSMOOTH), Value("certificate", only=_PROMPTSMOOTH))
+GATES = values(Value(NONE))
+
+
+def adaptation(function: _Function) -> _Function:
+    """Register an adaptation (a decorator): a function that gives logits (V, C) of an image's views.
+
+    One that takes ``state`` is a stream method: the dictionary is carried from image to image, in an order that the
+    seed decides.
+    """
+    register("adaptation", ADAPTATIONS, function, (*AVAILABLE, STATE))
+    return function
+
+
+def aggregation(function: _Function) -> _Function:
+    """Register an aggregation (a decorator): a function of all views that gives probabilities (C,)."""
+    register("aggregation", AGGREGATIONS, function, AVAILABLE)
+    return function
+
+
+def gate(function: _Function) -> _Function:
+    """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot."""
+    register("gate", GATES, function, ("zero_shot", "features", "text_features"))
+    return function
+
+
+def digests_of(method: Any) -> dict[str, str]:
+    """Digests of the user's own functions that a method is made of, by name."""
+    axes = (
+        ADAPTATIONS[method.adapt],
+        CALIBRATIONS[method.calibrate],
+        AGGREGATIONS[method.aggregate],
+        GATES[method.gate],
+    )
+    found = {value.name: value.digest for value in axes}
+    found |= {name: OBJECTIVES[name].digest for name in method.objectives}
+    return {name: digest for name, digest in found.items() if digest}

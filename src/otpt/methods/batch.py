@@ -1,0 +1,55 @@
+"""Images on their way through the methods: features of their views, and pixels for those who ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.features.pipeline import EncodedImage
+from otpt.views import ViewRecipe, make_views
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B images that are predicted together.
+
+    Attributes:
+        images: encoded, each with the features of all kinds of views that are needed.
+        seed: of their views.
+    """
+
+    images: Sequence[EncodedImage]
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def features(self, recipe: ViewRecipe) -> Tensor:
+        """(B, V, D) unit features of the views of a recipe, the clean view first."""
+        return torch.stack([image.features[recipe.kind][: recipe.n_views] for image in self.images])
+
+    def pixels(self, recipe: ViewRecipe, backbone: Backbone) -> Tensor:
+        """(B, V, 3, S, S) normalised pixels, for prompts that reach into the image tower; made when asked for."""
+        dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
+        made = []
+        for encoded in self.images:
+            image, digest = encoded.open()
+            name = digest if encoded.image_id is None else encoded.image_id
+            views = make_views(image, recipe, backbone.preprocessing, seed=self.seed, image_id=name, dtype=dtype)
+            made.append(torch.from_numpy(views))
+        return torch.stack(made)
+
+    def each(self) -> list[Batch]:
+        """The images one by one."""
+        return [Batch([image], self.seed) for image in self.images]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What to call the images in messages."""
+        return [str(image.task.key) for image in self.images]

@@ -1,0 +1,69 @@
+"""Calling functions of the axes. What goes wrong in a user's own function becomes one sentence that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from otpt.errors import OtptError
+from otpt.functions import Value, asked_for, call_with, describe, reason
+from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.objectives.registry import OBJECTIVES
+
+Available = Mapping[str, Callable[[], Any]]
+"""What a function may ask for by the names of its parameters, computed when it does."""
+
+
+def call_function(value: Value, kind: str, available: Available, shape: tuple[int, ...], name: str) -> Tensor:
+    """What a function of an axis returns for the image ``name``, as a finite tensor of this shape."""
+    found = _call(value, kind, available, name)
+    if not isinstance(found, Tensor) or tuple(found.shape) != shape:
+        raise OtptError(
+            f"The {kind} {value.name!r} returned {describe(found)} for the image {name!r}; expected a tensor of shape "
+            f"{shape}."
+        )
+    if not bool(found.isfinite().all()):
+        raise OtptError(
+            f"The {kind} {value.name!r} returned nan or infinity in a tensor of shape {shape} for the image {name!r}."
+        )
+    return found
+
+
+def call_gate(value: Value, available: Available, name: str) -> bool:
+    """Whether the gate is open for the image ``name``."""
+    found = _call(value, "gate", available, name)
+    if isinstance(found, (bool, np.bool_)) or (isinstance(found, Tensor) and found.numel() == 1):
+        return bool(found)
+    raise OtptError(
+        f"The gate {value.name!r} returned {describe(found)} for the image {name!r}; expected True or False."
+    )
+
+
+def _call(value: Value, kind: str, available: Available, name: str) -> Any:
+    given = asked_for(value.function, available)
+    if not value.digest:
+        return call_with(value.function, given)
+    try:
+        return call_with(value.function, given)
+    except Exception as error:
+        shapes = ", ".join(
+            f"{key} of shape {tuple(each.shape)}" for key, each in given.items() if hasattr(each, "shape")
+        )
+        seen = f", which has {shapes}" if shapes else ""
+        raise OtptError(f"The {kind} {value.name!r} failed on the image {name!r}{seen}: {reason(error)}.") from error
+
+
+@contextmanager
+def naming_images(names: Sequence[str], configs: Sequence[TuningConfig]) -> Iterator[None]:
+    """Says on which image a user's objective failed; objectives themselves see no names."""
+    try:
+        yield
+    except OtptError as error:
+        if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
+            raise
+        where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
+        raise OtptError(f"{error} {where}.") from error

@@ -1,0 +1,75 @@
+"""FPT among the methods: side networks on one frozen ViT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from PIL import Image
+
+from otpt.calibration import probabilities
+from otpt.errors import OtptError
+from otpt.methods.batch import Batch
+from otpt.methods.fpt.files import fpt_network
+from otpt.methods.fpt.frozen import FrozenViT
+from otpt.methods.fpt.network import FptNetwork
+from otpt.methods.fpt.pixels import KeysAndValues, side_pixels, stacked
+from otpt.methods.groups import GraphlessGroup
+from otpt.methods.method import Method
+from otpt.methods.output import Output
+from otpt.methods.task import Task
+from otpt.methods.trained import file_for
+from otpt.methods.trained_files import Trained
+
+
+class FptGroup(GraphlessGroup):
+    """Methods of FPT; see :class:`otpt.methods.groups.Group`."""
+
+    prompt = "no text"
+
+    def __init__(self, methods: tuple[Method, ...], frozen: FrozenViT, task: Task) -> None:
+        self.methods = methods
+        self._frozen, self._official = frozen, task.official_precision
+        self._networks: list[FptNetwork] = []
+        self._keys_values: dict[tuple[int, ...], KeysAndValues] = {}
+        for network in fpt_networks(frozen, task, methods):
+            self._networks.append(network.to(frozen.device, frozen.dtype))
+            blocks = network.sizes.blocks
+            self._keys_values.setdefault(blocks, KeysAndValues(frozen, blocks, task.keep))
+
+    def predict(self, batch: Batch) -> list[list[Output]]:
+        """See :class:`Group`; nothing here is random."""
+        found = [self._predict(*image.open()) for image in batch.images]
+        return [list(outputs) for outputs in zip(*found, strict=True)]
+
+    @torch.no_grad()
+    def _predict(self, image: Image.Image, digest: str) -> list[Output]:
+        frozen = {blocks: find(image, digest)[None] for blocks, find in self._keys_values.items()}
+        outputs = []
+        for network in self._networks:
+            pixels = stacked([side_pixels(image, network.sizes.size)], self._frozen)
+            logits = network(pixels, frozen[network.sizes.blocks])
+            shares = probabilities(logits, official=self._official)[0].double().cpu().numpy()
+            outputs.append(Output(shares, int(shares.argmax())))
+        return outputs
+
+
+def fpt_networks(frozen: FrozenViT, task: Task, methods: Sequence[Method]) -> list[FptNetwork]:
+    """The network of each method; an error if a file is missing or does not fit."""
+    found = []
+    for method in methods:
+        file = file_for(task.trained, method.name)
+        file.check(task.class_names, frozen.fingerprint)
+        _check_size(file.content, frozen.preprocessing.size)
+        found.append(fpt_network(file.content))
+    return found
+
+
+def _check_size(file: Trained, size: int) -> None:
+    """The keys and values of another size are others, and nothing in the network would tell."""
+    trained = file.notes.get("frozen_size", size)
+    if trained != size:
+        raise OtptError(
+            f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; give "
+            f"--frozen-size {trained}."
+        )

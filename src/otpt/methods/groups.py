@@ -1,0 +1,232 @@
+"""Methods that share an init: its text features are prepared once, each adaptation is computed once per image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.features.cache import FeatureCache
+from otpt.methods.axes import CLEAN, NONE
+from otpt.methods.batch import Batch
+from otpt.methods.calling import Available, naming_images
+from otpt.methods.finish import finish
+from otpt.methods.method import CONTEXT, Method
+from otpt.methods.output import Adapted, Output
+from otpt.methods.own_functions import adapt_by_function, gate_is_open, gated
+from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
+from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
+from otpt.methods.prompt_tuning.passes import in_passes, logits_and_extras, mean_cosine, split_extras
+from otpt.methods.task import Task
+from otpt.prompts.learned import CocoopContext
+from otpt.views import ViewRecipe
+
+
+class Group(Protocol):
+    """Methods under one initial prompt.
+
+    Attributes:
+        prompt: its name in the results.
+        methods: in their order.
+    """
+
+    prompt: str
+    methods: tuple[Method, ...]
+
+    def predict(self, batch: Batch) -> list[list[Output]]:
+        """For each method the outputs of all images."""
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of the graph that is kept; 0 if none is."""
+
+    @property
+    def bytes_per_image(self) -> int:
+        """Bytes that an image takes beside the graph that is kept."""
+
+    def release(self) -> int:
+        """Give the graph up; returns the bytes that each image then takes for one of its own."""
+
+
+class GraphlessGroup:
+    """What groups share that keep no graph of text features."""
+
+    prompt: str
+    methods: tuple[Method, ...]
+    graph_bytes = 0
+    bytes_per_image = 0
+
+    def release(self) -> int:
+        """See :class:`Group`."""
+        return 0
+
+
+class TextGroup:
+    """Methods whose text features come from one context: of words, of CoOp, or of vectors of the user's."""
+
+    def __init__(
+        self,
+        prompt: str,
+        methods: tuple[Method, ...],
+        backbone: Backbone,
+        text: TextSide,
+        task: Task,
+    ) -> None:
+        self.prompt, self.methods = prompt, methods
+        self._backbone, self._text, self._task = backbone, text, task
+        self._cache: FeatureCache | None = None
+        self._gradient_size = 0
+        self._recipes = [self._recipe(method) for method in methods]
+        self._state: dict[str, dict[str, Any]] = {}  # of stream methods
+
+    @property
+    def text(self) -> TextSide:
+        """The prepared text features."""
+        return self._text
+
+    @property
+    def graph_bytes(self) -> int:
+        """See :class:`Group`."""
+        return self._text.linearisation.graph_bytes
+
+    @property
+    def bytes_per_image(self) -> int:
+        """See :class:`Group`."""
+        return 0
+
+    def use_cache(self, cache: FeatureCache | None, gradient_size: int) -> None:
+        """Keep gradients at the init in a cache, unless those of all prompts, so many numbers, exceed the features."""
+        self._cache, self._gradient_size = cache, gradient_size
+
+    def release(self) -> int:
+        """See :class:`Group`."""
+        size = self.graph_bytes
+        self._text.linearisation.release()
+        return size or self._task.memory_budget
+
+    def predict(self, batch: Batch) -> list[list[Output]]:
+        """See :class:`Group`."""
+        answers: dict[int, list[Output]] = {}
+        for recipe in dict.fromkeys(self._recipes):
+            own = [i for i, each in enumerate(self._recipes) if each == recipe]
+            views = batch.features(recipe)
+            starts = self._starts(batch)
+            initial = self._initial(views, starts)
+            answers |= zip(
+                own, self._answers([self.methods[i] for i in own], batch, views, starts, initial), strict=True
+            )
+        return [answers[i] for i in range(len(self.methods))]
+
+    def _recipe(self, method: Method) -> ViewRecipe:
+        recipe = self._task.recipe_for(method)
+        assert recipe is not None
+        return recipe
+
+    def _starts(self, batch: Batch) -> Tensor | None:
+        """(B, n, W) initial contexts of the images' own; None where all have the same."""
+        return None
+
+    def _answers(
+        self, methods: Sequence[Method], batch: Batch, views: Tensor, starts: Tensor | None, initial: Adapted
+    ) -> list[list[Output]]:
+        available = partial(self._available, views, initial)
+        open_ = [[gate_is_open(method, available(i), name) for i, name in enumerate(batch.names)] for method in methods]
+        configs = {
+            method.name: config
+            for method, own in zip(methods, open_, strict=True)
+            if method.tunes and any(own) and (config := method.tuning(self._task.family)) is not None
+        }
+        all_views = any(method.aggregate != CLEAN for method in methods)
+        with naming_images(batch.names, list(configs.values())):
+            tuned = self._tune(views, list(configs.values()), starts, keep_texts=all_views)
+        answers = []
+        for method, own in zip(methods, open_, strict=True):
+            adapted = tuned[configs[method.name]] if method.name in configs else initial
+            if method.adapt != CONTEXT:
+                state = self._state.setdefault(method.name, {})
+                adapted = adapt_by_function(method, initial, available, own, batch.names, state)
+            if method.gate != NONE:
+                adapted = gated(adapted, initial, own)
+            answers.append(
+                finish(
+                    method,
+                    adapted,
+                    initial,
+                    tower=self._backbone.family,
+                    official=self._task.official_precision,
+                    available=available,
+                    names=batch.names,
+                )
+            )
+        return answers
+
+    def _initial(self, views: Tensor, starts: Tensor | None) -> Adapted:
+        text = self._text
+        if starts is None:
+            shared = text.text_features.expand(len(views), -1, -1)
+            rows = partial(_rows, text, views, shared)
+            extras = {"mean_cosine": mean_cosine(text.text_features).expand(len(views))}
+            return Adapted.at_init(text.zero_shot(views), rows, extras, shared.__getitem__)
+
+        def at_start(clean: Tensor, contexts: Tensor) -> Tensor:
+            return logits_and_extras(text, list(clean), text.encoder.encode(contexts), keep_texts=True)
+
+        found = in_passes(at_start, views[:, :1], starts, size=text.contexts_per_pass)
+        logits, cosines, own = split_extras(text, found)
+        assert own is not None
+        return Adapted.at_init(logits, partial(_rows, text, views, own), {"mean_cosine": cosines}, own.__getitem__)
+
+    def _tune(
+        self, views: Tensor, configs: Sequence[TuningConfig], starts: Tensor | None, *, keep_texts: bool
+    ) -> Mapping[TuningConfig, Adapted]:
+        text = self._text
+        known = None
+        if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
+            known = [CachedGradients(self._cache, text, each) for each in views]
+        found = {}
+        for config, tuned in tune(text, views, configs, starts=starts, known=known, keep_texts=keep_texts).items():
+            rows = None if tuned.text_features is None else partial(_rows, text, views, tuned.text_features)
+            found[config] = Adapted(tuned.logits, rows, tuned.skipped, {"mean_cosine": tuned.mean_cosine})
+        return found
+
+    def _available(self, views: Tensor, initial: Adapted, i: int) -> Available:
+        text = self._text
+        return {
+            "features": lambda: views[i],
+            "text_features": partial(initial.text_features, i),
+            "logit_scale": lambda: text.logit_scale,
+            "zero_shot": partial(initial.view_logits, i),
+        }
+
+
+class ConditionalGroup(TextGroup):
+    """CoCoOp: an initial context of its own for each image."""
+
+    def __init__(
+        self,
+        prompt: str,
+        methods: tuple[Method, ...],
+        backbone: Backbone,
+        text: TextSide,
+        task: Task,
+        *,
+        context: CocoopContext,
+        condition: str,
+    ) -> None:
+        super().__init__(prompt, methods, backbone, text, task)
+        self._context, self._condition = context, condition
+
+    def _starts(self, batch: Batch) -> Tensor | None:
+        recipe = ViewRecipe(n_views=1)
+        if self._condition == "raw":
+            pixels = batch.pixels(recipe, self._backbone)
+            return self._context.starts(self._backbone.encode_pixels(pixels[:, 0], unit=False))
+        return self._context.starts(batch.features(self._recipes[0])[:, 0])
+
+
+def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tensor:
+    """Logits (V, C) of all views of image ``i``, of (B, V, D) and (B, C, D)."""
+    return text.logits(views[i], text_features[i])

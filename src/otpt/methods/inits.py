@@ -1,0 +1,180 @@
+"""From the inits of methods to their groups: text features are prepared, and what does not fit is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.methods.groups import ConditionalGroup, Group, TextGroup
+from otpt.methods.method import Method
+from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.task import Task
+from otpt.prompts import Prompt, check_class_names, tokenize_prompts
+from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
+from otpt.prompts.tokens import whole_context
+
+Methods = tuple[Method, ...]
+
+
+def make_groups(backbone: Any, task: Task, methods: Sequence[Method]) -> list[Group]:
+    """The methods by their initial prompt; text features are computed here."""
+    found: list[Group] = []
+    for kind in dict.fromkeys(_kind(method) for method in methods):
+        own = tuple(method for method in methods if _kind(method) == kind)
+        found += _MAKERS[kind](_checked(backbone, own), task, own)
+    return found
+
+
+def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: bool = True) -> None:
+    """An error now, before anything is computed, if methods, class names or prompts do not fit the backbone.
+
+    Without ``classes`` there are no class names yet.
+    """
+    for method in methods:
+        _checked(backbone, (method,))
+        task.recipe_for(method)
+        if method.calibrate == "temperature" and method.temperature is None:
+            from otpt.calibration import fixed_temperature
+
+            fixed_temperature(backbone.family)
+    if not classes:
+        return
+    if own := [method for method in methods if method.adapt == "fpt"]:
+        from otpt.methods.fpt.group import fpt_networks
+
+        fpt_networks(backbone, task, own)
+        return
+    names = check_class_names(task.class_names, allow_duplicates=task.allow_duplicates)
+    if own := [method for method in methods if method.adapt == "baple"]:
+        from otpt.methods.baple.group import baple_models
+
+        baple_models(backbone, task, own)
+    for method in methods:
+        for prompt in task.prompts_of(method):
+            if isinstance(prompt, Prompt):
+                tokenize_prompts(backbone.text, names, tunable(backbone, task, prompt))
+    for kind in dict.fromkeys(method.init for method in methods if method.init != "words"):
+        learned = _learned(task, kind, methods)
+        if isinstance(learned, MaplePrompts):
+            from otpt.methods.maple.two_tower import prompted_tower
+
+            prompted_tower(backbone, learned)
+            continue
+        if isinstance(learned, CocoopContext):
+            learned.check_fits(backbone.embed_dim)
+        tokenize_prompts(backbone.text, names, learned.prompt())
+
+
+def _kind(method: Method) -> str:
+    own = ("promptsmooth", "baple", "fpt")
+    return method.adapt if method.adapt in own else method.init
+
+
+def _checked(backbone: Any, methods: Methods) -> Any:
+    is_clip = isinstance(backbone, Backbone)
+    if is_clip == (methods[0].adapt == "fpt"):
+        needed = "a text tower, that is a CLIP-like model" if not is_clip else "a frozen ViT in place of a CLIP"
+        raise OtptError(f"Method {methods[0].name!r} needs {needed}; the model {backbone.name!r} is not of that kind.")
+    return backbone
+
+
+def text_side(backbone: Backbone, task: Task, prompt: Prompt) -> TextSide:
+    """The text features of a task under a prompt."""
+    return TextSide(
+        backbone,
+        task.class_names,
+        prompt,
+        allow_duplicates=task.allow_duplicates,
+        memory_budget=task.memory_budget,
+    )
+
+
+def coop_context(task: Task, methods: Sequence[Method]) -> CoopContext:
+    """The context of CoOp that the methods start from."""
+    learned = _learned(task, "coop", methods)
+    assert isinstance(learned, CoopContext)
+    return learned
+
+
+def _words(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    return [
+        TextGroup(prompt.name, methods, backbone, text_side(backbone, task, tunable(backbone, task, prompt)), task)
+        for prompt in task.prompts
+    ]
+
+
+def tunable(backbone: Backbone, task: Task, prompt: Prompt) -> Prompt:
+    """The prompt; with ``all_tokens`` all tokens of its context are tuned, also where words are several tokens."""
+    return whole_context(backbone.text, prompt) if task.all_tokens else prompt
+
+
+def _coop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    prompt = coop_context(task, methods).prompt()
+    return [TextGroup("coop", methods, backbone, text_side(backbone, task, prompt), task)]
+
+
+def _cocoop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    learned = _learned(task, "cocoop", methods)
+    assert isinstance(learned, CocoopContext)
+    text = text_side(backbone, task, learned.prompt())
+    return [
+        ConditionalGroup(
+            "cocoop",
+            tuple(method for method in methods if method.condition == condition),
+            backbone,
+            text,
+            task,
+            context=learned,
+            condition=condition,
+        )
+        for condition in dict.fromkeys(method.condition for method in methods)
+    ]
+
+
+def _maple(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    from otpt.methods.maple.group import MapleGroup
+
+    learned = _learned(task, "maple", methods)
+    assert isinstance(learned, MaplePrompts)
+    return [MapleGroup(methods, backbone, learned, task)]
+
+
+def _promptsmooth(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    from otpt.methods.promptsmooth.group import promptsmooth_groups
+
+    return list(promptsmooth_groups(backbone, task, methods))
+
+
+def _baple(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    from otpt.methods.baple.group import BapleGroup
+
+    return [BapleGroup(methods, backbone, task)]
+
+
+def _fpt(backbone: Any, task: Task, methods: Methods) -> list[Group]:
+    from otpt.methods.fpt.group import FptGroup
+
+    return [FptGroup(methods, backbone, task)]
+
+
+_MAKERS: dict[str, Callable[[Any, Task, Methods], list[Group]]] = {
+    "words": _words,
+    "coop": _coop,
+    "cocoop": _cocoop,
+    "maple": _maple,
+    "promptsmooth": _promptsmooth,
+    "baple": _baple,
+    "fpt": _fpt,
+}
+
+
+def _learned(task: Task, kind: str, methods: Sequence[Method]) -> LearnedPrompt:
+    if kind not in task.contexts:
+        name = next(method.name for method in methods if method.init == kind)
+        raise OtptError(
+            f"Method {name!r} starts from a learned prompt of the kind {kind!r}; give its file with --context (in "
+            f"Python contexts=[…]), or make one with 'otpt train'."
+        )
+    return task.contexts[kind]

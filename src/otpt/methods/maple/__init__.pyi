@@ -1,0 +1,5 @@
+from .two_tower import TwoTowerSide
+
+__all__ = [
+    "TwoTowerSide",
+]

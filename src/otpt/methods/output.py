@@ -1,0 +1,77 @@
+"""What a method says of an image, and what an adaptation hands to calibration and aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+KEPT_INIT = "init-kept"
+"""Flag of an output whose gradient was not finite: the image was predicted with the initial prompt."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A prediction of one image.
+
+    Attributes:
+        probabilities: (C,) float64, summing to one.
+        index: the predicted class.
+        flags: what was out of the ordinary (:data:`KEPT_INIT`); empty as a rule.
+        extras: further numbers, which become columns of the results (``mean_cosine``, ``temperature`` …).
+        logits: (C,) of the clean view before calibration; None where more than the clean view decides.
+    """
+
+    probabilities: npt.NDArray[np.float64]
+    index: int
+    flags: tuple[str, ...] = ()
+    extras: Mapping[str, float] = field(default_factory=dict)
+    logits: Tensor | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def confidence(self) -> float:
+        """The largest probability."""
+        return float(self.probabilities.max())
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """Logits of B images as an adaptation, or the initial prompt, gives them.
+
+    Attributes:
+        logits: (B, C) of the clean view.
+        rows: position in the batch → logits (V, C) of all views, computed when it is called; None if not kept.
+        skipped: (B,) whether the gradient was not finite, so that the image kept the initial prompt.
+        extras: (B,) each.
+        texts: position in the batch → text features (C, D); of the initial prompt only.
+    """
+
+    logits: Tensor
+    rows: Callable[[int], Tensor] | None
+    skipped: Tensor
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    texts: Callable[[int], Tensor] | None = None
+
+    def view_logits(self, i: int) -> Tensor:
+        """(V, C) of image ``i``."""
+        assert self.rows is not None, "asked for all views of an adaptation that kept the clean one only"
+        return self.rows(i)
+
+    def text_features(self, i: int) -> Tensor:
+        """(C, D) that image ``i`` starts from."""
+        assert self.texts is not None, "asked for the text features of an adaptation"
+        return self.texts(i)
+
+    @staticmethod
+    def at_init(
+        logits: Tensor,
+        rows: Callable[[int], Tensor],
+        extras: Mapping[str, Tensor],
+        texts: Callable[[int], Tensor],
+    ) -> Adapted:
+        """Of images that nothing was adapted for."""
+        return Adapted(logits, rows, torch.zeros(len(logits), dtype=torch.bool), extras, texts)

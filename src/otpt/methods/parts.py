@@ -1,0 +1,182 @@
+"""Names of methods: parts joined by "+", each known to one axis, in any order."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from otpt.calibration.registry import CALIBRATIONS
+from otpt.errors import OtptError
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE
+from otpt.methods.method import CONTEXT, Method, Weight
+from otpt.methods.toml import read_toml
+from otpt.objectives.registry import OBJECTIVES
+
+AXES = ("init", "adapt", "calibrate", "aggregate", "gate")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of a name says; see the head of ``methods.toml``."""
+
+    name: str
+    axis: str
+    summary: str = ""
+    source: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    objectives: Mapping[str, Weight] = field(default_factory=dict)
+    weights: Mapping[str, Weight] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+    needs: str = ""
+
+    @property
+    def is_context_step(self) -> bool:
+        """Whether it adds objectives to steps on the context, which several parts may do."""
+        return self.axis == "adapt" and "adapt" not in self.values
+
+
+_OWN = ("axis", "summary", "source", "objectives", "weights", "rename", "drop", "needs")
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    text = resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")
+    return read_toml(text)
+
+
+@cache
+def _ours() -> Mapping[str, Part]:
+    return {
+        name: Part(
+            name,
+            **{key: value for key, value in table.items() if key in _OWN},
+            values={key: value for key, value in table.items() if key not in _OWN},
+        )
+        for name, table in _table()["parts"].items()
+    }
+
+
+def known_parts() -> Mapping[str, Part]:
+    """All parts by name: those of ``methods.toml``, then functions of the user's own."""
+    found = dict(_ours())
+    for name, each in [(name, each) for name, each in OBJECTIVES.items() if each.digest]:
+        if name in found:
+            del OBJECTIVES[name]
+            raise _taken("objective", found[name])
+        found[name] = Part(name, "adapt", each.summary, objectives={name: each.weight})
+    registries = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS, "gate": GATES}
+    for axis, registry in registries.items():
+        for name, value in [(name, value) for name, value in registry.items() if value.digest]:
+            if name in found:
+                del registry[name]
+                raise _taken(f"function on the axis {axis!r}", found[name])
+            found[name] = Part(name, axis, value.summary, values={axis: name})
+    return found
+
+
+def _taken(what: str, part: Part) -> OtptError:
+    """Two parts of one name could not be told apart; the one that came last was taken out again."""
+    return OtptError(
+        f"Your {what} has the name {part.name!r}, which is a part on the axis {part.axis!r} already; give it another "
+        "name."
+    )
+
+
+def published_names() -> tuple[str, ...]:
+    """Names of the methods of the paper and of those that it compares or combines O-TPT with."""
+    return tuple(_table()["published"])
+
+
+def compose(name: str) -> Method:
+    """The method that a name describes.
+
+    >>> compose("coop+o-tpt+sals").calibrate
+    'sals'
+    """
+    parts = [_find(part, name) for part in name.split("+")]
+    _refuse_conflicts(name, parts)
+    values: dict[str, Any] = {}
+    objectives: dict[str, Weight] = {}
+    for part in parts:
+        values |= part.values
+        objectives |= part.objectives
+    if values.get("adapt") == NONE:
+        values["adapt"] = CONTEXT  # without objectives
+    for part in parts:
+        objectives = {part.rename.get(each, each): weight for each, weight in objectives.items()}
+        objectives = {each: weight for each, weight in objectives.items() if each not in part.drop}
+        objectives |= {each: weight for each, weight in part.weights.items() if each in objectives}
+    values["summary"] = " ".join(part.summary for part in parts)
+    values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
+    return Method(name, objectives, **values)
+
+
+def _find(part: str, name: str) -> Part:
+    parts = known_parts()
+    if part in parts:
+        return parts[part]
+    near = difflib.get_close_matches(part.lower(), parts, n=3, cutoff=0.5)
+    hint = f" Did you mean: {', '.join(f'{each} ({parts[each].axis})' for each in near)}?" if near else ""
+    given = f"method {part!r}" if part == name else f"part {part!r} of the method {name!r}"
+    listed = "; ".join(f"{axis}: {', '.join(own)}" for axis in AXES if (own := _on(axis, parts)))
+    raise OtptError(f"Unknown {given}.{hint} Available, to be joined by '+': {listed}.")
+
+
+def _on(axis: str, parts: Mapping[str, Part]) -> list[str]:
+    return [name for name, part in parts.items() if part.axis == axis]
+
+
+def _refuse_conflicts(name: str, parts: Sequence[Part]) -> None:
+    """``OtptError`` that names the two parts which do not go together."""
+    for i, part in enumerate(parts):
+        for other in parts[:i]:
+            reason = _conflict(other, part) or _conflict(part, other)
+            if reason:
+                raise OtptError(
+                    f"The method {name!r} joins {other.name!r} and {part.name!r}, which conflict: {reason}."
+                )
+    for part in parts:
+        if part.needs and not any(part.needs in each.objectives for each in parts):
+            raise OtptError(
+                f"The method {name!r} has {part.name!r}, which needs a method that minimises the {part.needs}; join it "
+                f"with one, such as 'tpt+{part.name}'."
+            )
+        adapts = _only(part).get("adapt", ())
+        if adapts and not any(each.values.get("adapt") in adapts for each in parts):
+            raise OtptError(
+                f"The method {name!r} has {part.name!r}, which goes with {' or '.join(adapts)} only; join it with it, "
+                f"as '{adapts[0]}+{part.name}'."
+            )
+
+
+def _only(part: Part) -> Mapping[str, tuple[str, ...]]:
+    """By axis, the values that go with what a part sets; those of its own axis are told apart elsewhere."""
+    value = {"adapt": ADAPTATIONS, "aggregate": AGGREGATIONS}.get(part.axis, {}).get(part.values.get(part.axis, ""))
+    return {} if value is None else value.only
+
+
+def _goes_with(axis: str, allowed: Sequence[str]) -> str:
+    chosen = [value for value in allowed if value not in (NONE, CLEAN, "words")]
+    return f"goes with {' or '.join(chosen)} only" if chosen else f"leaves no choice of {axis}"
+
+
+def _conflict(part: Part, other: Part) -> str:
+    if part.name == other.name:
+        return "a part is given once"
+    allowed = _only(part).get(other.axis)
+    if allowed is not None and not other.is_context_step and other.values.get(other.axis) not in allowed:
+        return f"{part.name} {_goes_with(other.axis, allowed)}"
+    if part.axis != other.axis:
+        return ""
+    if part.axis != "adapt":
+        return f"both say how to {part.axis}" if part.axis != "init" else "both are initial prompts"
+    if part.is_context_step and other.is_context_step:
+        return ""
+    if part.is_context_step:
+        return "" if other.drop or other.objectives else f"{other.name} takes no steps on the context"
+    return "both are adaptations" if not other.is_context_step else ""

@@ -1,0 +1,57 @@
+"""Own functions as methods: registered by a decorator, from a script or by ``--plugin FILE``.
+
+    import otpt
+
+    @otpt.aggregation
+    def mean_probability(probabilities):          # (V, C) → (C,)
+        return probabilities.mean(dim=0)
+
+    otpt.load("pocket", "tpt+mean-probability")
+
+A function names what it needs as parameters (:data:`otpt.methods.axes.AVAILABLE`). Its name, with hyphens, is then a
+part of methods' names like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from otpt.calibration.registry import calibration
+from otpt.errors import OtptError
+from otpt.functions import PLUGIN, reason
+from otpt.methods.axes import adaptation, aggregation, gate
+from otpt.objectives.registry import objective
+
+__all__ = ["adaptation", "aggregation", "calibration", "gate", "load_plugin", "objective"]
+
+
+def load_plugin(path: str | Path) -> str:
+    """Run a user's Python file, whose decorators register what it holds; returns a digest of the file.
+
+    This executes the file: it is for files that the user names on purpose.
+    """
+    path = Path(path)
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise OtptError(f"Cannot read the plugin {str(path)!r}: {error.strerror or error}.") from None
+    name = f"{PLUGIN}{digest}"
+    if name in sys.modules:
+        return digest
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except OtptError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise OtptError(f"The plugin {str(path)!r} failed: {reason(error)}.") from error
+    return digest

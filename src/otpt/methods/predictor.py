@@ -1,0 +1,107 @@
+"""All methods on the images of one task: nothing is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from otpt.errors import OtptError
+from otpt.features.cache import FeatureCache
+from otpt.features.pipeline import EncodedImage, ImageTask
+from otpt.methods.axes import STREAM
+from otpt.methods.batch import Batch
+from otpt.methods.groups import Group, TextGroup
+from otpt.methods.inits import make_groups
+from otpt.methods.method import Method
+from otpt.methods.output import Output
+from otpt.methods.task import Column, Task
+from otpt.threads import available_threads, in_threads, one_thread
+from otpt.views import ViewRecipe
+
+_IMAGES_TOGETHER = 8
+"""On a GPU; as many contexts go through its text tower together."""
+
+
+class Predictor:
+    """Predicts images of one task by all methods.
+
+    Args:
+        cache: of features, where gradients at the init are kept too; None to compute all of them.
+
+    Attributes:
+        columns: (prompt, method) of an image's outputs, in their order.
+        recipes: the views whose features are needed.
+    """
+
+    def __init__(
+        self, backbone: Any, task: Task, methods: Sequence[Method], *, cache: FeatureCache | None = None
+    ) -> None:
+        self._on_cpu = backbone.device.type == "cpu"
+        self.recipes: tuple[ViewRecipe, ...] = task.recipes_for(methods)
+        self.keep_image = task.needs_images(methods)
+        self._in_order = any(method.scope == STREAM for method in methods)
+        with one_thread():
+            self._groups = make_groups(backbone, task, methods)
+        self.columns = task.columns(methods)
+        self._at_once = _share_memory(self._groups, task.memory_budget)
+        self._use_cache(cache)
+
+    def task(self, key: Any, source: Any, *, seed: int, **more: Any) -> ImageTask:
+        """What the feature pipeline is to do for an image."""
+        return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, **more)
+
+    def stream(
+        self, encoded: Iterable[tuple[ImageTask, EncodedImage | OtptError]]
+    ) -> Iterator[tuple[ImageTask, list[Output] | OtptError]]:
+        """(task, outputs column by column, or why there are none), in order; a few images at a time."""
+        images = iter(encoded)
+        together = available_threads() if self._on_cpu else _IMAGES_TOGETHER
+        while batch := list(islice(images, together)):
+            good = [found for _, found in batch if not isinstance(found, OtptError)]
+            answers = iter(self(Batch(good, good[0].task.seed)) if good else [])
+            for task, found in batch:
+                yield task, found if isinstance(found, OtptError) else next(answers)
+
+    def __call__(self, batch: Batch) -> list[list[Output]]:
+        """The outputs of each image, column by column."""
+        if not self._on_cpu:
+            with one_thread():
+                return self._predict(batch)
+        at_once = 1 if self._in_order else self._at_once
+        return [each[0] for each in in_threads(self._predict, batch.each(), at_once=at_once)]
+
+    def _predict(self, batch: Batch) -> list[list[Output]]:
+        found: dict[Column, list[Output]] = {}
+        for group in self._groups:
+            found |= {
+                (group.prompt, method.name): outputs
+                for method, outputs in zip(group.methods, group.predict(batch), strict=True)
+            }
+        return [[found[column][i] for column in self.columns] for i in range(len(batch))]
+
+    def _use_cache(self, cache: FeatureCache | None) -> None:
+        """Many prompts, or a context for each class, would fill the cache with gradients in place of features."""
+        texts = [group for group in self._groups if isinstance(group, TextGroup)]
+        size = sum(text.init.numel() for text in {group.text for group in texts})
+        for group in texts:
+            group.use_cache(cache, size)
+
+
+def _share_memory(groups: Sequence[Group], budget: int) -> int:
+    """How many images memory has room for at a time.
+
+    Graphs are kept as long as the budget has room; the others are computed anew for each image.
+    """
+    left, largest = budget, 1
+    for group in groups:
+        if not any(method.objectives for method in group.methods):
+            group.release()
+            continue
+        largest = max(largest, group.bytes_per_image)
+        size = group.graph_bytes
+        if 0 < size <= left:
+            left -= size
+        else:
+            largest = max(largest, group.release())
+    return max(budget // largest, 1)

@@ -1,0 +1,73 @@
+"""∇_θ of view objectives at the initial context: what all configs of an image share, and later runs may be told.
+
+A gradient at θ₀ depends on the image's features and on the text side, not on weights, learning rates or what else a
+config minimises. So configs share it within a call, and a :class:`GradientStore` keeps it from one call to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.prompt_tuning.passes import in_passes
+from otpt.methods.prompt_tuning.text_side import TextSide
+from otpt.objectives import logit_range, select_confident
+from otpt.objectives.registry import OBJECTIVES, find_objective
+
+ViewObjective = tuple[str, str, int]
+"""A view objective as its gradient knows it: name, reference ("" where it takes none), number of selected views."""
+
+
+class GradientStore(Protocol):
+    """Gradients (n, W) at θ₀ of one image under one text side, as they were computed."""
+
+    def get(self, objective: ViewObjective) -> Tensor | None:
+        """The gradient, or None if it is not known."""
+
+    def put(self, objective: ViewObjective, gradient: Tensor) -> None:
+        """Take note of a gradient."""
+
+
+def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
+    """A config's objective ``name`` on so many views; the entropy is the same whatever the reference."""
+    reference = config.reference if find_objective(name).takes_reference else ""
+    return name, reference, config.selected_count(views)
+
+
+def init_gradients(
+    text: TextSide, views: Tensor, objective: ViewObjective, stores: Sequence[GradientStore] | None = None
+) -> Tensor:
+    """∇_θ of a view objective at θ₀ for each image: (B, V, D) → (B, n, W).
+
+    ``stores``, one per image, are asked first and told what they did not know.
+    """
+    if stores is None:
+        return _computed(text, views, objective)
+    found = {i: known for i, store in enumerate(stores) if (known := store.get(objective)) is not None}
+    missing = [i for i in range(len(stores)) if i not in found]
+    if missing:
+        for i, gradient in zip(missing, _computed(text, views[missing], objective), strict=True):
+            found[i] = gradient
+            stores[i].put(objective, gradient)
+    return torch.stack([found[i] for i in range(len(stores))])
+
+
+def _computed(text: TextSide, views: Tensor, objective: ViewObjective) -> Tensor:
+    cotangents = [_cotangent(text, image, *objective) for image in views]
+    return in_passes(text.linearisation.vjp, torch.stack(cotangents), size=text.contexts_per_pass)
+
+
+def _cotangent(text: TextSide, image: Tensor, objective: str, reference: str, count: int) -> Tensor:
+    """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S of one image: (V, D) → (C, D)."""
+    logits = text.logits(image, text.text_features)
+    chosen = select_confident(logits, count)
+    with torch.enable_grad():
+        leaf = logits[chosen].requires_grad_()
+        row = logits[0] if reference == "clean" else leaf[0]
+        value = OBJECTIVES[objective](leaf, logit_range(row))
+    (gradient,) = torch.autograd.grad(value, leaf)
+    return text.logit_scale * gradient.mT @ image[chosen]

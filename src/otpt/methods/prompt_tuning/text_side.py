@@ -1,0 +1,99 @@
+"""The text side of tuning: prepared once for a class list, then serves every image."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.objectives.registry import OBJECTIVES
+from otpt.prompts import MEMORY_BUDGET, Prompt, check_class_names, prompt_encoder, tokenize_prompts
+
+
+class TextSide:
+    """Text features under an initial context θ₀, with the graph that all images share.
+
+    Every image starts from the same θ₀ with an empty optimiser. So E₀ = E(θ₀) and its graph are computed once, and
+    the gradient of an objective that sees only the texts is a constant.
+
+    Attributes:
+        class_names: as given.
+        prompt: the prompt.
+        encoder: contexts → text features.
+        init: (n, W), θ₀.
+        text_features: (C, D), E₀.
+        contexts_per_pass: contexts that go through the text tower together. Always exactly so many, by repeating the
+            last where fewer are left: the size of a matrix product may change its rounding, and what an image gets
+            must not depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        class_names: Sequence[str],
+        prompt: Prompt | None = None,
+        *,
+        allow_duplicates: bool = False,
+        memory_budget: int = MEMORY_BUDGET,
+        contexts_per_pass: int | None = None,
+    ) -> None:
+        self.class_names = check_class_names(class_names, allow_duplicates=allow_duplicates)
+        self.prompt = prompt or Prompt()
+        tokens = self._tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
+        self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+        self.contexts_per_pass = contexts_per_pass or (1 if backbone.device.type == "cpu" else 8)
+        self.init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+        self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
+        self.linearisation = self.encoder.linearise(self.init.expand(self.contexts_per_pass, -1, -1))
+        self.text_features = self.linearisation.text_features[0]
+        self._text_gradients: dict[str, Tensor] = {}
+        self._computing = threading.Lock()
+        self._facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits of all that a gradient at θ₀ depends on besides the image features, rounding included.
+
+        Tokens stand for class names and prompt, θ₀ for learned vectors; E₀ also shows another precision, processor or
+        kernel where these change the last bits.
+        """
+        numbers = {"contexts": self.contexts_per_pass, "scale": self._scale, "bias": self._bias}
+        digest = hashlib.sha256(json.dumps({**self._facts, **numbers}, sort_keys=True).encode())
+        tokens = self._tokens
+        for tensor in (tokens.ids, tokens.slots, tokens.rows, self.init, self.text_features):
+            digest.update(f"\n{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def logit_scale(self) -> float:
+        """∂logit/∂cosine."""
+        return self._scale
+
+    def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
+        """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
+        return self._scale * image_features @ text_features.mT + self._bias
+
+    def zero_shot(self, views: Tensor) -> Tensor:
+        """Logits of the clean view under the initial context: (B, V, D) → (B, C).
+
+        Image by image, as in tuning: one matrix product of fixed size each.
+        """
+        return torch.stack([self.logits(image[:1], self.text_features)[0] for image in views])
+
+    def text_gradient(self, objective: str) -> Tensor:
+        """∇_θ of a text objective at θ₀, (n, W): computed when first asked for, then kept."""
+        with self._computing:  # several images at a time ask for the same one
+            if objective not in self._text_gradients:
+                features = self.linearisation.text_features.detach().requires_grad_()
+                with torch.enable_grad():
+                    value = OBJECTIVES[objective](features, self.text_features).sum()
+                (cotangent,) = torch.autograd.grad(value, features)
+                self._text_gradients[objective] = self.linearisation.vjp(cotangent)[0]
+        return self._text_gradients[objective]

@@ -1,0 +1,119 @@
+"""What methods are to tell apart, and with what: classes, prompts, learned prompts, views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otpt.errors import OtptError, unknown
+from otpt.methods.method import FAMILIES, Method
+from otpt.prompts import MEMORY_BUDGET, Prompt
+from otpt.prompts.learned import LearnedPrompt
+from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from otpt.methods.promptsmooth.smoothing import Smoothing
+    from otpt.methods.trained import TrainedFile
+
+OWN_NETWORK = {"baple": "learned context", "fpt": "no text"}
+"""Adaptations that were trained beforehand and bring what they predict with; what stands in the place of a prompt."""
+
+Column = tuple[str, str]
+"""(prompt, method) of a row of the results."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A class list and everything about it that decides a prediction besides backbone, method and image.
+
+    Attributes:
+        class_names: (C,).
+        prompts: the contexts to start from; methods that start from words are run with each.
+        contexts: learned prompts by the init that they are for: "coop", "cocoop", "maple".
+        family: whose weights methods take: "fine-grained" or "shift".
+        recipe: the views of methods that need views; ``augmix`` None lets each method decide, then ``recipe``.
+        official_precision: round logits and softmax to float16 as the official scripts do.
+        allow_duplicates: accept a duplicate class name, as ImageNet has two.
+        memory_budget: bytes that graphs of text features may take.
+        all_tokens: tune all tokens of a context whose words are not single tokens, in place of an error.
+        smoothing: PromptSmooth's numbers, None for the published ones; noise_prompt: its own context for these classes.
+        trained: files of trained networks, for BAPLe and FPT; keep: where FPT keeps keys and values.
+        backdoor: images get BAPLe's trigger.
+    """
+
+    class_names: tuple[str, ...]
+    prompts: Sequence[Prompt] = (Prompt(),)
+    contexts: Mapping[str, LearnedPrompt] = field(default_factory=dict)
+    family: str = "fine-grained"
+    recipe: ViewRecipe = field(default_factory=ViewRecipe)
+    augmix: bool | None = None
+    official_precision: bool = False
+    allow_duplicates: bool = False
+    memory_budget: int = MEMORY_BUDGET
+    all_tokens: bool = False
+    smoothing: Smoothing | None = None
+    noise_prompt: Prompt | None = None
+    trained: Sequence[TrainedFile] = ()
+    keep: Path | None = None
+    backdoor: bool = False
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise unknown("family of data sets", self.family, FAMILIES)
+
+    def prompts_of(self, method: Method) -> Sequence[Prompt | str]:
+        """What a method starts from: prompts of words, or the name of something learned."""
+        if method.adapt in OWN_NETWORK:
+            return [OWN_NETWORK[method.adapt]]
+        if method.init != "words":
+            return [method.init]
+        if method.adapt == "promptsmooth" and self.noise_prompt is not None:
+            return [self.noise_prompt]
+        return self.prompts
+
+    def columns(self, methods: Sequence[Method]) -> tuple[Column, ...]:
+        """(prompt, method) of the outputs of an image, in their order.
+
+        The first prompt of each method, in the order of the methods; then further prompts, one after the other.
+        """
+        prompts = {method.name: [prompt_name(each) for each in self.prompts_of(method)] for method in methods}
+        most = max(len(each) for each in prompts.values())
+        return tuple((each[i], name) for i in range(most) for name, each in prompts.items() if i < len(each))
+
+    def recipe_for(self, method: Method) -> ViewRecipe | None:
+        """The views that a method needs; None for one that takes the image as it is."""
+        if method.adapt in (*OWN_NETWORK, "promptsmooth"):
+            return None
+        augmix = next((each for each in (self.augmix, method.augmix) if each is not None), self.recipe.augmix)
+        views = self.recipe.n_views if method.views is None else method.views
+        if method.needs_all_views and views == 1:
+            raise OtptError(
+                f"Method {method.name!r} needs several views of an image, but the recipe has one; give a larger number "
+                "of views."
+            )
+        return replace(self.recipe, augmix=augmix, n_views=views if method.needs_views else 1)
+
+    def needs_images(self, methods: Sequence[Method]) -> bool:
+        """Whether some method takes the image itself, beside or in place of its features."""
+        return any(
+            self.recipe_for(method) is None
+            or method.init == "maple"
+            or (method.init, method.condition) == ("cocoop", "raw")
+            for method in methods
+        )
+
+    def recipes_for(self, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
+        """The features that methods need, each kind of views once, with the largest number."""
+        found: dict[str, ViewRecipe] = {}
+        for method in methods:
+            recipe = None if method.init == "maple" else self.recipe_for(method)
+            if recipe is not None and (recipe.kind not in found or found[recipe.kind].n_views < recipe.n_views):
+                found[recipe.kind] = recipe
+        return tuple(found.values())
+
+
+def prompt_name(prompt: Prompt | str) -> str:
+    """What a prompt is called in the results."""
+    return prompt if isinstance(prompt, str) else prompt.name

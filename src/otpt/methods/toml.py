@@ -1,0 +1,18 @@
+"""TOML, of Python's own library or of its forerunner for Python 3.10."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TomlError = tomllib.TOMLDecodeError
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a text; :data:`TomlError` if it is not TOML."""
+    return tomllib.loads(text)

@@ -1,0 +1,21 @@
+from .dispersion import text_dispersion
+from .entropy import entropy_of_mean, select_confident, view_entropies
+from .gram import frobenius_orthogonality, orthogonality, row_orthogonality, squared_orthogonality
+from .ranges import logit_range, range_penalty, rescaled_entropy
+from .registry import OBJECTIVES, Objective
+
+__all__ = [
+    "OBJECTIVES",
+    "Objective",
+    "entropy_of_mean",
+    "frobenius_orthogonality",
+    "logit_range",
+    "orthogonality",
+    "range_penalty",
+    "rescaled_entropy",
+    "row_orthogonality",
+    "select_confident",
+    "squared_orthogonality",
+    "text_dispersion",
+    "view_entropies",
+]

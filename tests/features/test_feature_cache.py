@@ -1,0 +1,208 @@
+"""The feature cache: the same bytes with and without it, the image tower is used once, damaged entries never."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from evaluation_bench import RECIPE, backbone, dataset, files, image, settings, write_images
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.evaluation import evaluate
+from otpt.features import FeatureCache, default_cache_folder
+from otpt.features import pipeline as pipeline_module
+from otpt.features.cache import feature_key
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    return write_images(tmp_path / "images", 5)
+
+
+def no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Backbone, pixels: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the image tower was used")
+
+    monkeypatch.setattr(Backbone, "encode_pixels", refuse)
+
+
+def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: object) -> None:
+        raise AssertionError(f"{source} was read")
+
+    monkeypatch.setattr(pipeline_module, "open_with_digest", refuse)
+
+
+@pytest.mark.equality
+def test_cold_warm_and_without_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    evaluate(dataset(5), backbone(), settings(), out=tmp_path / "without")
+    evaluate(dataset(5), backbone(), settings(), out=tmp_path / "cold", cache=cache)
+    no_encoding(monkeypatch)
+    evaluate(dataset(5), backbone(), settings(), out=tmp_path / "warm", cache=cache)
+    assert files(tmp_path / "cold") == files(tmp_path / "without")
+    assert files(tmp_path / "warm") == files(tmp_path / "without")
+    assert cache.info().entries == 5
+
+
+@pytest.mark.equality
+def test_other_methods_prompts_and_names_need_neither_tower_nor_images(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "first", cache=cache)
+    no_encoding(monkeypatch)
+    no_reading(monkeypatch)
+    more = settings(methods=["c-tpt", "zero-shot"], prompts=["an example of", "a photo of a"])
+    evaluate(dataset(images=paths), backbone(), more, out=tmp_path / "more", cache=cache)
+    # one view is the first of twelve
+    evaluate(dataset(images=paths), backbone(), settings(methods=["zero-shot"]), out=tmp_path / "zs", cache=cache)
+    monkeypatch.undo()
+    evaluate(dataset(images=paths), backbone(), more, out=tmp_path / "again")
+    assert files(tmp_path / "more") == files(tmp_path / "again")
+
+
+def test_a_changed_image_is_read_again(tmp_path: Path, paths: list[Path]) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "before", cache=cache)
+    image(77).save(paths[2])
+    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "cached", cache=cache)
+    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "fresh")
+    assert files(tmp_path / "cached") == files(tmp_path / "fresh")
+    assert files(tmp_path / "cached") != files(tmp_path / "before")
+    assert cache.info().entries == 6
+
+
+def test_an_image_written_just_now_is_not_trusted_by_its_looks(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second change within the clock's step would leave size and time as they are."""
+    cache = FeatureCache(tmp_path / "cache")
+    os.utime(paths[0])
+    evaluate(dataset(images=paths[:1]), backbone(), settings(), out=tmp_path / "one", cache=cache)
+    no_reading(monkeypatch)
+    with pytest.raises(AssertionError, match=r"000\.png was read"):
+        evaluate(dataset(images=paths[:1]), backbone(), settings(), out=tmp_path / "two", cache=cache)
+
+
+def test_every_fact_is_in_the_key() -> None:
+    model = backbone()
+    base = feature_key(model, RECIPE, 0, "full", "abc")
+    assert feature_key(model, replace(RECIPE, n_views=3), 0, "full", "abc") == base
+    others = {
+        feature_key(model, replace(RECIPE, augmix=False), 0, "full", "abc"),
+        feature_key(model, replace(RECIPE, flip=0.25), 0, "full", "abc"),
+        feature_key(model, RECIPE, 1, "full", "abc"),
+        feature_key(model, RECIPE, 0, "float16", "abc"),
+        feature_key(model, RECIPE, 0, "full", "abd"),
+    }
+    assert len(others | {base}) == 6
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "head"])
+def test_a_damaged_entry_is_quarantined_and_recomputed(tmp_path: Path, damage: str) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    evaluate(dataset(3), backbone(), settings(), out=tmp_path / "first", cache=cache)
+    entry = sorted((tmp_path / "cache").rglob("*.features"))[0]
+    data = entry.read_bytes()
+    entry.write_bytes(
+        {"flip": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-9], "empty": b"", "head": b"{" + data}[damage]
+    )
+    broken = entry.read_bytes()
+    with pytest.warns(UserWarning, match="damaged entries, which are recomputed") as caught:
+        evaluate(dataset(3), backbone(), settings(), out=tmp_path / "second", cache=cache)
+    assert len(caught) == 1
+    assert files(tmp_path / "first") == files(tmp_path / "second")
+    assert entry.read_bytes() == data
+    assert (tmp_path / "cache/damaged.features").read_bytes() == broken
+    assert cache.info().entries == 3
+    cache.clear()
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_the_bound_is_kept_and_the_oldest_go(tmp_path: Path) -> None:
+    entry = np.zeros((4, 8), np.float32)
+    probe = FeatureCache(tmp_path / "probe")
+    probe.put("ab" * 32, entry)
+    size = probe.info().bytes
+    cache = FeatureCache(tmp_path / "cache", max_bytes=5 * size)
+    keys = [f"{i:02d}" * 32 for i in range(9)]
+    for i, key in enumerate(keys[:5]):
+        cache.put(key, entry + i)
+        os.utime(cache._path("features", key), (1000 + i, 1000 + i))
+    assert cache.get(keys[0], 4) is not None  # used again, so no longer the oldest
+    for key in keys[5:8]:
+        cache.put(key, entry)
+    assert cache.info().bytes <= 5 * size
+    assert cache.get(keys[0], 4) is not None
+    assert [cache.get(key, 4) is None for key in keys[1:4]] == [True, True, True]
+    with pytest.raises(OtptError, match="size of the feature cache is 0"):
+        FeatureCache(tmp_path, max_bytes=0)
+
+
+def test_concurrent_writers_and_readers(tmp_path: Path) -> None:
+    value = np.random.default_rng(0).random((64, 32), dtype=np.float32)
+    cache = FeatureCache(tmp_path / "cache", max_bytes=60_000)  # so small that entries go all the time
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        own = FeatureCache(tmp_path / "cache", max_bytes=60_000)
+        for i in range(60):
+            key = f"{(i * 7 + number) % 10:02d}" * 32
+            own.put(key, value)
+            found = own.get(key, 64)
+            if found is not None and not np.array_equal(found, value):
+                wrong.append(key)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert cache.info().entries >= 1
+
+
+@pytest.mark.equality
+def test_float16_features_are_the_same_fresh_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    full = FeatureCache(tmp_path / "full")
+    half = settings(features="float16")
+    evaluate(dataset(3), backbone(), half, out=tmp_path / "fresh")
+    evaluate(dataset(3), backbone(), half, out=tmp_path / "cold", cache=cache)
+    evaluate(dataset(3), backbone(), settings(), out=tmp_path / "full-run", cache=full)
+    no_encoding(monkeypatch)
+    evaluate(dataset(3), backbone(), half, out=tmp_path / "warm", cache=cache)
+    assert files(tmp_path / "fresh") == files(tmp_path / "cold") == files(tmp_path / "warm")
+    sizes = [sum(map(len, files(each.folder, suffix=".features").values())) for each in (cache, full)]
+    assert sizes[0] < 0.6 * sizes[1]
+    assert files(tmp_path / "fresh", suffix=".parquet") != files(tmp_path / "full-run", suffix=".parquet")
+
+
+@pytest.mark.equality
+def test_a_cache_that_cannot_be_written_is_said_once_and_done_without(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    cache = FeatureCache(tmp_path / "file" / "cache")
+    with pytest.warns(UserWarning, match="feature cache is no longer written") as caught:
+        evaluate(dataset(3), backbone(), settings(), out=tmp_path / "run", cache=cache)
+    assert len(caught) == 1
+    evaluate(dataset(3), backbone(), settings(), out=tmp_path / "other")
+    assert files(tmp_path / "run") == files(tmp_path / "other")
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OTPT_CACHE", str(tmp_path / "own"))
+    assert default_cache_folder() == tmp_path / "own"
+    monkeypatch.delenv("OTPT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert default_cache_folder() == tmp_path / "xdg" / "otpt"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert default_cache_folder().parts[-3:] == ("Library", "Caches", "otpt")

@@ -1,0 +1,197 @@
+"""The feature pipeline: order, the same bits with any number of threads, bad images, bounded look-ahead."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from evaluation_bench import RECIPE, backbone, image, write_images
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
+from otpt.features.digests import ShardDigests
+from otpt.images import ImageSource, image_digest, open_image
+from otpt.views import ViewRecipe, make_views
+
+SOME = ViewRecipe(n_views=4)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[Path]:
+    return write_images(tmp_path / "images", 7)
+
+
+def tasks(sources: Sequence[ImageSource], *recipes: ViewRecipe, seed: int = 5, **more: Any) -> list[ImageTask]:
+    return [
+        ImageTask(i, partial(_as_it_is, source), recipes or (SOME,), seed, **more) for i, source in enumerate(sources)
+    ]
+
+
+def _as_it_is(source: ImageSource) -> ImageSource:
+    return source
+
+
+def good(found: EncodedImage | OtptError) -> EncodedImage:
+    assert isinstance(found, EncodedImage)
+    return found
+
+
+def literal(source: ImageSource, recipe: ViewRecipe = SOME, *, seed: int = 5, name: str | None = None) -> Tensor:
+    """Views of one image, through the image tower alone."""
+    model = backbone()
+    views = make_views(
+        open_image(source), recipe, model.preprocessing, seed=seed, image_id=name or image_digest(source)
+    )
+    return model.encode_pixels(torch.from_numpy(views))
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("threads", [0, 1, 3, 16, None])
+def test_features_do_not_depend_on_the_threads(images: list[Path], threads: int | None) -> None:
+    found = list(FeaturePipeline(backbone(), threads=threads)(tasks(images)))
+    assert [task.key for task, _ in found] == list(range(7))
+    for path, (_, encoded) in zip(images, found, strict=True):
+        assert torch.equal(good(encoded).features[SOME.kind], literal(path))
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_bad_image_yields_its_error_and_the_rest_go_on(images: list[Path], threads: int, tmp_path: Path) -> None:
+    sources = [images[0], tmp_path / "missing.png", images[1], b"no image", images[2]]
+    found = [encoded for _, encoded in FeaturePipeline(backbone(), threads=threads)(tasks(sources))]
+    assert [isinstance(encoded, OtptError) for encoded in found] == [False, True, False, True, False]
+    assert "missing.png" in str(found[1])
+    assert torch.equal(good(found[4]).features[SOME.kind], literal(images[2]))
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("cached", [False, True])
+def test_given_ids_replace_the_digests(images: list[Path], tmp_path: Path, cached: bool) -> None:
+    cache = FeatureCache(tmp_path / "cache") if cached else None
+    given = [ImageTask(name, partial(_as_it_is, images[0]), (SOME,), 0, image_id=name) for name in ("a", "b")]
+    one, two = (good(found).features[SOME.kind] for _, found in FeaturePipeline(backbone(), cache=cache)(given))
+    assert torch.equal(one[0], two[0])
+    assert not torch.equal(one[1], two[1])
+    assert torch.equal(two, literal(images[0], seed=0, name="b"))
+    assert cache is None or cache.info().entries == 0  # entries are found by content
+
+
+@pytest.mark.parametrize(("threads", "most"), [(0, 1), (1, 3), (2, 4), (5, 7)])
+def test_look_ahead_is_bounded(images: list[Path], threads: int, most: int) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[ImageTask]:
+        while True:
+            taken.append(len(taken))
+            yield tasks([images[0]], RECIPE)[0]
+
+    found = FeaturePipeline(backbone(), threads=threads)(endless())
+    at_once = -(-backbone().views_at_once // RECIPE.n_views)  # images that the image tower takes together
+    for done in range(1, 4):
+        next(found)
+        time.sleep(0.02)
+        assert len(taken) <= done + most + at_once
+    found.close()
+
+
+def test_stopping_early_leaves_no_threads(images: list[Path]) -> None:
+    found = FeaturePipeline(backbone(), threads=3)(tasks(images * 9, RECIPE))
+    next(found)
+    found.close()
+    assert not any(thread.name.startswith("otpt-features") for thread in threading.enumerate())
+
+
+@pytest.mark.equality
+def test_it_can_be_called_again_and_with_nothing(images: list[Path]) -> None:
+    pipeline = FeaturePipeline(backbone(), threads=2)
+    first, second = ([good(found).features[SOME.kind] for _, found in pipeline(tasks(images[:2]))] for _ in range(2))
+    assert all(map(torch.equal, first, second))
+    assert list(pipeline([])) == []
+
+
+def test_a_fault_of_ours_is_not_hidden(images: list[Path]) -> None:
+    def broken() -> ImageSource:
+        raise ZeroDivisionError
+
+    for threads in (0, 2):
+        with pytest.raises(ZeroDivisionError):
+            list(FeaturePipeline(backbone(), threads=threads)([ImageTask(0, broken, (SOME,), 0)]))
+
+
+@pytest.mark.equality
+def test_several_kinds_of_views_of_one_image(images: list[Path], tmp_path: Path) -> None:
+    crops = ViewRecipe(n_views=3, augmix=False)
+    cache = FeatureCache(tmp_path / "cache")
+    list(FeaturePipeline(backbone(), cache=cache)(tasks(images[:2], crops)))
+    for store in (None, cache):  # with the cache, of each image one kind is there and the other is encoded
+        found = list(FeaturePipeline(backbone(), cache=store)(tasks(images[:2], SOME, crops)))
+        for path, (_, encoded) in zip(images, found, strict=False):
+            for recipe in (SOME, crops):
+                assert torch.equal(good(encoded).features[recipe.kind], literal(path, recipe))
+    assert cache.info().entries == 4
+
+
+@pytest.mark.equality
+def test_float16_features_are_rounded_with_and_without_the_cache(images: list[Path], tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    for store in (None, cache, cache):
+        pipeline = FeaturePipeline(backbone(), cache=store, features="float16")
+        for path, (_, encoded) in zip(images, pipeline(tasks(images)), strict=True):
+            assert torch.equal(good(encoded).features[SOME.kind], literal(path).half().float())
+
+
+def test_the_image_is_handed_on_only_if_it_is_asked_for(images: list[Path], tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    for keep in (False, True):
+        ((_, encoded),) = FeaturePipeline(backbone(), cache=cache)(tasks(images[:1], keep_image=keep))
+        assert (good(encoded).opened is not None) == keep
+        opened, digest = good(encoded).open()
+        assert digest == image_digest(images[0])
+        np.testing.assert_array_equal(np.asarray(opened), np.asarray(open_image(images[0])))
+    alone = EncodedImage.of_features({SOME.kind: torch.ones(1, 32)}, seed=0)
+    with pytest.raises(OtptError, match="the method needs its pixels"):
+        alone.open()
+
+
+def test_a_file_that_looks_as_it_did_is_not_read(
+    images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+
+    def run() -> list[Tensor]:
+        digests = ShardDigests(cache.folder, "data", 0, 8)
+        last = len(images) - 1
+        given = [
+            ImageTask(i, partial(_as_it_is, path), (SOME,), 5, digests=digests, last=i == last)
+            for i, path in enumerate(images)
+        ]
+        return [good(found).features[SOME.kind] for _, found in FeaturePipeline(backbone(), cache=cache)(given)]
+
+    first = run()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the image tower was used")
+
+    monkeypatch.setattr(Backbone, "encode_pixels", refuse)
+    for path in images:
+        size, mtime = path.stat().st_size, path.stat().st_mtime_ns
+        path.write_bytes(bytes(size))  # what it holds now cannot be opened
+        os.utime(path, ns=(mtime, mtime))
+    assert all(map(torch.equal, run(), first))
+    image(99).save(images[0])
+    with pytest.raises(AssertionError, match="image tower"):
+        run()
+
+
+def test_an_impossible_number_of_threads() -> None:
+    with pytest.raises(OtptError, match="number of threads is -1; expected 0 or more"):
+        FeaturePipeline(backbone(), threads=-1)

@@ -1,0 +1,146 @@
+"""MaPLe's two towers against the literal way: all 77 positions, all views within the graph."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from oracles.maple import LiteralMaple, maple_state, tiny_model, tiny_prompted_backbone
+from oracles.models import tiny_backbone
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.methods import get_method
+from otpt.methods.maple import TwoTowerSide
+from otpt.prompts.learned import MaplePrompts, read_learned
+
+NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe"]
+TUNED = ("maple+tpt", "maple+c-tpt", "maple+o-tpt")
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+@cache
+def backbone(kind: str, blocks: int = 2) -> Backbone:
+    return tiny_prompted_backbone(kind, blocks=blocks)
+
+
+@cache
+def pixels(views: int = 64) -> Tensor:
+    return torch.randn(views, 3, 32, 32, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+
+
+def prompts(folder: Path, kind: str, depth: int) -> MaplePrompts:
+    torch.save({"state_dict": maple_state(kind, depth), "epoch": 5}, folder / "model.pth.tar-5")
+    found = read_learned(folder / "model.pth.tar-5")
+    assert isinstance(found, MaplePrompts)
+    assert found.depth == depth
+    return found
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
+@pytest.mark.parametrize(("depth", "blocks"), [(1, 2), (2, 2), (3, 4), (9, 10)])
+def test_forward_is_the_literal_one(kind: str, depth: int, blocks: int, tmp_path: Path) -> None:
+    """Also with the published depths of 3 and 9, and blocks after the last prompts."""
+    side = TwoTowerSide(backbone(kind, blocks), NAMES, prompts(tmp_path, kind, depth))
+    oracle = LiteralMaple(tiny_model(kind, blocks=blocks), NAMES, maple_state(kind, depth))
+    found = side.at_init(pixels()).logits[0]
+    expected = oracle.logits(pixels()[:1], oracle.start)[0]
+    torch.testing.assert_close(found, expected, **EXACT)
+    torch.testing.assert_close(side.text_features, oracle.text_features(oracle.start), **EXACT)
+    plain = {name: torch.zeros_like(tensor) for name, tensor in oracle.start.items()}
+    assert (oracle.logits(pixels()[:1], plain)[0] - expected).abs().max() > 1e-2, "the prompts say something"
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
+def test_tuning_is_the_literal_one(kind: str, tmp_path: Path) -> None:
+    """Three methods in one pass, against one graph over all views each."""
+    side = TwoTowerSide(backbone(kind), NAMES, prompts(tmp_path, kind, 2))
+    oracle = LiteralMaple(tiny_model(kind), NAMES, maple_state(kind, 2))
+    configs = [get_method(name).tuning("fine-grained") for name in TUNED]
+    initial = side.at_init(pixels())
+    tuned = side.tune(initial, configs)
+    for config in configs:
+        expected = oracle.tuned(pixels(), dict(config.weights), lr=5e-4)
+        torch.testing.assert_close(tuned[config].logits[0].softmax(-1), expected.softmax(-1), **EXACT)
+        assert (expected - initial.logits[0]).abs().max() > 1e-2, "tuning does something"
+    spread = torch.stack([tuned[config].logits[0] for config in configs])
+    assert (spread[0] - spread[1]).abs().max() > 1e-6
+    assert (spread[1] - spread[2]).abs().max() > 1e-6
+
+
+def test_several_steps_and_the_learning_rate_of_shifts(tmp_path: Path) -> None:
+    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
+    config = get_method("maple+o-tpt").override({"steps": 2}).tuning("shift")
+    found = side.tune(side.at_init(pixels()), [config])[config].logits[0]
+    expected = oracle.tuned(pixels(), dict(config.weights), lr=4e-2, steps=2)
+    torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
+@pytest.mark.parametrize("method", TUNED)
+def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: str, tmp_path: Path) -> None:
+    """Six of 64 views go through the graph here, all of them there."""
+    side = TwoTowerSide(backbone(kind, 4), NAMES, prompts(tmp_path, kind, 3))
+    oracle = LiteralMaple(tiny_model(kind, blocks=4), NAMES, maple_state(kind, 3))
+    found = MaplePrompts(*side.gradient(pixels(), get_method(method).tuning("fine-grained"))).state()
+    published = {"maple+tpt": {}, "maple+c-tpt": {"dispersion": 50.0}, "maple+o-tpt": {"orthogonality": 18.0}}
+    expected = oracle.gradient(pixels(), {"entropy": 1.0, **published[method]})
+    assert set(found) == {f"prompt_learner.{name}" for name in expected}
+    for name, gradient in expected.items():
+        assert gradient.abs().max() > 0
+        torch.testing.assert_close(found[f"prompt_learner.{name}"], gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", TUNED)
+def test_all_views_are_those_of_the_literal_way(method: str, tmp_path: Path) -> None:
+    """Logits and features of all views, before and after tuning, for aggregations that look at them."""
+    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
+    config = get_method(method).tuning("fine-grained")
+    initial = side.at_init(pixels())
+    tuned = side.tune(initial, [config])
+    torch.testing.assert_close(initial.rows, oracle.logits(pixels(), oracle.start), **EXACT)
+    assert initial.features.shape == (64, side.text_features.shape[1])
+    torch.testing.assert_close(tuned[config].rows[:1], tuned[config].logits, **EXACT)
+    assert (tuned[config].rows - initial.rows).abs().amax(dim=1).min() > 1e-3, "all views are adapted"
+
+
+@pytest.mark.equality
+def test_an_image_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
+    configs = [get_method(name).tuning("fine-grained") for name in TUNED]
+    side, fresh = (TwoTowerSide(backbone("timm"), NAMES, prompts(tmp_path, "timm", 2)) for _ in range(2))
+    side.tune(side.at_init(pixels().flip(0)), configs)
+    initial = side.at_init(pixels())
+    tuned = side.tune(initial, configs)
+    alone = fresh.at_init(pixels())
+    tuned_alone = fresh.tune(alone, configs)
+    assert torch.equal(initial.logits, alone.logits)
+    assert torch.equal(initial.logits, fresh.at_init(pixels()[:1]).logits), "nor on the other views"
+    for config in configs:
+        assert torch.equal(tuned[config].logits, tuned_alone[config].logits)
+        assert torch.equal(tuned[config].mean_cosine, tuned_alone[config].mean_cosine)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "sentence"),
+    [
+        ("vit", maple_state("vit", 3), "for 3 layers; this image tower has 2"),
+        ("timm", maple_state("vit", 2), "64 wide on the image side; this image tower is 48 wide"),
+        ("vit", maple_state("vit", 2, text_width=32), "32 wide on the text side; this text tower is 64 wide"),
+    ],
+)
+def test_prompts_that_do_not_fit(kind: str, state: dict[str, Tensor], sentence: str, tmp_path: Path) -> None:
+    torch.save({"state_dict": state}, tmp_path / "maple.pt")
+    learned = read_learned(tmp_path / "maple.pt")
+    assert isinstance(learned, MaplePrompts)
+    with pytest.raises(OtptError, match=sentence):
+        TwoTowerSide(backbone(kind), NAMES, learned)
+
+
+def test_a_tower_without_tokens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match="is a ModifiedResNet"):
+        TwoTowerSide(tiny_backbone("resnet"), NAMES, prompts(tmp_path, "vit", 2))

@@ -1,0 +1,192 @@
+"""The engines against the literal way: 77 tokens, explicit reflectors, torch's AdamW, one image at a time."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from open_clip import SimpleTokenizer
+from oracles.literal import LiteralTuner
+from oracles.models import tiny_backbone, tiny_clip
+from torch import Tensor
+
+from otpt.methods import Method, published_methods
+from otpt.methods.prompt_tuning import TextSide, TuningConfig, adamw_first_step, tune, tune_many_steps, tune_one_step
+
+NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
+VIEWS, SIZE = 30, {"vit": 32, "resnet": 64}
+TUNED = [
+    name
+    for name, method in published_methods().items()
+    if method.objectives and method.init == "words" and method.adapt == "context"
+]
+
+
+def pixels(kind: str, images: int, dtype: torch.dtype) -> Tensor:
+    """Views that resemble each other within an image, as crops do: (B, V, 3, S, S)."""
+    generator = torch.Generator().manual_seed(5)
+    size = SIZE[kind]
+    shared = torch.randn(images, 1, 3, size, size, generator=generator, dtype=torch.float64)
+    own = torch.randn(images, VIEWS, 3, size, size, generator=generator, dtype=torch.float64)
+    return (shared + 0.5 * own).to(dtype)
+
+
+@pytest.fixture(scope="module", params=["vit", "resnet"])
+def double(request: pytest.FixtureRequest) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
+    """(oracle, text side, pixels, image features) in float64."""
+    return _case(request.param, "float64")
+
+
+@cache
+def _case_float32(kind: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
+    return _case(kind, "float32")
+
+
+def _case(kind: str, precision: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
+    backbone = tiny_backbone(kind, precision)
+    oracle = LiteralTuner(tiny_clip(kind, dtype=backbone.dtype), SimpleTokenizer(), NAMES)
+    views = pixels(kind, 3, backbone.dtype)
+    features = torch.stack([backbone.encode_pixels(image) for image in views])
+    return oracle, TextSide(backbone, NAMES), views, features
+
+
+def _literal(oracle: LiteralTuner, views: Tensor, config: TuningConfig) -> Tensor:
+    settings = {"steps": config.steps, "reference": config.reference, "two_step": config.two_step}
+    found = [oracle.predict(image, weights=dict(config.weights), **settings) for image in views]
+    return torch.stack([each["logits"] for each in found]).softmax(-1)
+
+
+@pytest.mark.parametrize("family", ["fine-grained", "shift"])
+@pytest.mark.parametrize("name", TUNED)
+def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, double) -> None:
+    oracle, text, views, features = double
+    config = published_methods()[name].tuning(family)
+    found = tune(text, features, [config])[config]
+    expected = _literal(oracle, views, config)
+    torch.testing.assert_close(found.logits.softmax(-1), expected, rtol=0, atol=1e-10)
+    start = text.zero_shot(features).softmax(-1)
+    assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("name", TUNED)
+def test_every_method_equals_the_literal_way_in_float32(name: str, kind: str) -> None:
+    oracle, text, views, features = _case_float32(kind)
+    config = published_methods()[name].tuning("fine-grained")
+    found = tune(text, features, [config])[config].logits.softmax(-1)
+    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs"])
+def test_several_steps(name: str, steps: int, double) -> None:
+    oracle, text, views, features = double
+    config = published_methods()[name].override({"steps": steps}).tuning("fine-grained")
+    found = tune(text, features, [config])[config].logits.softmax(-1)
+    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["c-tpt", "o-tpt"])
+def test_two_step_mode(name: str, double) -> None:
+    oracle, text, views, features = double
+    config = published_methods()[name].override({"two-step": "on"}).tuning("fine-grained")
+    found = tune(text, features, [config])[config].logits.softmax(-1)
+    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["tpt+penalty", "tpt+zs", "c-tpt+penalty", "c-tpt+zs"])
+def test_clean_view_as_reference(name: str, double) -> None:
+    oracle, text, views, features = double
+    method = published_methods()[name]
+    config = method.override({"reference": "clean"}).tuning("fine-grained")
+    found = tune(text, features, [config])[config].logits.softmax(-1)
+    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_both_engines_agree_where_both_apply(name: str, double) -> None:
+    _, text, _, features = double
+    config = published_methods()[name].tuning("fine-grained")
+    one, many = tune_one_step(text, features, [config])[0], tune_many_steps(text, features, config)
+    torch.testing.assert_close(one.logits.softmax(-1), many.logits.softmax(-1), rtol=0, atol=1e-10)
+    torch.testing.assert_close(one.mean_cosine, many.mean_cosine, rtol=0, atol=1e-10)
+
+
+def test_first_step_is_adamw() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(4, 16, generator=generator, dtype=torch.float64)
+    gradient = torch.randn(4, 16, generator=generator, dtype=torch.float64) * 10 ** torch.linspace(-9, 2, 16).double()
+    parameter = torch.nn.Parameter(start.clone())
+    parameter.grad = gradient.clone()
+    torch.optim.AdamW([parameter], lr=5e-3).step()
+    found = adamw_first_step(start, gradient, learning_rate=5e-3, weight_decay=0.01)
+    torch.testing.assert_close(found, parameter.detach(), rtol=0, atol=1e-12)
+    literal = start * (1 - 5e-5) - 0.005 * gradient / (gradient.abs() + 1e-8)
+    torch.testing.assert_close(found, literal, rtol=0, atol=1e-15)
+
+
+@pytest.mark.equality
+def test_all_methods_together_equal_each_alone(double) -> None:
+    _, text, _, features = double
+    configs = [published_methods()[name].tuning("fine-grained") for name in TUNED]
+    together = tune(text, features, configs)
+    for config in configs:
+        alone = tune(text, features, [config])[config]
+        assert torch.equal(together[config].logits, alone.logits)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("steps", [1, 2])
+def test_an_image_gets_the_same_in_any_batch_and_order(steps: int) -> None:
+    _, text, _, features = _case_float32("vit")
+    config = published_methods()["o-tpt"].override({"steps": steps}).tuning("fine-grained")
+    whole = tune(text, features, [config])[config].logits
+    for order in ([0], [2, 0], [1, 2, 0], [2, 2, 1]):
+        part = tune(text, features[order], [config])[config].logits
+        assert torch.equal(part, whole[order])
+
+
+@pytest.mark.parametrize("name", ["o-tpt", "tpt+zs"])
+@pytest.mark.parametrize("options", [{"memory_budget": 200_000}, {"contexts_per_pass": 2}, {"contexts_per_pass": 5}])
+def test_chunks_and_passes_do_not_matter(name: str, options: dict[str, int]) -> None:
+    _, text, _, features = _case("vit", "float64")
+    config = published_methods()[name].tuning("fine-grained")
+    other = TextSide(tiny_backbone("vit", "float64"), NAMES, **options)
+    for steps in (1, 2):
+        stepped = TuningConfig(config.weights, steps=steps)
+        expected, found = (tune(side, features, [stepped])[stepped] for side in (text, other))
+        torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=1e-9)
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_gradient_that_is_not_finite_keeps_the_initial_prompt(steps: int) -> None:
+    _, text, _, features = _case_float32("vit")
+    broken = features.clone()
+    broken[1, 1:] = float("nan")
+    config = TuningConfig((("entropy", 1.0),), selection_ratio=1.0, steps=steps)
+    found = tune(text, broken, [config])[config]
+    assert found.skipped.tolist() == [False, True, False]
+    assert torch.equal(found.contexts[1], text.init)
+    torch.testing.assert_close(found.logits[1], text.zero_shot(features)[1], rtol=0, atol=1e-4)
+    good = tune(text, features, [config])[config]
+    assert torch.equal(found.logits[[0, 2]], good.logits[[0, 2]])
+
+
+def test_lambda_zero_is_tpt(double) -> None:
+    _, text, _, features = double
+    tpt = published_methods()["tpt"].tuning("fine-grained")
+    none = Method("none", {"entropy": 1.0, "orthogonality": 0.0}).tuning("fine-grained")
+    found = tune(text, features, [tpt, none])
+    torch.testing.assert_close(found[tpt].logits, found[none].logits, rtol=0, atol=1e-12)
+
+
+def test_mean_cosine_is_of_the_tuned_texts(double) -> None:
+    oracle, text, _, features = double
+    config = published_methods()["o-tpt"].tuning("fine-grained")
+    found = tune(text, features, [config])[config]
+    texts = oracle.text_features(found.contexts[0])
+    gram = texts @ texts.T
+    expected = (gram.sum() - gram.trace()) / (len(NAMES) * (len(NAMES) - 1))
+    assert found.mean_cosine[0].item() == pytest.approx(expected.item(), abs=1e-12)

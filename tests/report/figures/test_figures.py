@@ -1,0 +1,263 @@
+"""What is drawn is what the rows say: bars, points and lines against numbers computed from the rows by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from figure_bench import BINS, PROMPTS, SETS, Bench
+from matplotlib.collections import PathCollection
+from simulated_runs import simulate_run, simulated_dataset
+
+from otpt.errors import OtptError
+from otpt.evaluation import Settings
+from otpt.report import ResultKey, Results, open_results
+from otpt.report.figures import FIGURES, draw, save, select
+from otpt.report.figures.style import looks
+
+FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
+
+
+def drawn(bench: Bench, kind: str, **chosen: Any) -> Any:
+    return draw(kind, select(bench.results(*FROM.get(kind, ())), usual=FIGURES[kind].usual, **chosen))
+
+
+def cell(dataset: str, method: str, seed: int = 0, prompt: str = PROMPTS[0]) -> ResultKey:
+    return ResultKey(dataset, seed, prompt, method)
+
+
+def literal_bins(results: Results, where: ResultKey) -> list[tuple[int, float, float]]:
+    """(images, accuracy, confidence) of each bin (lo, hi], one after the other."""
+    rows = results.rows(where)
+    found = []
+    for m in range(BINS):
+        low, high = np.float32(m / BINS), np.float32((m + 1) / BINS)
+        own = [i for i, c in enumerate(rows.confidences) if low < c <= high]
+        right = [bool(rows.correct[i]) for i in own]
+        sure = [float(rows.confidences[i]) for i in own]
+        found.append((len(own), np.mean(right) if own else math.nan, np.mean(sure) if own else math.nan))
+    return found
+
+
+def heights(axes: Any, label: str) -> list[float]:
+    return [bar.get_height() for bars in axes.containers if bars.get_label() == label for bar in bars]
+
+
+def points(axes: Any, label: str) -> np.ndarray:
+    (found,) = [each for each in axes.collections if isinstance(each, PathCollection) and each.get_label() == label]
+    return np.asarray(found.get_offsets())
+
+
+def test_reliability(bench: Bench) -> None:
+    results = bench.results()
+    figure = drawn(bench, "reliability", datasets=SETS[:2], methods=["tpt", "o-tpt"])
+    assert len(figure.axes) == 2 * 2 * 2
+    for row, method in enumerate(("tpt", "o-tpt")):
+        for column, dataset in enumerate(SETS[:2]):
+            upper, lower = figure.axes[4 * row + column], figure.axes[4 * row + 2 + column]
+            bins = literal_bins(results, cell(dataset, method))
+            filled = [each for each in bins if each[0]]
+            assert heights(upper, "accuracy") == pytest.approx([accuracy for _, accuracy, _ in filled])
+            gaps = [confidence - accuracy for _, accuracy, confidence in filled]
+            assert heights(upper, "gap above") == pytest.approx([gap for gap in gaps if gap > 0])
+            assert heights(upper, "gap below") == pytest.approx([gap for gap in gaps if gap <= 0])
+            total = sum(count for count, _, _ in bins)
+            assert [bar.get_height() for bar in lower.patches] == pytest.approx([n / total for n, _, _ in bins])
+            score = results.score(cell(dataset, method))
+            assert score is not None
+            assert score.metrics is not None
+            assert f"ECE {100 * score.metrics.ece:.2f}\n" in upper.texts[0].get_text()
+
+
+def test_confidence(bench: Bench) -> None:
+    (panel,) = drawn(bench, "confidence", datasets=["first"], methods=["c-tpt"]).axes
+    bins = literal_bins(bench.results(), cell("first", "c-tpt"))
+    total = sum(count for count, _, _ in bins)
+    right = [n * accuracy / total if n else 0.0 for n, accuracy, _ in bins]
+    assert heights(panel, "right") == pytest.approx(right)
+    assert heights(panel, "wrong") == pytest.approx([n / total - r for (n, _, _), r in zip(bins, right, strict=True)])
+    rows = bench.results().rows(cell("first", "c-tpt"))
+    lines = {line.get_label(): line.get_xdata()[0] for line in panel.lines}
+    assert lines == pytest.approx({"mean confidence": np.mean(rows.confidences), "accuracy": np.mean(rows.correct)})
+
+
+def test_radar(bench: Bench) -> None:
+    results = bench.results()
+    (panel,) = drawn(bench, "radar", methods=["tpt", "c-tpt", "o-tpt"]).axes
+    ece = {(m, d): results.score(cell(d, m)).metrics.ece for m in ("tpt", "c-tpt", "o-tpt") for d in SETS}
+    for line in panel.lines:
+        for dataset, radius in zip((*SETS, SETS[0]), line.get_ydata(), strict=True):
+            own = [ece[method, dataset] for method in ("tpt", "c-tpt", "o-tpt")]
+            share = (ece[line.get_label(), dataset] - min(own)) / (max(own) - min(own))
+            assert radius == pytest.approx(0.25 + 0.75 * share)
+    with pytest.raises(OtptError, match="three data sets or more, but 2"):
+        drawn(bench, "radar", datasets=SETS[:2])
+
+
+def test_cosine(bench: Bench) -> None:
+    results = bench.results()
+    upper, _ = drawn(bench, "cosine", datasets=["second"]).axes
+    for method in ("tpt", "c-tpt", "o-tpt"):
+        rows = results.rows(cell("second", method))
+        label = f"{method}, mean {np.mean(rows.mean_cosines):.4f}"
+        assert points(upper, label) == pytest.approx(np.stack([rows.indices, rows.mean_cosines], axis=1))
+    (line,) = upper.lines
+    assert line.get_ydata()[0] == pytest.approx(results.rows(cell("second", "zero-shot")).mean_cosines[0])
+    without = draw("cosine", select(bench.results("seeds"), datasets=["first"]))
+    assert not without.axes[0].lines, "no initial value is known without a method that adapts nothing"
+
+
+def test_groups(bench: Bench) -> None:
+    results = bench.results()
+    figure = drawn(bench, "groups", datasets=["first"])
+    similarity = results.rows(cell("first", "tpt")).mean_cosines
+    start = results.rows(cell("first", "zero-shot")).mean_cosines[0]
+    for position, threshold in ((0, sorted(similarity)[5] / 2 + sorted(similarity)[6] / 2), (2, start)):
+        for method in ("tpt", "c-tpt", "o-tpt"):
+            rows = results.rows(cell("first", method))
+            expected = []
+            for own in (similarity > threshold, similarity <= threshold):
+                expected.append(100 * sum(rows.correct[own]) / own.sum() if own.any() else math.nan)
+            assert heights(figure.axes[position], method) == pytest.approx(expected, nan_ok=True)
+    (c_tpt,) = [bars for bars in figure.axes[1].containers if bars.get_label() == "c-tpt"]
+    rows, own = results.rows(cell("first", "c-tpt")), similarity > np.median(similarity)
+    error = 0.0
+    for m in range(BINS):
+        inside = own & (rows.confidences > np.float32(m / BINS)) & (rows.confidences <= np.float32((m + 1) / BINS))
+        error += abs(rows.confidences[inside].sum() - rows.correct[inside].sum())
+    assert c_tpt[0].get_height() == pytest.approx(100 * error / own.sum())
+    with pytest.raises(OtptError, match="'tpt', which the runs do not hold"):
+        draw("groups", select(bench.results("prompts")))
+
+
+def test_templates(bench: Bench) -> None:
+    results = bench.results("prompts")
+    figure = draw("templates", select(results), best=3)
+    for panel, dataset in zip(figure.axes, SETS[:2], strict=True):
+        scores = [results.score(cell(dataset, "zero-shot", prompt=prompt)) for prompt in PROMPTS]
+        where = [(100 * s.metrics.ece, s.mean_cosine) for s in scores]
+        order = sorted(range(4), key=lambda i: -scores[i].metrics.accuracy)
+        assert points(panel, "3 most accurate") == pytest.approx(np.array([where[i] for i in order[:3]]))
+        assert points(panel, "other templates") == pytest.approx(np.array([where[i] for i in order[3:]]))
+        r = np.corrcoef(np.array(where).T)[0, 1]
+        assert f"all 4  r {r:+.2f}" in panel.texts[0].get_text()
+
+
+def test_posthoc(bench: Bench) -> None:
+    results = bench.results()
+    (panel,) = drawn(bench, "posthoc").axes
+    assert [bars.get_label() for bars in panel.containers] == ["tpt", "c-tpt", "tpt+ts", "o-tpt"]
+    for method in ("tpt", "tpt+ts"):
+        own = [100 * results.score(cell(dataset, method)).metrics.ece for dataset in SETS]
+        assert heights(panel, method) == pytest.approx([*own, sum(own) / 3])
+
+
+def test_pareto(bench: Bench) -> None:
+    results = bench.results("main", "sweep")
+    selection = select(results, datasets=["first"], methods=["tpt", *bench.results("sweep").methods])
+    (panel,) = draw("pareto", selection).axes
+    names = [f"o-tpt[lambda={value}]" for value in (0, 2, 18)]
+    metrics = [results.score(cell("first", name)).metrics for name in names]
+    assert points(panel, "o-tpt, swept") == pytest.approx(np.array([(100 * m.ece, 100 * m.accuracy) for m in metrics]))
+    assert [text.get_text() for text in panel.texts] == ["λ=0", "λ=2", "λ=18"]
+    unbeaten = {
+        (100 * m.ece, 100 * m.accuracy)
+        for m in metrics
+        if not any((o.ece < m.ece and o.accuracy >= m.accuracy) or (o.ece <= m.ece and o.accuracy > m.accuracy)
+                   for o in metrics)
+    }  # fmt: skip
+    (front,) = panel.lines
+    assert set(zip(front.get_xdata(), front.get_ydata(), strict=True)) == unbeaten
+
+
+def test_seeds(bench: Bench) -> None:
+    results = bench.results("seeds")
+    upper, lower = drawn(bench, "seeds").axes
+    for panel, metric in ((upper, "accuracy"), (lower, "ece")):
+        for bars, method in zip(panel.containers, ("tpt", "o-tpt"), strict=True):
+            values = [
+                [100 * getattr(results.score(cell(d, method, s)).metrics, metric) for s in (0, 1)] for d in SETS[:2]
+            ]
+            middle, _, (spans,) = bars
+            assert middle.get_ydata() == pytest.approx([sum(each) / 2 for each in values])
+            # of two values the sample deviation is |a − b|/√2
+            lengths = [span[1][1] - span[0][1] for span in spans.get_segments()]
+            assert lengths == pytest.approx([2 * abs(a - b) / math.sqrt(2) for a, b in values])
+    with pytest.raises(OtptError, match="hold one seed, 0"):
+        draw("seeds", select(bench.results()))
+
+
+def test_risk_coverage(bench: Bench) -> None:
+    rows = bench.results().rows(cell("third", "tpt"))
+    (panel,) = drawn(bench, "risk-coverage", datasets=["third"], methods=["tpt"]).axes
+    expected = []
+    for threshold in sorted(set(rows.confidences), reverse=True):
+        given = [bool(right) for c, right in zip(rows.confidences, rows.correct, strict=True) if c >= threshold]
+        expected.append((100 * len(given) / len(rows), 100 * given.count(False) / len(given)))
+    (line,) = panel.lines
+    assert np.stack([line.get_xdata(), line.get_ydata()], axis=1) == pytest.approx(np.array(expected))
+
+
+def test_the_same_bytes_in_every_format(bench: Bench, tmp_path: Path) -> None:
+    for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        for name in ("a", "b"):
+            save(drawn(bench, "posthoc"), tmp_path / f"{name}.{suffix}")
+        first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("a", "b"))
+        assert first == second
+        assert first.startswith(start)
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert ET.fromstring(text).tag.endswith("svg")
+    assert "dc:date" not in text
+    assert b"/Type0" in (tmp_path / "a.pdf").read_bytes(), "letters as letters"
+    for path in ("a.gif", "a"):
+        with pytest.raises(OtptError, match=r"Unknown figure format 'gif'|no suffix"):
+            save(drawn(bench, "posthoc"), tmp_path / path)
+
+
+def test_names_that_would_break_a_drawing(tmp_path: Path) -> None:
+    """Formulas, markup, letters that the font lacks, and very long names; warnings are errors here."""
+    names = ["$x_{", "<b>&\"'", "שלום العربية", "長い名前" * 40]
+    sets = [simulated_dataset(name, classes=3, images=6) for name in names]
+    results = open_results([simulate_run(tmp_path / "run", sets, Settings(methods=("tpt", "o-tpt")))])
+    before = dict(mpl.rcParams)
+    for kind in ("reliability", "radar"):
+        save(draw(kind, select(results, methods=["o-tpt"])), tmp_path / f"{kind}.svg")
+        assert ET.parse(tmp_path / f"{kind}.svg").getroot().tag.endswith("svg")
+    assert dict(mpl.rcParams) == before, "no global state is left behind"
+
+
+def test_a_run_in_progress_is_marked(tmp_path: Path) -> None:
+    sets = [simulated_dataset("some", classes=3, images=20)]
+    folder = simulate_run(tmp_path / "run", sets, Settings(methods=("tpt",), shard_size=5), items=3)
+    figure = draw("confidence", select(open_results([folder])))
+    assert "run in progress, 15 of 20 images" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_methods_keep_their_colours_and_differ(bench: Bench) -> None:
+    many = ["o-tpt", *(f"mine {i}" for i in range(20))]
+    found = looks(many)
+    assert found["o-tpt"] == looks(["tpt", "o-tpt"])["o-tpt"]
+    own = [(look.colour, look.dash) for look in found.values()]
+    assert not any(a == b for a, b in itertools.combinations(own, 2))
+
+
+def test_what_is_not_there_is_told(bench: Bench) -> None:
+    results = bench.results()
+    with pytest.raises(OtptError, match=r"Unknown data set 'frist'\. Did you mean: first"):
+        select(results, datasets=["frist"])
+    with pytest.raises(OtptError, match="Unknown seed '7'"):
+        select(results, seeds=[7])
+    with pytest.raises(OtptError, match=r"hold no 'o-tpt\[lambda=2\]' on 'third'"):
+        draw("posthoc", select(bench.results("main", "sweep"), methods=["tpt", "o-tpt[lambda=2]"], datasets=["third"]))
+    with pytest.raises(OtptError, match="hold no sweep"):
+        draw("pareto", select(results))
+    with pytest.raises(OtptError, match="hold 1 prompts on 'first'"):
+        draw("templates", select(results))
+    with pytest.raises(OtptError, match="Unknown figure 'pie'"):
+        draw("pie", select(results))

@@ -1,0 +1,328 @@
+"""The page: its numbers, words, images and commands; nothing from the network, nothing hostile let through."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from figure_bench import NAMES, SETS, Bench
+from oracles.command import run
+from PIL import Image
+from simulated_runs import simulate_run, simulated_dataset
+
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.evaluation import Settings
+from otpt.report import ResultKey, open_results
+from otpt.report.page import content as page_content
+from otpt.report.page import make_page, write_page
+from otpt.report.page.images import choose_images, data_uri
+
+
+class Reader(HTMLParser):
+    """Tables, tags and attributes of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._table: list[list[str]] = []
+        self._inside = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        if tag == "table":
+            self._table = self.tables.setdefault(str(attributes.get("id")), [])
+        elif tag == "tr":
+            self._table.append([])
+        elif tag in {"td", "th"}:
+            self._table[-1].append("")
+            self._inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"td", "th"}:
+            self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self._table[-1][-1] += data
+
+
+def test_numbers_are_those_of_the_metrics(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "report", bench.runs["main"], "-o", tmp_path / "r.html")
+    assert (code, "The page is in" in out) == (0, True)
+    page = Reader((tmp_path / "r.html").read_text(encoding="utf-8"))
+    told = json.loads(run(capsys, "metrics", bench.runs["main"], "--json")[1])
+    header, *lines = page.tables["numbers"]
+    assert header[:5] == ["Data set", "Method", "Images", "Accuracy %", "ECE %"]
+    assert len(lines) == len(told["scores"]) == 15
+    for line, score in zip(lines, told["scores"], strict=True):
+        shares = [f"{100 * score[name]:.2f}" for name in ("accuracy", "ece", "sce")]
+        rest = [f"{score['brier']:.4f}", f"{score['nll']:.4f}", f"{100 * score['overconfidence']:.2f}"]
+        assert line == [score["dataset"], score["method"], "12", *shares, *rest]
+    for line, average in zip(page.tables["averages"][1:], told["averages"], strict=True):
+        assert line[:3] == [average["method"], f"{100 * average['accuracy']:.2f}", f"{100 * average['ece']:.2f}"]
+    header, *rows = page.tables["matrix"]
+    assert header == ["Method", *SETS, "Average"]
+    ece = {(s["method"], s["dataset"]): f"{100 * s['ece']:.2f}" for s in told["scores"]}
+    for row in rows:
+        assert row[1:4] == [ece[row[0], dataset] for dataset in SETS]
+
+
+def test_several_seeds_and_prompts(bench: Bench) -> None:
+    lines = Reader(make_page(bench.results("seeds"), images=0)).tables["numbers"][1:]
+    assert all(re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", cell) for line in lines for cell in line[3:6])
+    header, *lines = Reader(make_page(bench.results("prompts"), images=0)).tables["numbers"]
+    assert header[2] == "Prompt"
+    assert {line[2] for line in lines} == set(bench.results("prompts").prompts)
+
+
+def test_each_data_set_may_have_its_own_prompt(tmp_path: Path) -> None:
+    """Then a method's numbers belong together all the same."""
+    made = [simulated_dataset("one", 3, 12), simulated_dataset("two", 3, 12)]
+    made[1].prompt = "a satellite photo of"
+    results = open_results([simulate_run(tmp_path / "run", made, Settings(methods=("tpt", "o-tpt")))])
+    page = Reader(make_page(results, images=0))
+    ece = [results.score(key).metrics.ece for key in results.keys if key.method == "tpt"]
+    assert page.tables["averages"][1][:2] == ["tpt", "each data set’s own"]
+    assert page.tables["averages"][1][3] == f"{50 * sum(ece):.2f}"
+    assert page.tables["matrix"][1][2:] == [*(f"{100 * each:.2f}" for each in ece), f"{50 * sum(ece):.2f}"]
+
+
+def test_summary_in_words(bench: Bench) -> None:
+    results = bench.results()
+    ece = {
+        m: np.mean([results.score(ResultKey(d, 0, "a photo of a", m)).metrics.ece for d in SETS])
+        for m in results.methods
+    }
+    best, second = sorted(ece, key=ece.__getitem__)[:2]
+    page = make_page(results, images=0).replace("\u2068", "").replace("\u2069", "")
+    assert f"{best} is best calibrated on average over 3 data sets: its ECE is {100 * ece[best]:.2f} %" in page
+    assert f"; next is {second} with {100 * ece[second]:.2f} %" in page
+
+
+def test_images_worth_looking_at(bench: Bench) -> None:
+    results = bench.results()
+    rows = {m: results.rows(ResultKey("first", 0, "a photo of a", m)) for m in results.methods}
+    asked: list[int] = []
+    disagreements, mistakes = choose_images(rows, NAMES, lambda index: str(asked.append(index)), 4)
+    first = rows["tpt"]
+    surest_wrong = {
+        first.ids[i]: max([float(r.confidences[i]) for r in rows.values() if not r.correct[i]], default=0.0)
+        for i in range(len(first))
+    }
+    assert [p.name for p in mistakes] == sorted(surest_wrong, key=lambda name: -surest_wrong[name])[:4]
+    conflict = {}
+    for i in range(len(first)):
+        pairs = [(a, b) for a in rows.values() for b in rows.values() if a.predictions[i] != b.predictions[i]]
+        conflict[first.ids[i]] = max([min(a.confidences[i], b.confidences[i]) for a, b in pairs], default=0.0)
+    expected = [name for name in sorted(conflict, key=lambda name: -conflict[name]) if conflict[name] > 0][:4]
+    assert expected
+    assert [p.name for p in disagreements] == expected
+    for image in mistakes:
+        i = first.ids.index(image.name)
+        assert image.label == NAMES[first.labels[i]]
+        for answer in image.answers:
+            assert answer.label == NAMES[rows[answer.method].predictions[i]]
+            assert answer.correct == (answer.label == image.label)
+
+
+def test_thumbnails_are_the_very_images(bench: Bench) -> None:
+    page = Reader(make_page(bench.results(), root=bench.data, images=3))
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(images) >= 3 * 3
+    assert all(image["alt"].startswith("Test image, class ") for image in images)
+    decoded = base64.b64decode(str(images[0]["src"]).removeprefix("data:image/jpeg;base64,"))
+    found = np.asarray(Image.open(io.BytesIO(decoded)).convert("RGB"), float)
+    originals = [np.asarray(Image.open(path), float) for path in bench.data.rglob("*.png")]
+    assert min(np.abs(found - original).mean() for original in originals) < 8
+    without = make_page(bench.results(), images=3)
+    assert "<img" not in without
+    assert "The images are not shown: Unknown data set &#39;first&#39;." in without
+
+
+def test_images_of_other_data_are_not_shown(bench: Bench, tmp_path: Path) -> None:
+    for path in bench.data.rglob("*.png"):
+        target = tmp_path / path.relative_to(bench.data).with_name(f"other-{path.name}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    page = make_page(bench.results(), root=tmp_path)
+    assert "<img" not in page
+    assert "are not those that the run saw" in page
+
+
+def test_nothing_is_fetched_for_thumbnails(tmp_path: Path) -> None:
+    folder = simulate_run(tmp_path / "run", [simulated_dataset("hf:owner/name", 3, 4)], Settings(methods=("tpt",)))
+    assert "they are on the Hugging Face hub" in make_page(open_results([folder]))
+
+
+HOSTILE = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "שלום <b>العربية", "long name " * 300)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    data = Dataset(
+        "</title><script>alert(2)</script>",
+        HOSTILE,
+        ids=[f"{name}/{i}.png" for i, name in enumerate(HOSTILE * 10)],
+        labels=[0, 1, 2, 3] * 10,
+        images=lambda index: b"",
+    )
+    folder = simulate_run(tmp_path_factory.mktemp("hostile") / "run", [data], Settings(methods=("tpt", "o-tpt")))
+    return make_page(open_results([folder]), title="</style><script>alert(3)</script>", command="<b>'\"", images=20)
+
+
+def test_hostile_names_stay_words(hostile: str) -> None:
+    page = Reader(hostile)
+    scripts = [attributes for tag, attributes in page.tags if tag == "script"]
+    assert scripts == [{}], "one script, ours"
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+    assert "alert(1)" in hostile, "the names are told"
+    assert "alert(1)</script>" not in hostile
+    assert "<bdi>שלום &lt;b&gt;العربية" in hostile
+
+
+def test_nothing_comes_from_elsewhere(bench: Bench) -> None:
+    text = make_page(bench.results(), root=bench.data)
+    page = Reader(text)
+    (policy,) = [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert str(policy).startswith("default-src 'none'; img-src data:; style-src 'sha256-")
+    assert "unsafe" not in str(policy)
+    assert not re.search(r"https?:|url\((?!#)|@import|//[a-z]", text)
+    for tag, attributes in page.tags:
+        for name in ("src", "href"):
+            assert str(attributes.get(name) or "#").startswith(("#", "data:image/")), (tag, attributes)
+    assert {tag for tag, _ in page.tags} & {"link", "iframe", "object", "form", "base"} == set()
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_contrast(bench: Bench) -> None:
+    """WCAG: 4.5 for words, 3 for what is drawn; in every theme."""
+    (style,) = re.findall(r"<style>(.*?)</style>", make_page(bench.results(), images=0), re.DOTALL)
+    themes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r"\{[^{}]*--paper:[^{}]*\}", style)]
+    assert len(themes) == 4, "light, dark by choice, dark by preference, print"
+    assert themes[1] == themes[2]
+    for theme in themes:
+        light = {name: _luminance(colour) for name, colour in theme.items()}
+
+        def ratio(a: str, b: str, light: dict[str, float] = light) -> float:
+            return (max(light[a], light[b]) + 0.05) / (min(light[a], light[b]) + 0.05)
+
+        for ground in ("paper", "card"):
+            assert min(ratio(words, ground) for words in ("ink", "muted", "accent", "good", "bad")) >= 4.5
+            assert min(ratio(drawn, ground) for drawn in ("bar", "gap", "under")) >= 3
+        assert ratio("ink", "notice") >= 4.5
+
+
+def test_a_run_in_progress_is_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sets = [simulated_dataset(name, classes=3, images=10) for name in ("done", "begun", "not yet")]
+    folder = simulate_run(tmp_path / "run", sets, Settings(methods=("tpt", "o-tpt"), shard_size=5), items=3)
+    code, out, _ = run(capsys, "report", folder, "-o", tmp_path / "r.html")
+    assert (code, "has 15 of 30 images" in out) == (0, True)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "has 15 of 30 images" in page
+    lines = {line[0]: line for line in Reader(page).tables["numbers"][1:]}
+    assert "partial" not in lines["done"][1]
+    assert "partial" in lines["begun"][1]
+    assert lines["begun"][2] == "5"
+    assert lines["not yet"][3] == "–"
+    nothing = simulate_run(tmp_path / "nothing", sets, Settings(methods=("tpt",)), items=0)
+    assert "Nothing has been predicted yet." in make_page(open_results([nothing]))
+
+
+def test_sweeps_have_their_charts(bench: Bench) -> None:
+    page = make_page(bench.results("sweep"), images=0).replace("\u2068", "").replace("\u2069", "")
+    results = bench.results("sweep")
+    fractions = [
+        results.score(ResultKey("second", 0, "a photo of a", f"o-tpt[lambda={v}]")).metrics.ece for v in (0, 2, 18)
+    ]
+    said = ", ".join(f"{100 * fraction:.2f} at λ={v}" for fraction, v in zip(fractions, (0, 2, 18), strict=True))
+    assert f"ECE % of o-tpt on second: {said}." in page
+    assert 'id="sweeps"' not in make_page(bench.results(), images=0)
+
+
+def test_the_commands_make_the_same_run(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As the page shows them, given to a shell in another folder, they make the same rows."""
+    few = ("--data", bench.data, "--backbone", bench.model, "--views", 4, "--no-cache", "--device", "cpu")
+    folder = tmp_path / "the run"
+    lines = [
+        ("evaluate", "first", "second", "--methods", "zero-shot", "tpt", *few, "--out", folder),
+        ("sweep", "first", "--set", "lambda=0,2", *few, "--out", folder),
+    ]
+    for line in lines:
+        assert run(capsys, *line)[0] == 0
+        assert run(capsys, *line)[0] == 0, "the same command again has nothing to do, and is told once"
+    page = html.unescape(make_page(open_results([folder]), images=0))
+    shown = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.DOTALL)
+    again = [shlex.split(block.replace("\\\n", "")) for block in shown]  # a shell joins the lines so
+    assert again == [["otpt", *map(str, line)] for line in lines]
+    for _, *words in again:
+        assert run(capsys, *(str(tmp_path / "again") if word == str(folder) else word for word in words))[0] == 0
+    first, second = ({path.relative_to(f): path.read_bytes() for path in f.rglob("*.parquet")} for f in
+                     (folder, tmp_path / "again"))  # fmt: skip
+    assert len(first) == 2 * 2 + 2
+    assert first == second
+
+
+def test_a_run_from_python_has_no_command(bench: Bench) -> None:
+    page = make_page(bench.results("changed"), images=0)
+    assert "This run was made from Python, not by a command" in page
+    assert "<pre" not in page
+    for words in ("orthogonality 6", "2 images", "augmix=off", "weights for shift", "“an example of (2 tokens tuned)”"):
+        assert words in page, words
+
+
+def test_fifteen_sets_and_seven_methods_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    methods = ("zero-shot", "tpt", "c-tpt", "o-tpt", "tpt+ts", "tpt+sals", "c-tpt+penalty")
+    sets = [simulated_dataset(f"set {i}", classes=10, images=24) for i in range(15)]
+    folder = simulate_run(tmp_path / "run", sets, Settings(methods=methods))
+    noise = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+    worst = data_uri(Image.fromarray(noise))  # nothing is harder to compress
+
+    class Drawn:
+        reason = None
+
+        def __init__(self, *_: object) -> None: ...
+
+        def __call__(self, index: int) -> str:
+            return worst
+
+    monkeypatch.setattr(page_content, "Thumbnails", Drawn)
+    page = make_page(open_results([folder]))
+    assert page.count("<figure>") == 15 * 7
+    assert page.count("<img") >= 15 * 6
+    assert len(page.encode()) < 5_000_000
+
+
+def test_what_cannot_be_reported_is_told(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for given, message in (
+        ([tmp_path / "nothing"], "There is no run in"),
+        ([bench.runs["main"], "-o", tmp_path / "r.pdf"], "expected a name that ends in .html"),
+        ([bench.runs["main"], "--images", "-1", "-o", tmp_path / "r.html"], "expected 0 or more"),
+        ([bench.runs["main"], bench.runs["seeds"], "-o", tmp_path / "r.html"], "cannot be compared"),
+        (
+            [bench.runs["main"], "--bins", "0", "-o", tmp_path / "r.html"],
+            "expected bins as an integer from 1 to 100, but got 0",
+        ),
+    ):
+        code, _, err = run(capsys, "report", *given)
+        assert (code, message in err) == (2, True), err
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OtptError, match="Cannot write"):
+        write_page(tmp_path / "file" / "r.html", "x")

@@ -1,0 +1,248 @@
+"""Images of every kind are opened rightly; everything else is refused in one sentence."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from otpt.errors import OtptError
+from otpt.images import image_digest, open_image, open_with_digest
+
+
+def _pixels(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def _encoded(image: Image.Image, form: str, **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def _refusal(source, **options) -> str:
+    with pytest.raises(OtptError) as caught:
+        open_image(source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert caught.value.__cause__ is None
+    return message
+
+
+def _same(image: Image.Image, expected: np.ndarray) -> None:
+    assert image.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(image), expected)
+
+
+def test_the_same_image_in_every_way_of_giving_it(tmp_path: Path):
+    pixels = _pixels()
+    data = _encoded(Image.fromarray(pixels), "PNG")
+    path = tmp_path / "übung.png"
+    path.write_bytes(data)
+    for source in (path, str(path), data, Image.open(io.BytesIO(data)), Image.fromarray(pixels), pixels):
+        _same(open_image(source), pixels)
+    _same(open_image(pixels[:, ::-1]), pixels[:, ::-1])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+def test_exif_orientation_is_applied(form, orientation):
+    image = Image.fromarray(_pixels())
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = _encoded(image, form, exif=exif)
+    opened = Image.open(io.BytesIO(data))
+    expected = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
+    image = open_image(data)
+    _same(image, expected)
+    _same(open_image(opened), expected)
+    _same(open_image(image), expected)  # once only
+
+
+def test_damaged_or_odd_metadata_is_harmless():
+    image = Image.fromarray(_pixels())
+    for exif in (b"Exif\x00\x00garbage", b"Exif\x00\x00II*\x00\x08\x00\x00\x00\xff\xff" + b"\x12\x01" * 30):
+        data = _encoded(image, "JPEG", exif=exif)
+        image = open_image(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        _same(image, expected)
+    exif = Image.Exif()
+    exif[0x0112] = 77
+    assert open_image(_encoded(image, "JPEG", exif=exif)).size == image.size
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGBA", "CMYK", "YCbCr", "HSV", "P", "RGBa", "La", "RGBX"])
+def test_colour_modes_as_pillow_converts_them(mode):
+    rgb = Image.fromarray(_pixels())
+    if mode in ("RGBa", "La"):
+        straight = rgb.convert("RGBA" if mode == "RGBa" else "LA")
+        straight.putalpha(128)
+        image = straight.convert(mode)
+        expected = image.convert(straight.mode).convert("RGB")
+    else:
+        image = rgb.convert(mode)
+        if mode in ("LA", "RGBA"):
+            image.putalpha(Image.fromarray(_pixels(seed=1)[..., 0]))
+        expected = image.convert("RGB")
+    before = image.tobytes()
+    _same(open_image(image), np.asarray(expected))
+    assert image.tobytes() == before
+    assert image.mode == mode
+
+
+def test_cmyk_jpeg_and_palette_with_transparency():
+    cmyk = _encoded(Image.fromarray(_pixels()).convert("CMYK"), "JPEG", quality=95)
+    _same(open_image(cmyk), np.asarray(Image.open(io.BytesIO(cmyk)).convert("RGB")))
+    palette = Image.fromarray(_pixels()).quantize(16)
+    data = _encoded(palette, "PNG", transparency=bytes(range(0, 256, 16)))
+    _same(open_image(data), np.asarray(palette.convert("RGB")))  # Pillow itself would warn here
+    single = _encoded(palette, "PNG", transparency=3)
+    _same(open_image(single), np.asarray(palette.convert("RGB")))
+
+
+def test_alpha_is_dropped_not_composited():
+    pixels = np.dstack([_pixels(), np.zeros((23, 37), np.uint8)])
+    _same(open_image(Image.fromarray(pixels)), pixels[..., :3])
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF"])
+def test_sixteen_bits_are_scaled_not_clipped(form):
+    values = np.linspace(0, 65535, 37 * 23).astype(np.uint16).reshape(23, 37)
+    grey = np.rint(values / 257).astype(np.uint8)
+    image = Image.fromarray(values)
+    expected = np.repeat(grey[..., None], 3, axis=2)
+    _same(open_image(_encoded(image, form)), expected)
+    _same(open_image(image), expected)
+    _same(open_image(Image.fromarray(values.astype(np.int32))), expected)
+    _same(open_image(Image.fromarray(values.astype(">u2"))), expected)
+
+
+def test_values_without_a_white():
+    assert "32-bit values" in _refusal(Image.fromarray(np.array([[0, 70_000]], np.int32)))
+    assert "floating-point" in _refusal(Image.fromarray(np.ones((4, 4), np.float32)))
+
+
+def test_a_mode_pillow_cannot_convert(monkeypatch: pytest.MonkeyPatch):
+    def refuse(self, mode):
+        raise ValueError("conversion not supported")
+
+    image = Image.new("LAB", (4, 4))
+    monkeypatch.setattr(Image.Image, "convert", refuse)  # which modes these are depends on Pillow's version
+    assert "colour mode 'LAB', which has no RGB form" in _refusal(image)
+
+
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP"])
+def test_of_an_animation_the_first_frame(form):
+    frames = [Image.new("RGB", (20, 10), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))]
+    options = {"lossless": True} if form == "WEBP" else {}
+    data = _encoded(frames[0], form, save_all=True, append_images=frames[1:], duration=50, **options)
+    assert Image.open(io.BytesIO(data)).n_frames == 3
+    _same(open_image(data), np.asarray(frames[0]))
+
+
+def test_missing_folder_empty_and_not_an_image(tmp_path: Path):
+    assert "no image at" in _refusal(tmp_path / "nothing.jpg")
+    assert "is a folder" in _refusal(tmp_path)
+    empty = tmp_path / "empty.jpg"
+    empty.touch()
+    assert "empty (0 bytes)" in _refusal(empty)
+    assert "empty (0 bytes)" in _refusal(b"")
+    text = tmp_path / "notes.jpg"
+    text.write_text("not an image\n")
+    assert "not an image" in _refusal(text)
+    assert str(text) in _refusal(text)
+    assert "not an image" in _refusal(bytes(range(256)))
+    assert "Cannot read" in _refusal("a\0b.jpg")
+    assert "Cannot read" in _refusal("x" * 5000)
+    assert "regular file" in _refusal(os.devnull)
+    assert "Cannot open a int" in _refusal(7)  # type: ignore[arg-type]
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "secret.png"
+    path.write_bytes(_encoded(Image.fromarray(_pixels()), "PNG"))
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # chmod would not stop a test run by root
+    assert "No permission to read" in _refusal(path)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
+def test_truncated_files_are_refused(form, kept):
+    data = _encoded(Image.fromarray(_pixels(200, 150)), form)
+    message = _refusal(data[: int(len(data) * kept)])
+    assert "damaged or truncated" in message or "not an image" in message
+
+
+def _png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds next to nothing."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    )
+
+
+def test_enormous_images_are_refused_before_decoding():
+    assert "too many pixels" in _refusal(_png_header(60_000, 60_000))
+    # Between Pillow's warning and its error: ours to judge, without a warning.
+    assert "has 11000×10000 pixels" in _refusal(_png_header(11_000, 10_000), max_pixels=10**8)
+    assert "truncated" in _refusal(_png_header(11_000, 10_000))
+    message = _refusal(Image.new("RGB", (100, 100)), max_pixels=9_999)
+    assert "100×100" in message
+    assert "9,999" in message
+    assert open_image(Image.new("RGB", (100, 100)), max_pixels=10_000).size == (100, 100)
+
+
+def test_images_without_pixels_and_wrong_arrays():
+    assert "no pixels (0×5)" in _refusal(Image.new("RGB", (0, 5)))
+    assert "no pixels" in _refusal(np.zeros((0, 3, 3), np.uint8))
+    for array in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((4, 4, 4), np.uint8)):
+        assert "expected (height, width, 3) and uint8" in _refusal(array)
+
+
+def test_a_closed_pil_image_is_refused(tmp_path: Path):
+    path = tmp_path / "a.png"
+    Image.fromarray(_pixels()).save(path)
+    image = Image.open(path)
+    image.close()
+    assert "Cannot use the given PIL image" in _refusal(image)
+
+
+def test_warning_filters_are_left_as_they_were():
+    before = list(warnings.filters)
+    open_image(_encoded(Image.fromarray(_pixels()), "PNG"))
+    assert warnings.filters == before
+
+
+def test_digests_name_the_content(tmp_path: Path):
+    pixels = _pixels()
+    data = _encoded(Image.fromarray(pixels), "PNG")
+    path, copy = tmp_path / "a.png", tmp_path / "b.png"
+    path.write_bytes(data)
+    copy.write_bytes(data)
+    digest = image_digest(path)
+    assert len(digest) == 32
+    assert int(digest, 16) >= 0
+    assert digest == image_digest(str(copy)) == image_digest(data) == open_with_digest(path)[1]
+    assert image_digest(pixels) == image_digest(Image.fromarray(pixels)) != digest
+    assert image_digest(pixels) != image_digest(pixels.reshape(37, 23, 3))  # same bytes, another shape
+    assert image_digest(data) != image_digest(data + b" ")
+    with pytest.raises(OtptError, match="no image at"):
+        image_digest(tmp_path / "c.png")
