@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,24 @@ THREADS = int(os.environ.get("OTPT_TEST_THREADS", "0"))
 # Several test processes side by side: one thread each, or they wait for each other. Before torch is imported.
 if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", str(THREADS or 1))
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Functions that a test registers are forgotten after it."""
+    from otpt.calibration.registry import CALIBRATIONS
+    from otpt.functions import PLUGIN
+    from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES
+    from otpt.objectives import OBJECTIVES
+
+    kept = [(each, dict(each)) for each in (OBJECTIVES, CALIBRATIONS, ADAPTATIONS, AGGREGATIONS, GATES)]
+    plugins = {name for name in sys.modules if name.startswith(PLUGIN)}
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)  # type: ignore[arg-type]
+    for name in [name for name in sys.modules if name.startswith(PLUGIN) and name not in plugins]:
+        del sys.modules[name]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -126,8 +126,6 @@ def test_shards_are_written_as_the_stream_goes_on(tmp_path: Path) -> None:
 @pytest.mark.equality
 @pytest.mark.parametrize("after", [1, 4, 6, 10])
 def test_stopped_and_resumed_it_has_the_same_bytes(tmp_path: Path, after: int) -> None:
-    images: list[int] = []
-
     def stop() -> None:
         if sum(images) > after:
             raise KeyboardInterrupt

@@ -726,6 +726,15 @@ def test_wrong_plugins_on_the_command_line(
     assert (code, words in err) == (2, True), err
 
 
+def test_a_plugin_that_failed_can_be_mended_and_loaded_again(tmp_path: Path) -> None:
+    text = "@otpt.aggregation\ndef one(probabilities):\n    return probabilities[0]\n"
+    with pytest.raises(OtptError, match="NameError: name 'missing' is not defined"):
+        otpt.load_plugin(plugin(tmp_path, f"{text}\nmissing()\n"))
+    assert "one" not in known_parts()
+    otpt.load_plugin(plugin(tmp_path, text))
+    assert compose("tpt+one").aggregate == "one"
+
+
 def test_plugins_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match=r"Cannot read the plugin '.*none\.py': No such file"):
         otpt.load_plugin(tmp_path / "none.py")

@@ -28,6 +28,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", ["metrics.md", "calibration.md"])
 def test_page(page):
     blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))

@@ -18,12 +18,13 @@ import hashlib
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
-from otpt.calibration.registry import calibration
+from otpt.calibration.registry import CALIBRATIONS, calibration
 from otpt.errors import OtptError
 from otpt.functions import PLUGIN, reason
-from otpt.methods.axes import adaptation, aggregation, gate
-from otpt.objectives.registry import objective
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES, adaptation, aggregation, gate
+from otpt.objectives.registry import OBJECTIVES, objective
 
 __all__ = ["adaptation", "aggregation", "calibration", "gate", "load_plugin", "objective"]
 
@@ -49,9 +50,18 @@ def load_plugin(path: str | Path) -> str:
     try:
         spec.loader.exec_module(module)
     except OtptError:
-        del sys.modules[name]
+        _forget(name)
         raise
     except Exception as error:
-        del sys.modules[name]
+        _forget(name)
         raise OtptError(f"The plugin {str(path)!r} failed: {reason(error)}.") from error
     return digest
+
+
+def _forget(module: str) -> None:
+    """Take out what a plugin registered before it failed, so that it can be mended and loaded again."""
+    del sys.modules[module]
+    registries: tuple[dict[str, Any], ...] = (OBJECTIVES, CALIBRATIONS, ADAPTATIONS, AGGREGATIONS, GATES)
+    for registry in registries:
+        for name in [name for name, each in registry.items() if each.digest and each.function.__module__ == module]:
+            del registry[name]

@@ -67,7 +67,7 @@ def file_for(files: Sequence[TrainedFile], method: str, target: int | None = Non
         if (file.method, file.target) == (method, target):
             return file
     aim = "" if target is None else f" with target class {target}"
-    system = method.split("+", 1)[0]
+    system = next((part for part in method.split("+") if part in ("baple", "fpt")), method)
     raise OtptError(
         f"Method {method!r}{aim} needs what was trained for it: make it with 'otpt train {system}', and give it with "
         "--trained FILE."

@@ -1,0 +1,122 @@
+"""Runs without a model: made-up configurations, and rows that depend on nothing but their place."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.runs import Run, WorkItem, score_run, write_metrics
+from otpt.runs.rows import ShardRows
+
+CLASSES = ["cat", "dog", "red panda", "sea", "pug", "tree", "boat"]
+PROMPT = "a photo of a"
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """What a method might have said of an image."""
+
+    probabilities: npt.NDArray[np.float64]
+    flags: tuple[str, ...] = ()
+    extras: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def index(self) -> int:
+        return int(self.probabilities.argmax())
+
+    @property
+    def confidence(self) -> float:
+        return float(self.probabilities.max())
+
+
+def config(
+    methods: Sequence[str] = ("tpt", "o-tpt"),
+    *,
+    images: int = 10,
+    seeds: Sequence[int] = (0,),
+    datasets: Sequence[str] = ("tiny",),
+    prompts: Sequence[str] = (PROMPT,),
+    shard_size: int = 4,
+    weight: float = 18.0,
+    views: str = "64 views",
+    stream: Sequence[str] = (),
+    **changes: Any,
+) -> dict[str, Any]:
+    """What a command asks of a run; methods in ``stream`` carry state."""
+
+    def column(prompt: str, method: str) -> dict[str, Any]:
+        order = {"order": f"{images} images, permuted by the seed"} if method in stream else {}
+        count = {str(seed): images for seed in seeds}
+        return {"method": method, "prompt": {"name": prompt}, "views": views, "images": count, **order}
+
+    return {
+        "format": 2,
+        "versions": {"otpt": "0"},
+        "backbone": {"name": "tiny", "fingerprint": "abc"},
+        "numbers": {"shard_size": shard_size},
+        "scoring": {"bins": 20, "side": "right"},
+        "methods": {method: {"objectives": {"orthogonality": weight}} for method in methods},
+        "datasets": [
+            {
+                "name": name,
+                "fingerprint": f"of {name}",
+                "classes": CLASSES,
+                "columns": [column(prompt, method) for prompt in prompts for method in methods],
+            }
+            for name in datasets
+        ],
+        "commands": [],
+        **changes,
+    }
+
+
+def output(dataset: str, seed: int, column: tuple[str, str], index: int) -> MadeUp | None:
+    """The same for the same place; None for an image that cannot be read, the same for all methods."""
+    number = hashlib.sha256(f"{dataset}/{seed}/{column}/{index}".encode()).digest()
+    rng = np.random.default_rng(list(number))
+    p = rng.dirichlet(np.full(len(CLASSES), 0.3))
+    if hashlib.sha256(f"{dataset}/{index}".encode()).digest()[0] < 60:
+        return None
+    extras = {"mean_cosine": float(rng.random())} | ({"radius": float(p.max())} if column[1] == "radius" else {})
+    return MadeUp(p, flags=("init-kept",) if p.max() > 0.99 else (), extras=extras)
+
+
+def write_item(run: Run, item: WorkItem, columns: Sequence[tuple[str, str]] | None = None) -> None:
+    """Write the shards of an item, or of some of its columns, as a process does that is killed between them."""
+    size = int(run.config["numbers"]["shard_size"])
+    step = size if item.in_order else item.stop
+    for column in item.columns if columns is None else columns:
+        for start in range(item.start, item.stop, step):
+            rows = ShardRows(column, len(CLASSES), save_probabilities=False)
+            for index in range(start, min(start + step, item.stop)):
+                found = output(item.dataset, item.seed, column, index)
+                place = (index, f"p/{index}", index % len(CLASSES))
+                if found is None:
+                    rows.add_unreadable(*place, "no image")
+                else:
+                    rows.add(*place, found)
+            first = start if item.in_order else item.first
+            run.write(rows.shard(item.dataset, item.seed, first=first, start=start))
+
+
+def fill(folder: Path, given: dict[str, Any]) -> Run:
+    """What an evaluation does, but for the computing."""
+    run = Run.create(folder, given)
+    while missing := run.missing(given["datasets"]):
+        for item in missing:
+            write_item(run, item)
+    run = Run(folder)
+    write_metrics(run, score_run(run))
+    return run
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files of a run by name, without its locks."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "locks")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}

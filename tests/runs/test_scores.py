@@ -1,0 +1,70 @@
+"""Averages over data sets and seeds, and why there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs_bench import CLASSES, PROMPT, config, fill, output
+
+from otpt.metrics import Metrics
+from otpt.metrics import evaluate as all_metrics
+from otpt.runs import Score, averages, left_out, score_run
+
+
+def score(dataset: str, seed: int = 0, value: float | None = 0.5, *, prompt: str = "p", method: str = "tpt") -> Score:
+    metrics = None if value is None else Metrics(4, 3, *([value] * 11), 20, "right")
+    return Score(dataset, seed, prompt, method, metrics, 0, 0, 0.1)
+
+
+def test_scores_are_those_of_the_metrics_whatever_the_shards(tmp_path: Path) -> None:
+    for size in (1, 4, 50):
+        run = fill(tmp_path / str(size), config(("tpt",), images=40, shard_size=size))
+        found = [(index, output("tiny", 0, (PROMPT, "tpt"), index)) for index in range(40)]
+        p = np.stack([made.probabilities for _, made in found if made is not None])
+        labels = np.array([index % len(CLASSES) for index, made in found if made is not None])
+        assert len(labels) < 40
+        for bins, side in ((20, "right"), (100, "left"), (1, "right")):
+            (own,) = score_run(run, bins=bins, side=side)
+            assert own.metrics is not None
+            for name, value in all_metrics(p, labels, bins=bins, side=side).as_dict().items():
+                assert getattr(own.metrics, name) == pytest.approx(value, abs=1e-8), name
+            assert own.unreadable == 40 - len(labels)
+        written = (tmp_path / str(size) / "metrics.json").read_bytes()
+        assert written == (tmp_path / "1/metrics.json").read_bytes()
+
+
+def test_averages_are_means_of_their_rows() -> None:
+    scores = [score("a", 0, 0.1), score("b", 0, 0.3), score("a", 1, 0.5), score("b", 1, 0.9)]
+    (average,) = averages(scores)
+    assert average.metrics["ece"] == pytest.approx(0.45)  # (0.2 + 0.7) / 2
+    assert average.deviation is not None
+    assert average.deviation["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
+    assert averages(scores[:1])[0].deviation is None
+    assert left_out(scores) == []
+
+
+def test_averages_that_are_left_out_are_told_with_the_reason() -> None:
+    both = [score("a"), score("b")]
+    scores = [*both, score("a", prompt="q"), score("a", prompt="q", method="o-tpt")]
+    assert [(average.prompt, average.method) for average in averages(scores)] == [("p", "tpt")]
+    assert left_out(scores) == ["No average of tpt, o-tpt with the prompt 'q' (not evaluated with it: b)."]
+    scores = [score("a"), score("b", value=None)]
+    assert averages(scores) == []
+    assert left_out(scores) == ["No average of tpt with the prompt 'p' (without an image that was read: b)."]
+    assert left_out(scores[1:]) == []
+
+
+def test_a_method_with_seeds_of_its_own_keeps_its_average() -> None:
+    """As a run has it that was asked for one more seed of one method."""
+    one = [score("a", 0, 0.2), score("b", 0, 0.4)]
+    two = [score(name, seed, 0.1 + seed, method="o-tpt") for name in "ab" for seed in (0, 1)]
+    found = {average.method: average for average in averages([*one, *two])}
+    assert found["tpt"].metrics["ece"] == pytest.approx(0.3)
+    assert found["tpt"].deviation is None
+    assert found["o-tpt"].metrics["ece"] == pytest.approx(0.6)
+    assert averages([*one, *two[:-1]])[0].method == "tpt"
+    assert left_out([*one, *two[:-1]]) == [
+        "No average of o-tpt with the prompt 'p' (not evaluated with all seeds: no b with 1)."
+    ]
