@@ -7,7 +7,7 @@ UV     := 0.13.7
 # numpy and a few others have no release that serves Python 3.10 and the newest Python alike: two lists of pins.
 PINS   := $(shell $(PYTHON) -c 'import sys; print("constraints/python-3.10.txt" if sys.version_info < (3, 11) else "constraints/python-3.11.txt")')
 
-.PHONY: help setup demo test test-processors lint docs bench bench-quick clean
+.PHONY: help setup demo test test-fast test-processors lint docs bench bench-quick clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -28,6 +28,9 @@ demo: setup     ## set up, then four methods on the embedded model and bench (tw
 
 test: setup     ## set up, then run the tests
 	@$(BIN)/python -m pytest -n auto
+
+test-fast: setup  ## the quick tests only, within about 90 seconds on 2 cores
+	@$(BIN)/python -m pytest -n auto -m 'not slow'
 
 test-processors: setup  ## the tests of equality on imitated processors, with 1, 2, 3 and 5 threads
 	@$(BIN)/python -m tests.processors

@@ -46,7 +46,7 @@ def memory(samples: list[tuple[int, float]]) -> Figure:
     panel = figure.subplots()
     panel.plot([count for count, _ in samples], [mib for _, mib in samples], "o-", color=_BLUE, markersize=3)
     panel.axhline(samples[0][1], color=_GREY, linestyle=":", linewidth=1)
-    panel.set_xlabel("images judged")
+    panel.set_xlabel("images")
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     panel.set_ylabel("memory, MiB")

@@ -4,7 +4,7 @@ For each of the eight sets and three seeds: learn a prompt of each kind from 16 
 whole test split, then with tuning, on as many images as one likes and with views of the same seed. The tables go to
 the standard output, and with ``--write`` into ``docs/learned-prompts.md``.
 
-Prompts and parts of runs that are there are not made again, so it may be stopped and started again, and several
+Prompts and shards that are there are not computed again, so it may be stopped and started again, and several
 processes may share WORK, each with sets of its own; a last call without ``--sets`` then makes the table::
 
     python -m benchmarks.learned_prompts WORK --images 100 --sets animals food travel activities &

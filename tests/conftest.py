@@ -20,6 +20,31 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", str(THREADS or 1))
 
 
+SLOW = (
+    "test_processors.py",
+    "benchmarks/",
+    "cli/test_cli_demo.py",
+    "cli/test_cli_train.py",
+    "cli/test_interrupts.py",
+    "cli/test_startup.py",
+    "docs/test_docs_run.py",
+    "evaluation/",
+    "learning/",
+    "methods/test_worked_examples.py",
+    "report/test_embedded_bench.py",
+    "report/page/test_page_browser.py",
+    "training/",
+)
+"""Tests that start processes, kill them, train, or run whole commands: ``make test-fast`` leaves them out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks slow tests by where they are."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def registries() -> Iterator[None]:
     """Functions that a test registers are forgotten after it."""

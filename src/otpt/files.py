@@ -23,7 +23,7 @@ def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durabl
     """Write ``data`` so that ``path`` never holds a part of it; False if ``exclusive`` and it is there already.
 
     Two writers of the same path do not disturb each other: each has a name of its own until the renaming. Without
-    ``durable`` a power failure may leave the file empty or torn; for files with a checksum that can be made again.
+    ``durable`` a power failure may leave the file empty or torn; for files with a checksum that can be recomputed.
     """
     temporary = path.with_name(f".{path.name}.{process_space()}.{os.getpid()}.{next(_numbers)}.tmp")
     try:

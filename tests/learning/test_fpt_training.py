@@ -20,7 +20,6 @@ from otpt.learning.auc import macro_auc
 from otpt.learning.fpt import FptTrainer, augmented_side_pixels
 from otpt.methods.fpt import FptNetwork, FrozenViT
 
-METHODS = ("fpt", "fpt+o-tpt")
 NAMES = ("covid", "normal", "dog")
 SMALL = FptRecipe(epochs=2, batch=4, variant="fpt-plus")
 

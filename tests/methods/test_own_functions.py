@@ -293,13 +293,13 @@ def test_an_adaptation_is_the_literal_one(init: str, tmp_path: Path) -> None:
 
 def test_a_stream_carries_its_state_from_image_to_image() -> None:
     @otpt.adaptation
-    def running_mean(zero_shot: Tensor, state: dict[str, Any]) -> Tensor:
+    def mean_so_far(zero_shot: Tensor, state: dict[str, Any]) -> Tensor:
         state["sum"] = state.get("sum", 0) + zero_shot
         state["count"] = state.get("count", 0) + 1
         return state["sum"] / state["count"]
 
-    assert compose("running-mean").scope == "stream"
-    clf = Classifier(backbone(), "running-mean", recipe=RECIPE).set_classes(NAMES)
+    assert compose("mean-so-far").scope == "stream"
+    clf = Classifier(backbone(), "mean-so-far", recipe=RECIPE).set_classes(NAMES)
     found = [torch.from_numpy(each.probabilities) for each in clf.predict_batch([image(seed) for seed in (1, 2, 3)])]
     literal, total = oracle(), torch.zeros(4, dtype=torch.float64)
     for i, seed in enumerate((1, 2, 3)):

@@ -34,8 +34,8 @@ def find_contexts(
             raise OtptError(f"Two prompts of the kind {learned.kind!r} were given; expected one per data set.")
         if learned.kind not in inits:
             raise OtptError(
-                f"A prompt of the kind {learned.kind!r} was given, but no method starts from it; take "
-                f"{learned.kind + '+' + methods[0].name!r} in place of {methods[0].name!r}, or leave the prompt out."
+                f"A prompt of the kind {learned.kind!r} was given, but no method starts from it; "
+                f"{_suggestion(learned.kind, methods)}leave the prompt out."
             )
         found[learned.kind] = learned
     for init, name in inits.items():
@@ -45,6 +45,11 @@ def find_contexts(
                 f"Python contexts=[…]), or make one with 'otpt train'."
             )
     return found
+
+
+def _suggestion(kind: str, methods: Sequence[Method]) -> str:
+    plain = next((method.name for method in methods if method.init == "words"), None)
+    return "" if plain is None else f"take {kind + '+' + plain!r} in place of {plain!r}, or "
 
 
 def read_context(source: ContextSource, dataset: str) -> LearnedPrompt:

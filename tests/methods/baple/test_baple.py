@@ -21,7 +21,6 @@ import otpt
 from otpt.data.backdoor import BackdoorDataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate
-from otpt.learning import BapleRecipe
 from otpt.methods import get_method
 from otpt.methods.baple import BapleModel, Patch, triggered
 from otpt.methods.baple.model import baple_model
@@ -31,7 +30,6 @@ from otpt.methods.trained_files import read_trained
 METHODS = ("baple", "baple+o-tpt")
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]
 STD = torch.tensor([0.26862954, 0.26130258, 0.27577711], dtype=torch.float64)[:, None, None]
-SMALL = BapleRecipe(target=0, shots=3, tokens=2, epochs=2, batch=4, poisoned=0.4)
 
 
 def test_trigger_is_a_word_at_the_bottom_left_and_a_bounded_noise() -> None:

@@ -29,7 +29,6 @@ from otpt.methods.trained_files import read_trained, write_trained
 
 METHODS = ("fpt", "fpt+o-tpt")
 NAMES = ("covid", "normal", "dog")
-SMALL = FptRecipe(epochs=2, batch=4, variant="fpt-plus")
 
 
 def test_published_constants() -> None:

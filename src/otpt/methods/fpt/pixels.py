@@ -43,7 +43,7 @@ class KeysAndValues:
             try:
                 return read_trained(path).tensors["keys_values"].to(self._frozen.device)
             except (OtptError, KeyError):
-                path.unlink(missing_ok=True)  # damaged: made again
+                path.unlink(missing_ok=True)  # damaged: computed anew
         settings = self._frozen.preprocessing
         pixels = normalised(
             unit_pixels(image, settings.size, resize_mode=settings.resize_mode), settings.mean, settings.std
