@@ -94,7 +94,7 @@ def _within_operators() -> Iterator[None]:
         return [work(item) for item in items]
 
     with ExitStack() as stack:
-        for module in ("otpt.backbones.image_tower", "otpt.classifier"):
+        for module in ("otpt.backbones.image_tower", "otpt.methods.predictor"):
             stack.enter_context(patch(f"{module}.in_threads", in_turn))
         yield
 
