@@ -29,7 +29,7 @@ demo: setup     ## set up, then four methods on the embedded model and bench (tw
 test: setup     ## set up, then run the tests
 	@$(BIN)/python -m pytest -n auto
 
-test-fast: setup  ## the quick tests only, within about 90 seconds on 2 cores
+test-fast: setup  ## the quick tests only
 	@$(BIN)/python -m pytest -n auto -m 'not slow'
 
 test-processors: setup  ## the tests of equality on imitated processors, with 1, 2, 3 and 5 threads

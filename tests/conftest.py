@@ -22,17 +22,21 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 
 SLOW = (
     "test_processors.py",
+    "backbones/test_backbone_imports.py",
     "benchmarks/",
-    "cli/test_cli_demo.py",
-    "cli/test_cli_train.py",
-    "cli/test_interrupts.py",
-    "cli/test_startup.py",
+    "cli/",
+    "data/test_registered_sets.py",
     "docs/test_docs_run.py",
     "evaluation/",
     "learning/",
+    "methods/baple/",
+    "methods/fpt/",
+    "methods/maple/",
+    "methods/promptsmooth/",
+    "methods/test_own_functions.py",
     "methods/test_worked_examples.py",
-    "report/test_embedded_bench.py",
-    "report/page/test_page_browser.py",
+    "report/",
+    "runs/test_growing_runs.py",
     "training/",
 )
 """Tests that start processes, kill them, train, or run whole commands: ``make test-fast`` leaves them out."""
