@@ -143,6 +143,7 @@ class Settings:
             prompts=self.prompts_for(dataset),
             contexts=self.contexts_for(dataset),
             family=self.family or dataset.family,
+            dataset=dataset.name,
             recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
             augmix=self.augmix,
             official_precision=self.official_precision,

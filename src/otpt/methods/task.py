@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
-from otpt.methods.method import FAMILIES, Method
+from otpt.methods.method import Method
+from otpt.methods.settings import FAMILIES
 from otpt.prompts import MEMORY_BUDGET, Prompt
 from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
@@ -33,6 +34,7 @@ class Task:
         prompts: the contexts to start from; methods that start from words are run with each.
         contexts: learned prompts by the init that they are for: "coop", "cocoop", "maple".
         family: whose weights methods take: "fine-grained" or "shift".
+        dataset: the registered name, for numbers that were published for some data sets; "" for images of one's own.
         recipe: the views of methods that need views; ``augmix`` None lets each method decide, then ``recipe``.
         official_precision: round logits and softmax to float16 as the official scripts do.
         allow_duplicates: accept a duplicate class name, as ImageNet has two.
@@ -47,6 +49,7 @@ class Task:
     prompts: Sequence[Prompt] = (Prompt(),)
     contexts: Mapping[str, LearnedPrompt] = field(default_factory=dict)
     family: str = "fine-grained"
+    dataset: str = ""
     recipe: ViewRecipe = field(default_factory=ViewRecipe)
     augmix: bool | None = None
     official_precision: bool = False
