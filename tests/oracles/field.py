@@ -1,7 +1,7 @@
 """Five classes, 64 views: the fixture that reference values of the field's methods were computed on, in float64.
 
-E (5×8): rows unit(cos(0.3·c·d) + 1.5), c = 1…5, d = 1…8. Views F (64×8): f_i = unit(e_{(i mod 5)+1} + 0.35·sin(0.9·(i+1)·d)),
-i = 0…63, the clean view first. Scale 20. Second texts E2 = unit rows of E + 0.08·cos(1.1·c·d).
+E (5×8): rows unit(cos(0.3·c·d) + 1.5), c = 1…5, d = 1…8. Views F (64×8), i = 0…63: f_i = unit(e_{(i mod 5)+1} +
+0.35·sin(0.9·(i+1)·d)), the clean view first. Scale 20. Second texts E2 = unit rows of E + 0.08·cos(1.1·c·d).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def second_texts() -> Tensor:
 def views() -> Tensor:
     """F, (64, 8)."""
     index = torch.arange(64)
-    noise = torch.sin(0.9 * (index[:, None] + 1) * torch.arange(1, 9, dtype=torch.float64))
+    noise = torch.sin(0.9 * torch.outer(index + 1, torch.arange(1, 9)).double())
     return unit(texts()[index % 5] + 0.35 * noise)
 
 
