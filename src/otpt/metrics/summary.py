@@ -26,7 +26,7 @@ from otpt.metrics.scores import (
 if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
 
-FRACTIONS = (
+_FRACTIONS = (
     "accuracy",
     "top5_accuracy",
     "macro_f1",
@@ -46,13 +46,6 @@ FRACTIONS = (
     "selective_accuracy",
     "coverage_at_risk",
 )
-"""Metrics that tables print in percent."""
-
-HIGHER_IS_BETTER = ("accuracy", "top5_accuracy", "macro_f1", "auroc", "selective_accuracy", "coverage_at_risk")
-
-NOTHING = "–"
-"""What tables print where a metric is not defined."""
-
 _IN_OWN_UNIT = ("brier", "top_label_brier", "nll", "entropy")
 
 
@@ -110,7 +103,7 @@ class Metrics:
         A metric that is not defined is "–".
         """
         values = self.as_dict()
-        fractions = {n: NOTHING if values[n] is None else percent(values[n], digits) for n in FRACTIONS}
+        fractions = {n: "–" if values[n] is None else percent(values[n], digits) for n in _FRACTIONS}
         return fractions | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
 
 
