@@ -73,7 +73,8 @@ def test_weights_of_one_give_the_metric(metric: str) -> None:
 
 
 def test_the_order_of_the_images_changes_no_bit() -> None:
-    p, y = predictions(4, 90, 30, 2.0)
+    p, y = predictions(4, 45, 30, 2.0)
+    p, y = np.concatenate([p, p]), np.concatenate([y, (y + 1) % 30])  # equal confidences, some right and some wrong
     order = np.random.default_rng(0).permutation(90)
     one, other = kept(p, y), kept(p[order], y[order])
     other.class_sums = one.class_sums  # rows hold exact sums
