@@ -13,12 +13,14 @@ from otpt.report.tables.table import cost
 SHOWN = {
     "accuracy": "Accuracy %",
     "ece": "ECE %",
+    "debiased_ece": "Debiased ECE %",
     "sce": "SCE %",
     "brier": "Brier",
     "nll": "NLL",
     "overconfidence": "Over-confidence %",
+    "aurc": "AURC %",
 }
-"""Metrics of the tables."""
+"""Metrics of the tables; all of them are defined for any predictions."""
 
 OWN_PROMPT = "each data set’s own"
 
