@@ -29,6 +29,7 @@ def kept(p: np.ndarray, y: np.ndarray) -> SimpleNamespace:
     return SimpleNamespace(
         labels=y,
         probabilities=p[np.arange(len(y)), y],
+        predictions=p.argmax(axis=1),
         confidences=p.max(axis=1),
         correct=p.argmax(axis=1) == y,
         ranks=np.array([int((row > row[label]).sum()) for row, label in zip(p, y, strict=True)]),
@@ -72,7 +73,8 @@ def test_weights_of_one_give_the_metric(metric: str) -> None:
 
 
 def test_the_order_of_the_images_changes_no_bit() -> None:
-    p, y = predictions(4, 90, 30, 2.0)
+    p, y = predictions(4, 45, 30, 2.0)
+    p, y = np.concatenate([p, p]), np.concatenate([y, (y + 1) % 30])  # equal confidences, some right and some wrong
     order = np.random.default_rng(0).permutation(90)
     one, other = kept(p, y), kept(p[order], y[order])
     other.class_sums = one.class_sums  # rows hold exact sums
@@ -81,7 +83,7 @@ def test_the_order_of_the_images_changes_no_bit() -> None:
 
 def test_what_cannot_be_computed_is_refused() -> None:
     rows = kept(*predictions(5, 9, 4, 1.0))
-    with pytest.raises(OtptError, match=str(unknown("metric", "mce", RESAMPLED)).replace("?", r"\?")):
-        statistic_of_kept("mce", rows, 10, "right")
+    with pytest.raises(OtptError, match=str(unknown("metric", "pce", RESAMPLED)).replace("?", r"\?")):
+        statistic_of_kept("pce", rows, 10, "right")
     with pytest.raises(OtptError, match="expected bins as an integer >= 1"):
         evaluate_kept(rows, bins=0, side="right")

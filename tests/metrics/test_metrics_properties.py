@@ -32,8 +32,12 @@ def cases(draw):
 def test_ranges_and_orders(case, bins, side):
     p, y = case
     m = metrics.evaluate(p, y, bins=bins, side=side)
-    for share in (m.accuracy, m.top5_accuracy, m.ece, m.adaptive_ece, m.mce, m.sce, m.confidence):
+    for share in (m.accuracy, m.top5_accuracy, m.ece, m.adaptive_ece, m.mce, m.sce, m.confidence,
+                  m.macro_f1, m.smooth_ece, m.ks_error, m.aurc, m.excess_aurc, m.auroc or 0, m.fpr95 or 0,
+                  m.selective_accuracy, m.coverage_at_risk, m.top_label_brier):  # fmt: skip
         assert 0 <= share <= 1
+    assert -1 <= m.debiased_ece <= m.ece + 1e-12
+    assert abs(m.overconfidence) <= min(m.ks_error, m.smooth_ece) + 1e-9
     assert 0 <= m.brier <= 2 + 1e-2  # rows rounded to float16 sum to one only roughly
     assert m.nll >= 0
     assert -1e-12 <= m.entropy <= math.log(p.shape[1]) + 1e-2
@@ -67,8 +71,9 @@ def test_repeating_every_image_changes_nothing(case, times):
     p, y = case
     again = metrics.evaluate(np.tile(p, (times, 1)), np.tile(y, times))
     once = metrics.evaluate(p, y)
-    for name in ("accuracy", "ece", "mce", "sce", "brier", "nll", "confidence", "entropy"):
-        assert getattr(again, name) == pytest.approx(getattr(once, name), abs=1e-12)
+    for name in ("accuracy", "macro_f1", "ece", "mce", "sce", "smooth_ece", "ks_error", "brier", "top_label_brier",
+                 "nll", "confidence", "entropy", "auroc", "fpr95", "coverage_at_risk"):  # fmt: skip
+        assert getattr(again, name) == pytest.approx(getattr(once, name), abs=1e-12), name
 
 
 @quick

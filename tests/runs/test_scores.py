@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from otpt.runs import Score, averages, left_out, score_run
 
 
 def score(dataset: str, seed: int = 0, value: float | None = 0.5, *, prompt: str = "p", method: str = "tpt") -> Score:
-    metrics = None if value is None else Metrics(4, 3, *([value] * 11), 20, "right")
+    metrics = None if value is None else Metrics(4, 3, *([value] * (len(fields(Metrics)) - 4)), 20, "right")
     return Score(dataset, seed, prompt, method, metrics, 0, 0, 0.1)
 
 
@@ -43,6 +44,18 @@ def test_averages_are_means_of_their_rows() -> None:
     assert average.deviation["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
     assert averages(scores[:1])[0].deviation is None
     assert left_out(scores) == []
+
+
+def test_a_metric_that_is_not_defined_somewhere_has_no_average() -> None:
+    """All predictions on one data set are right: the AUROC has nothing to compare."""
+    sure = score("b", value=0.7)
+    assert sure.metrics is not None
+    scores = [score("a"), replace(sure, metrics=replace(sure.metrics, auroc=None))]
+    (average,) = averages([*scores, *(replace(each, seed=1) for each in scores)])
+    assert average.deviation is not None
+    assert "auroc" not in {*average.metrics, *average.deviation}
+    assert average.metrics["aurc"] == pytest.approx(0.6)
+    assert average.as_dict()["auroc"] is None
 
 
 def test_averages_that_are_left_out_are_told_with_the_reason() -> None:

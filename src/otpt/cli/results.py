@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from otpt.evaluation import Result
     from otpt.report.tables import ScoreTable
+    from otpt.report.tables.scores import Intervals
     from otpt.runs import Score
 
 
@@ -53,18 +54,22 @@ def tell_incomplete(result: Result) -> None:
         )
 
 
-def print_scores(scores: Sequence[Score]) -> None:
+def print_scores(
+    scores: Sequence[Score], *, metrics: Sequence[str] | None = None, intervals: Intervals | None = None
+) -> None:
     """Tables of metrics, and below them which averages they lack."""
     from otpt.report.tables import score_tables
     from otpt.runs import left_out
 
-    print_score_tables(score_tables(scores), width=400)
+    several = len({score.dataset for score in scores}) > 1
+    tables = score_tables(scores, metrics=metrics, intervals=intervals)
+    print_score_tables(tables, width=400 if several else 80)
     for sentence in left_out(scores):
         print(sentence)
 
 
 def print_score_tables(tables: Sequence[ScoreTable], *, width: int) -> None:
-    """On the terminal, or as lines of at most ``width`` characters."""
+    """On the terminal, or as lines of at most ``width`` characters; a table that is wider is continued below itself."""
     from rich.console import Console
     from rich.table import Table
 
@@ -72,14 +77,37 @@ def print_score_tables(tables: Sequence[ScoreTable], *, width: int) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=width)
     for table in tables:
-        drawn = Table(box=None, pad_edge=False, header_style="bold")
-        drawn.add_column(table.title, no_wrap=True)
-        if table.several_prompts:
-            drawn.add_column("prompt", overflow="fold")
-        for column in table.columns:
-            drawn.add_column(column, justify="right")
-        for row in table.rows:
-            prompt = [row.prompt] if table.several_prompts else []
-            drawn.add_row(row.method, *prompt, *("–" if number is None else number.text for number in row.numbers))
-        console.print(drawn)
-        print()
+        for columns in _parts(table, console.width):
+            drawn = Table(box=None, pad_edge=False, header_style="bold")
+            drawn.add_column(table.title, no_wrap=True)
+            if table.several_prompts:
+                drawn.add_column("prompt", overflow="fold")
+            for at in columns:
+                drawn.add_column(table.columns[at], justify="right")
+            for row in table.rows:
+                prompt = [row.prompt] if table.several_prompts else []
+                numbers = [row.numbers[at] for at in columns]
+                drawn.add_row(row.method, *prompt, *("–" if number is None else number.text for number in numbers))
+                level = next((n.interval.level for n in row.numbers if n is not None and n.interval is not None), None)
+                if level is not None:
+                    below = ("–" if number is None else number.range for number in numbers)
+                    drawn.add_row(f"  {100 * level:g} %", *[""] * len(prompt), *below)
+            console.print(drawn)
+            print()
+
+
+def _parts(table: ScoreTable, width: int) -> list[list[int]]:
+    """The columns in groups that fit beside the names; one column at least in each."""
+    names = max(map(len, (table.title, *(row.method for row in table.rows))))
+    names += 2 + max(map(len, ("prompt", *(row.prompt for row in table.rows)))) if table.several_prompts else 0
+    parts: list[list[int]] = [[]]
+    used = names
+    for at, title in enumerate(table.columns):
+        numbers = [number for row in table.rows if (number := row.numbers[at]) is not None]
+        own = 2 + max(map(len, (title, *(n.text for n in numbers), *(n.range for n in numbers))))
+        if parts[-1] and used + own > width:
+            parts.append([])
+            used = names
+        parts[-1].append(at)
+        used += own
+    return parts

@@ -30,6 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--layout", default="main", metavar="NAME", help=f"{', '.join(LAYOUTS)} (default: %(default)s)")
+    parser.add_argument(
+        "--metrics", nargs="+", metavar="NAME", help="such as ece debiased_ece aurc (default: those of the layout)"
+    )
     parser.add_argument("--paper", action="store_true", help="add the paper's numbers and the difference")
     parser.add_argument(
         "--backbone", choices=BACKBONES, help="which numbers of the paper (default: those for the backbone of the runs)"
@@ -75,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         prompt=options.prompt,
         paper=_paper_backbone(results, options) if options.paper or options.backbone else None,
         level=options.intervals,
+        metrics=options.metrics,
     )
     tables = build_tables(results, options.layout, choice)
     if options.out is None:

@@ -8,6 +8,11 @@ from .calibration_error import (
     maximum_calibration_error,
     mce_from_confidence,
 )
+from .classwise_adaptive import classwise_adaptive_calibration_error
+from .debiased import debiased_ece
+from .f1 import macro_f1
+from .ks import ks_calibration_error
+from .ranking import fpr95, misclassification_auroc
 from .resampling import (
     Interval,
     bootstrap,
@@ -23,7 +28,10 @@ from .scores import (
     mean_entropy,
     negative_log_likelihood,
     overconfidence,
+    top_label_brier_score,
 )
+from .selective import accuracy_above, aurc, coverage_at_risk, excess_aurc, selective_accuracy
+from .smooth import smooth_ece
 from .summary import Metrics, evaluate, percent
 
 __all__ = [
@@ -32,24 +40,37 @@ __all__ = [
     "Metrics",
     "ReliabilityBins",
     "accuracy",
+    "accuracy_above",
     "adaptive_calibration_error",
     "adaptive_ece_from_confidence",
+    "aurc",
     "bootstrap",
     "bootstrap_difference",
     "bootstrap_difference_from_confidence",
     "bootstrap_from_confidence",
     "brier_score",
+    "classwise_adaptive_calibration_error",
     "classwise_calibration_error",
     "confidence_and_correct",
+    "coverage_at_risk",
+    "debiased_ece",
     "ece_from_confidence",
     "evaluate",
+    "excess_aurc",
     "expected_calibration_error",
+    "fpr95",
+    "ks_calibration_error",
+    "macro_f1",
     "maximum_calibration_error",
     "mce_from_confidence",
     "mean_entropy",
+    "misclassification_auroc",
     "negative_log_likelihood",
     "overconfidence",
     "percent",
     "reliability_bins",
     "reliability_bins_from_confidence",
+    "selective_accuracy",
+    "smooth_ece",
+    "top_label_brier_score",
 ]

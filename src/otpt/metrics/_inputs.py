@@ -117,6 +117,26 @@ def check_confidence(confidence: Values, correct: Values) -> tuple[FloatArray, B
     return c.astype(np.float64), right.astype(np.bool_)
 
 
+def check_predictions(predictions: Values, labels: Values) -> tuple[IntArray, IntArray]:
+    """Checked (N,) int64 predicted classes and labels."""
+    found = []
+    for name, values in (("predictions", predictions), ("labels", labels)):
+        array = to_numpy(values, name)
+        if array.ndim != 1 or array.size == 0:
+            raise OtptError(f"expected {name} of shape (N,), N >= 1, but got shape {array.shape}.")
+        if array.dtype.kind not in "iu":
+            raise OtptError(f"expected {name} as integers, but got {array.dtype}.")
+        found.append(array.astype(np.int64))
+    if len(found[0]) != len(found[1]):
+        raise OtptError(f"expected one label per prediction, but got {len(found[0])} and {len(found[1])} of them.")
+    return found[0], found[1]
+
+
+def of_all(statistic: Statistic, n: int) -> float:
+    """The metric itself: that of a resample in which each of the N images is drawn once."""
+    return float(statistic(np.ones((1, n)))[0])
+
+
 def check_bins(bins: int, side: str = "right", *, most: int | None = None) -> None:
     """Refuse a number of bins below one or above ``most``, and an unknown side."""
     whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)

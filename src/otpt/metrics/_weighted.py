@@ -13,13 +13,46 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError, unknown
-from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, Statistic
+from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, Statistic, of_all
 from otpt.metrics.binning import bin_index, groups
+from otpt.metrics.calibration_error import ece_statistic
 from otpt.metrics.classwise import sce_statistic
-from otpt.metrics.scores import brier_values, confident, entropy_values, hits, nll_values
+from otpt.metrics.classwise_adaptive import ace_statistic
+from otpt.metrics.debiased import debiased_statistic
+from otpt.metrics.f1 import macro_f1_statistic
+from otpt.metrics.ks import ks_statistic
+from otpt.metrics.ranking import auroc_statistic, fpr95_statistic
+from otpt.metrics.scores import brier_values, confident, entropy_values, hits, nll_values, top_label_brier_values
+from otpt.metrics.selective import (
+    aurc_statistic,
+    coverage_at_risk_statistic,
+    excess_aurc_statistic,
+    selective_accuracy_statistic,
+)
+from otpt.metrics.smooth import smooth_statistic
 
-OF_CONFIDENCE = ("accuracy", "ece", "adaptive_ece", "mce", "confidence", "overconfidence")
-OF_PROBABILITIES = (*OF_CONFIDENCE, "top5_accuracy", "sce", "brier", "nll", "entropy")
+_WITHOUT_BINS = {
+    "smooth_ece": smooth_statistic,
+    "ks_error": ks_statistic,
+    "aurc": aurc_statistic,
+    "excess_aurc": excess_aurc_statistic,
+    "auroc": auroc_statistic,
+    "fpr95": fpr95_statistic,
+    "selective_accuracy": selective_accuracy_statistic,
+    "coverage_at_risk": coverage_at_risk_statistic,
+}
+_MEANS = ("accuracy", "confidence", "overconfidence", "top_label_brier")
+OF_CONFIDENCE = (*_MEANS, "ece", "debiased_ece", "adaptive_ece", "mce", *_WITHOUT_BINS)
+OF_PROBABILITIES = (
+    *OF_CONFIDENCE,
+    "top5_accuracy",
+    "macro_f1",
+    "sce",
+    "classwise_adaptive_ece",
+    "brier",
+    "nll",
+    "entropy",
+)
 
 
 def statistic_of_confidence(metric: str, confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> Statistic:
@@ -30,18 +63,33 @@ def statistic_of_confidence(metric: str, confidence: FloatArray, correct: BoolAr
         return mean_statistic(confidence)
     if metric == "overconfidence":
         return mean_statistic(confidence - correct)
+    if metric == "top_label_brier":
+        return mean_statistic(top_label_brier_values(confidence, correct))
     if metric == "ece":
-        return _ece(confidence, correct, bins, side)
+        return ece_statistic(confidence, correct, bins, side)
+    if metric == "debiased_ece":
+        return debiased_statistic(confidence, correct, bins, side)
     if metric == "mce":
         return _mce(confidence, correct, bins, side)
     if metric == "adaptive_ece":
         return _adaptive_ece(confidence, correct, bins)
+    if metric in _WITHOUT_BINS:
+        return _WITHOUT_BINS[metric](confidence, correct)
     if metric in OF_PROBABILITIES:
         raise OtptError(
             f"Metric {metric!r} needs probabilities and labels; "
             f"confidence and correct suffice for: {', '.join(OF_CONFIDENCE)}."
         )
     raise unknown("metric", metric, OF_CONFIDENCE)
+
+
+def further_values(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> dict[str, Any]:
+    """The metrics of ``Metrics`` that are written as statistics only, by name; None where one is not defined."""
+    names = ("debiased_ece", *_WITHOUT_BINS)
+    values = {
+        name: of_all(statistic_of_confidence(name, confidence, correct, bins, side), len(correct)) for name in names
+    }
+    return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
 def statistic_of_probabilities(
@@ -52,6 +100,10 @@ def statistic_of_probabilities(
         return statistic_of_confidence(metric, *confident(p, y), bins, side)
     if metric == "top5_accuracy":
         return mean_statistic(hits(p, y, 5))
+    if metric == "macro_f1":
+        return macro_f1_statistic(p.argmax(axis=1), y)
+    if metric == "classwise_adaptive_ece":
+        return ace_statistic(p, y, bins)
     if metric == "brier":
         return mean_statistic(brier_values(p, y))
     if metric == "nll":
@@ -66,18 +118,6 @@ def statistic_of_probabilities(
 def mean_statistic(values: FloatArray) -> Statistic:
     """Of a metric that is the mean of one number per image, (N,)."""
     return lambda weights: weights @ values / len(values)
-
-
-def _ece(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> Statistic:
-    index = bin_index(confidence, bins, side)
-    surplus = np.where(index >= 0, confidence - correct, 0.0)
-    order, starts = groups(index)
-
-    def value(weights: FloatArray) -> FloatArray:
-        sums = np.add.reduceat(weights[:, order] * surplus[order], starts, axis=1)  # (R, filled bins)
-        return np.asarray(np.abs(sums).sum(axis=1) / len(surplus))
-
-    return value
 
 
 def _mce(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> Statistic:

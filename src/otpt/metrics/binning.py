@@ -56,10 +56,10 @@ def bin_index(values: FloatArray, bins: int, side: str) -> IntArray:
     return np.asarray(np.minimum(np.searchsorted(edges, values, side="right") - 1, bins - 1), dtype=np.int64)
 
 
-def groups(index: IntArray) -> tuple[IntArray, IntArray]:
-    """Order that sorts ``index`` (N,), and where each run of equal numbers starts in it, for ``reduceat``."""
-    order = np.argsort(index, kind="stable")
-    return order, np.unique(index[order], return_index=True)[1]
+def groups(values: IntArray | FloatArray) -> tuple[IntArray, IntArray]:
+    """Order that sorts ``values`` (N,), and where each run of equal numbers starts in it, for ``reduceat``."""
+    order = np.argsort(values, kind="stable")
+    return order, np.unique(values[order], return_index=True)[1]
 
 
 def reliability_bins(probabilities: Values, labels: Values, *, bins: int = 20, side: str = "right") -> ReliabilityBins:

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otpt.metrics._inputs import BoolArray, FloatArray, check_bins, check_confidence, check_probabilities
-from otpt.metrics.binning import binned
+from otpt.metrics._inputs import (
+    BoolArray,
+    FloatArray,
+    Statistic,
+    check_bins,
+    check_confidence,
+    check_probabilities,
+)
+from otpt.metrics.binning import bin_index, binned, groups
 from otpt.metrics.classwise import sce
 from otpt.metrics.scores import confidence_and_correct
 
@@ -95,6 +102,19 @@ def ece(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> flo
     r = binned(confidence, correct, bins, side)
     filled = r.counts > 0
     return float(np.sum(r.counts[filled] * np.abs(r.gaps[filled])) / r.total)
+
+
+def ece_statistic(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> Statistic:
+    """ECE as a function of weights, from checked input."""
+    index = bin_index(confidence, bins, side)
+    surplus = np.where(index >= 0, confidence - correct, 0.0)
+    order, starts = groups(index)
+
+    def value(weights: FloatArray) -> FloatArray:
+        sums = np.add.reduceat(weights[:, order] * surplus[order], starts, axis=1)  # (R, filled bins)
+        return np.asarray(np.abs(sums).sum(axis=1) / len(surplus))
+
+    return value
 
 
 def mce(confidence: FloatArray, correct: BoolArray, bins: int, side: str) -> float:

@@ -8,19 +8,24 @@ from typing import Protocol
 import numpy as np
 
 from otpt.errors import unknown
-from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, Statistic, check_bins
-from otpt.metrics._weighted import mean_statistic, statistic_of_confidence
+from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, Statistic, check_bins, of_all
+from otpt.metrics._weighted import OF_CONFIDENCE, further_values, mean_statistic, statistic_of_confidence
 from otpt.metrics.calibration_error import adaptive_ece, ece, mce
 from otpt.metrics.classwise import KeptProbabilities, sce_of_kept, sce_statistic_of_kept
-from otpt.metrics.scores import NLL_FLOOR
+from otpt.metrics.f1 import macro_f1_statistic
+from otpt.metrics.scores import NLL_FLOOR, top_label_brier_values
 from otpt.metrics.summary import Metrics
 
-RESAMPLED = ("accuracy", "ece", "sce", "brier", "nll")
+RESAMPLED = (*OF_CONFIDENCE, "top5_accuracy", "macro_f1", "sce", "brier", "nll", "entropy")
 """Metrics that can be resampled from what is kept."""
 
 
 class Kept(KeptProbabilities, Protocol):
     """What rows keep of N images; all attributes (N,) but those of :class:`KeptProbabilities`."""
+
+    @property
+    def predictions(self) -> IntArray:
+        """Most probable classes."""
 
     @property
     def confidences(self) -> FloatArray:
@@ -57,11 +62,14 @@ def evaluate_kept(kept: Kept, *, bins: int, side: str) -> Metrics:
         adaptive_ece=adaptive_ece(confidence, correct, bins),
         mce=mce(confidence, correct, bins, side),
         sce=sce_of_kept(kept, bins, side),
+        macro_f1=of_all(macro_f1_statistic(kept.predictions, kept.labels), len(kept.labels)),
         brier=exact_mean(_brier(kept)),
+        top_label_brier=exact_mean(top_label_brier_values(confidence, correct)),
         nll=exact_mean(_nll(kept)),
         confidence=exact_mean(confidence),
         overconfidence=exact_mean(confidence - correct),
         entropy=exact_mean(kept.entropies),
+        **further_values(confidence, correct, bins, side),
         bins=int(bins),
         side=side,
     )
@@ -69,8 +77,14 @@ def evaluate_kept(kept: Kept, *, bins: int, side: str) -> Metrics:
 
 def statistic_of_kept(metric: str, kept: Kept, bins: int, side: str) -> Statistic:
     """A metric of :data:`RESAMPLED` as a function of how often each image was drawn."""
-    if metric in {"accuracy", "ece"}:
+    if metric in OF_CONFIDENCE:
         return statistic_of_confidence(metric, kept.confidences, kept.correct, bins, side)
+    if metric == "top5_accuracy":
+        return mean_statistic((kept.ranks < 5).astype(np.float64))
+    if metric == "macro_f1":
+        return macro_f1_statistic(kept.predictions, kept.labels)
+    if metric == "entropy":
+        return mean_statistic(kept.entropies)
     if metric == "brier":
         return mean_statistic(_brier(kept))
     if metric == "nll":

@@ -4,6 +4,9 @@ The N images are drawn N times with replacement, ``resamples`` times over; the i
 level)/2 to the (1 + level)/2 quantile of the metric over the resamples. The draws depend only on the seed,
 so that two methods on the same images are compared in pairs.
 
+AUROC and FPR95 are not defined in a resample without a wrong prediction, or without a right one; such resamples are
+left out, and ``Interval.resamples`` counts the others.
+
 ECE, MCE, SCE and adaptive ECE are sums of absolute values: resampling adds noise that cannot cancel, so
 their resamples lie above the estimate on average, and the interval may too. Differences suffer less.
 """
@@ -59,8 +62,8 @@ def bootstrap(
 ) -> Interval:
     """Interval of a metric of probabilities (N, C) and labels (N,).
 
-    ``metric`` is the name of a number in ``Metrics`` ("ece", "accuracy", …) or a function of (probabilities,
-    labels) that returns a float; such a function is called once per resample and sets its own bins.
+    ``metric`` is the name of a number in ``Metrics`` ("ece", "aurc", …), "classwise_adaptive_ece", or a function of
+    (probabilities, labels) that returns a float; such a function is called once per resample and sets its own bins.
     """
     p, y = check_probabilities(probabilities, labels)
     statistic = _statistic(metric, p, y, bins, side, floor)
@@ -104,7 +107,8 @@ def bootstrap_from_confidence(
 ) -> Interval:
     """Interval of a metric of confidence (N,) and correct (N,), as rows of results store them.
 
-    These two suffice for accuracy, ece, adaptive_ece, mce, confidence and overconfidence.
+    These two suffice for all metrics but those of several probabilities (top5_accuracy, sce, brier, nll, entropy) and
+    of classes (macro_f1).
     """
     check_bins(bins, side)
     c, right = check_confidence(confidence, correct)
@@ -169,10 +173,13 @@ def check_level(level: float) -> None:
 
 
 def percentile_interval(estimate: float, values: FloatArray, level: float) -> Interval:
-    """The interval of resampled values (R,)."""
+    """The interval of resampled values (R,); those in which the metric is not defined (nan) are left out."""
     check_level(level)
-    low, high = np.quantile(values, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    return Interval(float(estimate), float(low), float(high), level, len(values))
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Interval(float(estimate), float("nan"), float("nan"), level, 0)
+    low, high = np.quantile(known, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return Interval(float(estimate), float(low), float(high), level, len(known))
 
 
 def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:

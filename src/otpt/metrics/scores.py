@@ -1,6 +1,6 @@
 """Scores that are a mean of one number per image: accuracy, Brier, NLL, entropy, over-confidence.
 
-All take probabilities (N, C) and labels (N,), as numpy arrays or torch tensors, and return a Python float: a
+They take probabilities (N, C) and labels (N,), as numpy arrays or torch tensors, and return a Python float: a
 fraction between 0 and 1 or a number in its natural unit, never a percentage. Sums are in float64.
 """
 
@@ -12,7 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, check_probabilities, row_chunks
+from otpt.metrics._inputs import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_confidence,
+    check_probabilities,
+    row_chunks,
+)
 
 if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
@@ -49,6 +56,15 @@ def brier_score(probabilities: Values, labels: Values) -> float:
     0.29
     """
     return float(brier_values(*check_probabilities(probabilities, labels)).mean())
+
+
+def top_label_brier_score(confidence: Values, correct: Values) -> float:
+    """Top-label Brier score (1/N) Σ_n (conf_n − correct_n)², in [0, 1], from confidence (N,) and correct (N,).
+
+    >>> round(top_label_brier_score([0.8, 0.5], [1, 0]), 12)
+    0.145
+    """
+    return float(top_label_brier_values(*check_confidence(confidence, correct)).mean())
 
 
 def negative_log_likelihood(probabilities: Values, labels: Values, *, floor: float = NLL_FLOOR) -> float:
@@ -103,6 +119,11 @@ def brier_values(p: npt.NDArray[Any], y: IntArray) -> FloatArray:
     """(N,) Brier scores, from Σ_c (p_c − [y = c])² = Σ_c p_c² − 2 p_y + 1."""
     squares = np.concatenate([np.square(rows).sum(axis=1) for _, rows in row_chunks(p)])
     return np.asarray(squares - 2.0 * _of_label(p, y) + 1.0, dtype=np.float64)
+
+
+def top_label_brier_values(confidence: FloatArray, correct: BoolArray) -> FloatArray:
+    """(N,) squared gaps of checked input."""
+    return np.asarray(np.square(confidence - correct))
 
 
 def nll_values(p: npt.NDArray[Any], y: IntArray, floor: float) -> FloatArray:

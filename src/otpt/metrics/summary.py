@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otpt.metrics._inputs import check_bins, check_probabilities
+from otpt.metrics._inputs import check_bins, check_probabilities, of_all
+from otpt.metrics._weighted import further_values
 from otpt.metrics.calibration_error import adaptive_ece, ece, mce
 from otpt.metrics.classwise import sce
+from otpt.metrics.f1 import macro_f1_statistic
 from otpt.metrics.scores import (
     NLL_FLOOR,
     brier_values,
@@ -18,6 +20,7 @@ from otpt.metrics.scores import (
     entropy_values,
     hits,
     nll_values,
+    top_label_brier_values,
 )
 
 if TYPE_CHECKING:
@@ -26,14 +29,24 @@ if TYPE_CHECKING:
 _FRACTIONS = (
     "accuracy",
     "top5_accuracy",
+    "macro_f1",
     "ece",
+    "debiased_ece",
+    "smooth_ece",
     "adaptive_ece",
+    "ks_error",
     "mce",
     "sce",
     "confidence",
     "overconfidence",
+    "aurc",
+    "excess_aurc",
+    "auroc",
+    "fpr95",
+    "selective_accuracy",
+    "coverage_at_risk",
 )
-_IN_OWN_UNIT = ("brier", "nll", "entropy")
+_IN_OWN_UNIT = ("brier", "top_label_brier", "nll", "entropy")
 
 
 @dataclass(frozen=True)
@@ -44,12 +57,19 @@ class Metrics:
     classes: int
     accuracy: float
     top5_accuracy: float
+    macro_f1: float
     ece: float
+    debiased_ece: float
+    """ECE minus that of a calibrated model with the same confidences; may be negative."""
+    smooth_ece: float
     adaptive_ece: float
+    ks_error: float
     mce: float
     sce: float
     brier: float
     """In [0, 2]."""
+    top_label_brier: float
+    """In [0, 1]."""
     nll: float
     """In nats."""
     confidence: float
@@ -58,8 +78,18 @@ class Metrics:
     """Mean confidence minus accuracy."""
     entropy: float
     """In nats."""
+    aurc: float
+    excess_aurc: float
+    auroc: float | None
+    """Of right against wrong predictions; None if all are right, or all wrong."""
+    fpr95: float | None
+    """None as ``auroc``."""
+    selective_accuracy: float
+    """Of the surest 80 %."""
+    coverage_at_risk: float
+    """Fraction that can be answered with at most 5 % wrong."""
     bins: int
-    """Number of bins of ECE, adaptive ECE, MCE and SCE."""
+    """Number of bins of ECE, debiased ECE, adaptive ECE, MCE and SCE."""
     side: str
     """"right" for bins (lo, hi], "left" for [lo, hi)."""
 
@@ -68,9 +98,12 @@ class Metrics:
         return asdict(self)
 
     def as_percent(self, digits: int = 2) -> dict[str, str]:
-        """As published tables print them: fractions times 100; Brier, NLL and entropy as they are."""
+        """As published tables print them: fractions times 100; Brier scores, NLL and entropy as they are.
+
+        A metric that is not defined is "–".
+        """
         values = self.as_dict()
-        fractions = {name: percent(values[name], digits) for name in _FRACTIONS}
+        fractions = {n: "–" if values[n] is None else percent(values[n], digits) for n in _FRACTIONS}
         return fractions | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
 
 
@@ -110,11 +143,14 @@ def evaluate(
         adaptive_ece=adaptive_ece(confidence, correct, bins),
         mce=mce(confidence, correct, bins, side),
         sce=sce(p, y, bins, side),
+        macro_f1=of_all(macro_f1_statistic(p.argmax(axis=1), y), len(y)),
         brier=float(brier_values(p, y).mean()),
+        top_label_brier=float(top_label_brier_values(confidence, correct).mean()),
         nll=float(nll_values(p, y, floor).mean()),
         confidence=float(confidence.mean()),
         overconfidence=float(np.mean(confidence - correct)),
         entropy=float(entropy_values(p).mean()),
+        **further_values(confidence, correct, bins, side),
         bins=int(bins),
         side=side,
     )

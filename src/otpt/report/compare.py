@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from otpt.errors import OtptError, unknown
-from otpt.metrics.kept import RESAMPLED
 from otpt.metrics.resampling import percentile_interval
 from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.report.prompts import prompt_of
@@ -21,6 +20,7 @@ from otpt.report.statistics import bootstrap_p, mcnemar_p, resampled
 from otpt.runs import Rows
 
 ALL = "all data sets"
+COMPARED = ("accuracy", "ece", "sce", "brier", "nll")
 _ALPHA = 0.05
 
 
@@ -113,7 +113,7 @@ def compare_methods(
         only_a = sum(int((first.correct & ~second.correct).sum()) for first, second in pairs)
         only_b = sum(int((second.correct & ~first.correct).sum()) for first, second in pairs)
         differences = []
-        for metric in RESAMPLED:
+        for metric in COMPARED:
             sides = [
                 resampled(metric, [[pair[k]] for pair in pairs], results.bins, results.side, resamples=resamples)
                 for k in (0, 1)

@@ -24,19 +24,38 @@ def resampled(
     metric: str, rows: Sequence[Sequence[Rows]], bins: int, side: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, Floats]:
     """The metric and its (R,) resamples; ``rows`` of each data set and seed: ``rows[data set][seed]``."""
+    return all_resampled([metric], rows, bins, side, resamples=resamples, seed=seed)[metric]
+
+
+def all_resampled(
+    metrics: Sequence[str],
+    rows: Sequence[Sequence[Rows]],
+    bins: int,
+    side: str,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, tuple[float, Floats]]:
+    """Several metrics, each as :func:`resampled` gives it; images are drawn once for all. nan: not defined there."""
     if resamples < 1:
         raise OtptError(f"The number of resamples is {resamples}; expected 1 or more.")
-    estimate, values = 0.0, np.zeros(resamples)
+    estimates, values = dict.fromkeys(metrics, 0.0), {metric: np.zeros(resamples) for metric in metrics}
     for position, of_seeds in enumerate(rows):
         n = len(of_seeds[0])
         if any(len(each) != n for each in of_seeds):
-            raise OtptError("The seeds did not see the same images, which cannot be drawn anew; choose with --seeds.")
-        statistics = [statistic_of_kept(metric, each, bins, side) for each in of_seeds]
+            raise OtptError("The seeds did not see the same images, which cannot be drawn anew; finish the run.")
+        statistics = {metric: [statistic_of_kept(metric, each, bins, side) for each in of_seeds] for metric in metrics}
         # one data set is drawn as otpt.metrics.bootstrap draws it; each further one differently
         draws = resample_weights(n, resamples, seed if position == 0 else (seed, position))
-        values += np.concatenate([np.mean([s(weights) for s in statistics], axis=0) for weights in draws])
-        estimate += float(np.mean([s(np.ones((1, n)))[0] for s in statistics]))
-    return estimate / len(rows), values / len(rows)
+        start = 0
+        for weights in draws:
+            part = slice(start, start + len(weights))
+            for metric, of_metric in statistics.items():
+                values[metric][part] += np.mean([s(weights) for s in of_metric], axis=0)
+            start = part.stop
+        for metric, of_metric in statistics.items():
+            estimates[metric] += float(np.mean([s(np.ones((1, n)))[0] for s in of_metric]))
+    return {metric: (estimates[metric] / len(rows), values[metric] / len(rows)) for metric in metrics}
 
 
 def bootstrap_p(differences: Floats) -> float:

@@ -16,7 +16,28 @@ from otpt.runs.format import check_bins
 from otpt.runs.reading import read_rows
 from otpt.runs.run import METRICS, Column, Run
 
-AVERAGED = ("accuracy", "top5_accuracy", "ece", "adaptive_ece", "mce", "sce", "brier", "nll", "overconfidence")
+AVERAGED = (
+    "accuracy",
+    "top5_accuracy",
+    "macro_f1",
+    "ece",
+    "debiased_ece",
+    "smooth_ece",
+    "adaptive_ece",
+    "ks_error",
+    "mce",
+    "sce",
+    "brier",
+    "top_label_brier",
+    "nll",
+    "overconfidence",
+    "aurc",
+    "excess_aurc",
+    "auroc",
+    "fpr95",
+    "selective_accuracy",
+    "coverage_at_risk",
+)
 """Metrics that are averaged over data sets, with deviations over seeds."""
 
 
@@ -52,6 +73,7 @@ class Average:
     """A method (and prompt) over all data sets: the mean of each metric, seeds first, then data sets.
 
     Attributes:
+        metrics: by name; without those that are not defined on one of them.
         deviation: sample standard deviation of the average over seeds; None with one seed.
     """
 
@@ -62,7 +84,8 @@ class Average:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as in ``metrics.json``."""
-        return {"prompt": self.prompt, "method": self.method, **self.metrics, "deviation": self.deviation}
+        metrics = {name: self.metrics.get(name) for name in AVERAGED}
+        return {"prompt": self.prompt, "method": self.method, **metrics, "deviation": self.deviation}
 
 
 def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> list[Score]:
@@ -103,9 +126,10 @@ def averages(scores: Iterable[Score]) -> list[Average]:
         seeds = list(dict.fromkeys(seed for _, seed in values))
         if len(values) != len(datasets) * len(seeds) or None in values.values():
             continue
+        defined = [name for name in AVERAGED if all(getattr(own, name) is not None for own in values.values())]
         by_seed = {
             name: [mean(getattr(values[dataset, seed], name) for dataset in datasets) for seed in seeds]
-            for name in AVERAGED
+            for name in defined
         }
         deviation = {name: stdev(each) for name, each in by_seed.items()} if len(seeds) > 1 else None
         found.append(Average(prompt, method, {name: mean(each) for name, each in by_seed.items()}, deviation))

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from otpt.report.figures.curves import (
-    area_under_risk,
     density,
     pairwise_cosines,
     pareto_front,
@@ -49,7 +48,6 @@ def test_risk_and_coverage_with_ties() -> None:
     again = risk_coverage(confidence[shuffled], correct[shuffled])
     assert again[0] == pytest.approx(coverage)
     assert again[1] == pytest.approx(risk)
-    assert area_under_risk(coverage, risk) == pytest.approx((0.0 + 0.5 + 3 * 0.4) / 5)
 
 
 def test_nobody_beats_the_front_and_it_beats_all_others() -> None:

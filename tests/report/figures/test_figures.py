@@ -202,6 +202,8 @@ def test_risk_coverage(bench: Bench) -> None:
         expected.append((100 * len(given) / len(rows), 100 * given.count(False) / len(given)))
     (line,) = panel.lines
     assert np.stack([line.get_xdata(), line.get_ydata()], axis=1) == pytest.approx(np.array(expected))
+    area = bench.results().score(cell("third", "tpt")).metrics.aurc
+    assert line.get_label() == f"tpt, AURC {100 * area:.2f}"
 
 
 def test_the_same_bytes_in_every_format(bench: Bench, tmp_path: Path) -> None:

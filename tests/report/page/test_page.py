@@ -21,6 +21,7 @@ from simulated_runs import simulate_run, simulated_dataset
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
+from otpt.metrics import percent
 from otpt.report import ResultKey, open_results
 from otpt.report.page import content as page_content
 from otpt.report.page import make_page, write_page
@@ -67,8 +68,13 @@ def test_numbers_are_those_of_the_metrics(bench: Bench, capsys: pytest.CaptureFi
     assert header[:5] == ["Data set", "Method", "Images", "Accuracy %", "ECE %"]
     assert len(lines) == len(told["scores"]) == 15
     for line, score in zip(lines, told["scores"], strict=True):
-        shares = [f"{100 * score[name]:.2f}" for name in ("accuracy", "ece", "sce")]
-        rest = [f"{score['brier']:.4f}", f"{score['nll']:.4f}", f"{100 * score['overconfidence']:.2f}"]
+        shares = [percent(score[name]) for name in ("accuracy", "ece", "debiased_ece", "sce")]
+        rest = [
+            f"{score['brier']:.4f}",
+            f"{score['nll']:.4f}",
+            percent(score["overconfidence"]),
+            percent(score["aurc"]),
+        ]
         assert line == [score["dataset"], score["method"], "12", *shares, *rest]
     for line, average in zip(page.tables["averages"][1:], told["averages"], strict=True):
         assert line[:3] == [average["method"], f"{100 * average['accuracy']:.2f}", f"{100 * average['ece']:.2f}"]
@@ -81,7 +87,7 @@ def test_numbers_are_those_of_the_metrics(bench: Bench, capsys: pytest.CaptureFi
 
 def test_several_seeds_and_prompts(bench: Bench) -> None:
     lines = Reader(make_page(bench.results("seeds"), images=0)).tables["numbers"][1:]
-    assert all(re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", cell) for line in lines for cell in line[3:6])
+    assert all(re.fullmatch(r"-?\d+\.\d\d ± \d+\.\d\d", cell) for line in lines for cell in line[3:7])
     header, *lines = Reader(make_page(bench.results("prompts"), images=0)).tables["numbers"]
     assert header[2] == "Prompt"
     assert {line[2] for line in lines} == set(bench.results("prompts").prompts)

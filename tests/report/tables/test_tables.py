@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from oracles.command import run
 from simulated_runs import simulate_run, simulated_dataset, simulated_output
+from sklearn.metrics import roc_auc_score
 
 from otpt import OtptError
 from otpt.evaluation import Settings
@@ -20,7 +21,7 @@ from otpt.metrics import bootstrap, bootstrap_from_confidence
 from otpt.report import ResultKey, open_results
 from otpt.report.papers.paper import paper_table
 from otpt.report.tables.building import Choice, build_tables, guess_backbone
-from otpt.report.tables.formats import FORMATS
+from otpt.report.tables.formats import FORMATS, render
 from otpt.report.tables.layouts import LAYOUTS
 from otpt.report.tables.table import Table
 
@@ -240,6 +241,26 @@ def test_intervals_are_those_of_the_metrics(runs: dict[str, Path]) -> None:
     expected = bootstrap("sce", np.array(p), np.array(data.labels), level=0.9)
     entry = table.entry("tpt", "sce", "dtd")
     assert (entry.low, entry.high) == pytest.approx((100 * expected.low, 100 * expected.high), rel=1e-3)
+
+
+def test_metrics_by_name(runs: dict[str, Path]) -> None:
+    results = open_results([runs["main"]])
+    choice = Choice(datasets=["dtd"], methods=["tpt", "o-tpt"], metrics=["debiased_ece", "auroc"], level=0.9)
+    (table,) = build_tables(results, "main", choice)
+    rows = {name: results.rows(ResultKey("dtd", 0, PROMPT, name)) for name in ("tpt", "o-tpt")}
+    assert [(line.method, line.metric) for line in table.lines] == [(m, k) for m in rows for k in choice.metrics]
+    areas = {name: roc_auc_score(own.correct, own.confidences) for name, own in rows.items()}
+    for name, own in rows.items():
+        entry = table.entry(name, "auroc", "dtd")
+        assert entry.value == pytest.approx(100 * areas[name])
+        assert entry.best == (areas[name] == max(areas.values())), "higher is better"
+        expected = bootstrap_from_confidence("auroc", own.confidences, own.correct, level=0.9)
+        assert (entry.low, entry.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert "AUROC" in render([table], "terminal")
+    with pytest.raises(OtptError, match="Unknown metric of a table 'nll'"):
+        build_tables(results, "main", Choice(metrics=["nll"]))
+    with pytest.raises(OtptError, match="The layout 'groups' has accuracy and ECE only"):
+        build_tables(results, "groups", Choice(metrics=["aurc"]))
 
 
 def test_layouts_take_methods_by_name(runs: dict[str, Path]) -> None:

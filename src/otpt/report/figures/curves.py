@@ -57,15 +57,6 @@ def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[F
     return answered[last] / len(sure), np.cumsum(wrong)[last] / answered[last]
 
 
-def area_under_risk(coverage: Floats, risk: Floats) -> float:
-    """∫ risk d(coverage) as the mean over images of the risk at which each is answered; 0 is best.
-
-    >>> area_under_risk(np.array([1 / 3, 1.0]), np.array([0.0, 1 / 3]))
-    0.2222222222222222
-    """
-    return float(np.sum(np.diff(coverage, prepend=0.0) * risk))
-
-
 def pareto_front(accuracy: Floats, ece: Floats) -> Integers:
     """Positions of the points that no other beats in both, highest accuracy first.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from otpt.metrics import percent
-from otpt.report.figures.curves import area_under_risk, risk_coverage
+from otpt.metrics import aurc, percent
+from otpt.report.figures.curves import risk_coverage
 from otpt.report.figures.selection import Selection
 from otpt.report.figures.style import footnote, grid_of, looks, panels, short
 
@@ -25,7 +25,7 @@ def draw_risk_coverage(selection: Selection) -> Figure:
                 100 * risk,
                 color=look[method].colour,
                 linestyle=look[method].dash,
-                label=f"{short(method)}, area {percent(area_under_risk(coverage, risk))}",
+                label=f"{short(method)}, AURC {percent(aurc(found.confidences, found.correct))}",
             )
         panel.set(xlabel="coverage: answers given %", ylabel="risk: wrong among them %", xlim=(0, 100), ylim=(0, None))
         panel.set_title(short(dataset))

@@ -8,16 +8,19 @@ from statistics import mean
 
 from otpt.report.results import ResultKey, Results
 from otpt.report.tables.scores import Number, number_of
+from otpt.report.tables.table import cost
 
 SHOWN = {
     "accuracy": "Accuracy %",
     "ece": "ECE %",
+    "debiased_ece": "Debiased ECE %",
     "sce": "SCE %",
     "brier": "Brier",
     "nll": "NLL",
     "overconfidence": "Over-confidence %",
+    "aurc": "AURC %",
 }
-"""Metrics of the tables."""
+"""Metrics of the tables; all of them are defined for any predictions."""
 
 OWN_PROMPT = "each data set’s own"
 
@@ -82,11 +85,7 @@ def by_method(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
 
 def better(metric: str, first: float, second: float) -> bool:
     """Whether the first value is the better one."""
-    if metric == "accuracy":
-        return first > second
-    if metric == "overconfidence":
-        return abs(first) < abs(second)
-    return first < second
+    return cost(metric, first) < cost(metric, second)
 
 
 def _line(results: Results, dataset: str, prompt: str, method: str) -> Line:

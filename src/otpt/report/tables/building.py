@@ -14,11 +14,17 @@ from otpt.report.prompts import prompt_of
 from otpt.report.results import ResultKey, Results
 from otpt.report.statistics import resampled
 from otpt.report.tables.groups import group_tables
-from otpt.report.tables.layouts import METRIC_TITLES, Layout, dataset_title, get_layout, method_title, progress_note
+from otpt.report.tables.layouts import (
+    DEVIATION,
+    METRIC_TITLES,
+    Layout,
+    dataset_title,
+    get_layout,
+    method_title,
+    progress_note,
+)
 from otpt.report.tables.scores import number_of
 from otpt.report.tables.table import Entry, Line, Table, columns_of, mark_best
-
-DEVIATION = "_deviation"
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Choice:
         prompt: where the runs have several; None takes the paper's.
         paper: the backbone whose printed numbers are shown beside ours, None for none.
         level: of bootstrap intervals, None for none.
+        metrics: None takes those of the layout.
     """
 
     datasets: Sequence[str] | None = None
@@ -37,11 +44,13 @@ class Choice:
     prompt: str | None = None
     paper: str | None = None
     level: float | None = None
+    metrics: Sequence[str] | None = None
 
 
 def build_tables(results: Results, layout: str, choice: Choice | None = None) -> list[Table]:
     """The tables of a layout: one; one per prompt for "prompts"; one per data set and split for "groups"."""
-    choice, form = choice or Choice(), get_layout(layout)
+    choice = choice or Choice()
+    form = get_layout(layout).with_metrics(choice.metrics)
     if choice.paper not in {None, *BACKBONES}:
         raise unknown("backbone of the paper", str(choice.paper), BACKBONES)
     if choice.level is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
@@ -70,9 +70,26 @@ METRIC_TITLES = {
     "accuracy": "Acc.",
     "ece": "ECE",
     "sce": "SCE",
+    "top5_accuracy": "Top-5",
+    "macro_f1": "F1",
+    "debiased_ece": "Debiased ECE",
+    "smooth_ece": "Smooth ECE",
+    "adaptive_ece": "Adaptive ECE",
+    "ks_error": "KS",
+    "mce": "MCE",
+    "overconfidence": "Over-conf.",
+    "aurc": "AURC",
+    "excess_aurc": "E-AURC",
+    "auroc": "AUROC",
+    "fpr95": "FPR95",
+    "selective_accuracy": "Acc.@80",
+    "coverage_at_risk": "Cov.@5",
     "accuracy_deviation": "Std. Acc.",
     "ece_deviation": "Std. ECE",
 }
+
+DEVIATION = "_deviation"
+"""Ends the name of a metric's standard deviation over seeds."""
 
 _SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
 
@@ -95,6 +112,18 @@ class Layout:
     chosen: bool = False
     shifts: bool = False
     average: bool = True
+
+    def with_metrics(self, names: Sequence[str] | None) -> Layout:
+        """The layout with lines for other metrics, all of which are fractions; None leaves its own."""
+        if names is None:
+            return self
+        if self.name in {"groups", "seeds"}:
+            raise OtptError(f"The layout {self.name!r} has accuracy and ECE only; choose metrics in another layout.")
+        choices = [name for name in METRIC_TITLES if not name.endswith(DEVIATION)]
+        for name in names:
+            if name not in choices:
+                raise unknown("metric of a table", name, choices)
+        return replace(self, metrics=tuple(dict.fromkeys(names)))
 
     def methods_of(self, results: Results, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
         """The methods of the runs that the layout shows, in the paper's order, then in the runs'."""

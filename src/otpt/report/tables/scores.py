@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from otpt.metrics import percent
+from otpt.errors import unknown
+from otpt.metrics import Interval, percent
 from otpt.runs import Score, averages
 
 TITLES = {
     "accuracy": "accuracy %",
     "top5_accuracy": "top-5 %",
+    "macro_f1": "macro F1 %",
+    "brier": "Brier",
+    "nll": "NLL",
     "ece": "ECE %",
+    "debiased_ece": "debiased ECE %",
     "adaptive_ece": "adaptive ECE %",
     "mce": "MCE %",
     "sce": "SCE %",
+    "smooth_ece": "smooth ECE %",
+    "ks_error": "KS error %",
     "overconfidence": "over-confidence %",
-    "brier": "Brier",
-    "nll": "NLL",
+    "top_label_brier": "top-label Brier",
+    "aurc": "AURC %",
+    "excess_aurc": "E-AURC %",
+    "auroc": "AUROC %",
+    "fpr95": "FPR95 %",
+    "selective_accuracy": "accuracy@80 %",
+    "coverage_at_risk": "coverage@5 %",
 }
-ACROSS = ("accuracy", "ece", "sce")
+TOPICS = (
+    ("accuracy", "top5_accuracy", "macro_f1", "brier", "nll"),
+    ("ece", "debiased_ece", "adaptive_ece", "mce", "sce"),
+    ("smooth_ece", "ks_error", "overconfidence", "top_label_brier"),
+    ("aurc", "excess_aurc", "auroc", "fpr95", "selective_accuracy", "coverage_at_risk"),
+)
+"""The tables of a single data set, each narrow enough for a terminal: accuracy, calibration with bins and without,
+selective prediction."""
+
+ACROSS = ("accuracy", "ece", "debiased_ece", "sce")
 """Metrics that get a table of their own where there are several data sets."""
 
 AVERAGE = "average"
 NOTHING = "–"
-_OWN_UNIT = {"brier", "nll"}
+_OWN_UNIT = {"brier", "top_label_brier", "nll"}
+
+Intervals: TypeAlias = Callable[[str, str, Sequence[str]], Mapping[str, Interval]]
+"""(method, prompt, data sets) → the bootstrap interval of each metric over them."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +60,14 @@ class Number:
         value: the mean.
         deviation: sample standard deviation over seeds; None with one.
         best: no other of its group is better.
+        interval: over images, where it was asked for.
     """
 
     metric: str
     value: float
     deviation: float | None = None
     best: bool = False
+    interval: Interval | None = None
 
     @property
     def mean(self) -> str:
@@ -51,6 +78,13 @@ class Number:
     def text(self) -> str:
         """As it is shown, with its deviation."""
         return self.mean if self.deviation is None else f"{self.mean} ± {self._shown(self.deviation)}"
+
+    @property
+    def range(self) -> str:
+        """The interval as it is shown."""
+        return (
+            NOTHING if self.interval is None else " … ".join(map(self._shown, (self.interval.low, self.interval.high)))
+        )
 
     def _shown(self, value: float) -> str:
         return f"{value:.4f}" if self.metric in _OWN_UNIT else percent(value)
@@ -79,41 +113,69 @@ class ScoreTable:
         return len({row.prompt for row in self.rows}) > 1
 
 
-def score_tables(scores: Sequence[Score]) -> list[ScoreTable]:
-    """One table of all metrics for a single data set; for several, one per metric with their average."""
+def score_tables(
+    scores: Sequence[Score], *, metrics: Sequence[str] | None = None, intervals: Intervals | None = None
+) -> list[ScoreTable]:
+    """Of a single data set, the tables of :data:`TOPICS`; of several, one per metric with their average.
+
+    Args:
+        metrics: only these: in one table for a single data set.
+        intervals: bootstrap intervals, for each number.
+    """
+    check_metrics(metrics or ())
     datasets = _datasets(scores)
     if len(datasets) > 1:
-        return [metric_table(scores, metric) for metric in ACROSS]
-    rows = [
-        ScoreRow(method, prompt, tuple(number_of(own, metric, datasets) for metric in TITLES))
-        for (method, prompt), own in _by_row(scores).items()
-    ]
-    return [ScoreTable(datasets[0], tuple(TITLES.values()), tuple(rows))]
+        return [metric_table(scores, metric, intervals=intervals) for metric in metrics or ACROSS]
+    tables = []
+    for topic in TOPICS if metrics is None else (metrics,):
+        rows = []
+        for (method, prompt), own in _by_row(scores).items():
+            numbers = [number_of(own, metric, datasets, intervals=intervals) for metric in topic]
+            rows.append(ScoreRow(method, prompt, tuple(numbers)))
+        tables.append(ScoreTable(datasets[0], tuple(TITLES[metric] for metric in topic), tuple(rows)))
+    return tables
+
+
+def check_metrics(names: Iterable[str]) -> None:
+    """Refuse what is no metric of :data:`TITLES`."""
+    for name in names:
+        if name not in TITLES:
+            raise unknown("metric", name, TITLES)
 
 
 def metric_table(
-    scores: Sequence[Score], metric: str, *, datasets: Sequence[str] | None = None, methods: Sequence[str] | None = None
+    scores: Sequence[Score],
+    metric: str,
+    *,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    intervals: Intervals | None = None,
 ) -> ScoreTable:
     """One metric: a column for each data set, then their average; all of the scores, or only some in this order."""
     shown = list(datasets or _datasets(scores))
     held = _by_row(scores)
     wanted = [key for method in methods for key in held if key[0] == method] if methods is not None else list(held)
-    rows = [
-        ScoreRow(*key, tuple(number_of(held[key], metric, own) for own in (*([name] for name in shown), shown)))
-        for key in wanted
-    ]
+    rows = []
+    for key in wanted:
+        groups = (*([name] for name in shown), shown)
+        rows.append(ScoreRow(*key, tuple(number_of(held[key], metric, own, intervals=intervals) for own in groups)))
     return ScoreTable(TITLES[metric], (*shown, AVERAGE), tuple(rows))
 
 
-def number_of(scores: Iterable[Score], metric: str, datasets: Sequence[str]) -> Number | None:
+def number_of(
+    scores: Iterable[Score], metric: str, datasets: Sequence[str], *, intervals: Intervals | None = None
+) -> Number | None:
     """A metric of one method averaged over ``datasets``; None if one of them has no value under one of the seeds."""
-    own = [replace(score, prompt="") for score in scores if score.dataset in datasets]
+    given = [score for score in scores if score.dataset in datasets]
+    own = [replace(score, prompt="") for score in given]
     if {score.dataset for score in own} != set(datasets):
         return None
     found = next(iter(averages(own)), None)
-    if found is None:
+    if found is None or metric not in found.metrics:
         return None
-    return Number(metric, found.metrics[metric], None if found.deviation is None else found.deviation[metric])
+    interval = None if intervals is None else intervals(given[0].method, given[0].prompt, datasets)[metric]
+    deviation = None if found.deviation is None else found.deviation[metric]
+    return Number(metric, found.metrics[metric], deviation, interval=interval)
 
 
 def _datasets(scores: Sequence[Score]) -> list[str]:

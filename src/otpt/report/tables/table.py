@@ -9,7 +9,7 @@ AVERAGE = "average"
 PRINTED = "printed"
 """Key of the column with the averages that the paper prints."""
 
-_HIGHER_IS_BETTER = {"accuracy"}
+_HIGHER_IS_BETTER = {"accuracy", "top5_accuracy", "macro_f1", "auroc", "selective_accuracy", "coverage_at_risk"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def mark_best(lines: Iterable[Line]) -> tuple[Line, ...]:
         for at in range(len(own[0].entries)):
             values = [value for line in own if (value := line.entries[at].value) is not None]
             if len(values) > 1:
-                best[metric, at] = shown(max(values) if metric in _HIGHER_IS_BETTER else min(values))
+                best[metric, at] = shown(min(values, key=lambda value: cost(metric, value)))
     return tuple(
         replace(
             line,
@@ -102,6 +102,13 @@ def mark_best(lines: Iterable[Line]) -> tuple[Line, ...]:
         )
         for line in lines
     )
+
+
+def cost(metric: str, value: float) -> float:
+    """What ranks values of a metric, the best one lowest: over-confidence is best at 0."""
+    if metric == "overconfidence":
+        return abs(value)
+    return -value if metric in _HIGHER_IS_BETTER else value
 
 
 def shown(value: float) -> str:

@@ -1,0 +1,213 @@
+"""Metrics of the order of confidences, KS, top-label Brier and macro F1: reference values, literal loops, scikit-learn.
+
+Values for tied confidences are compared with the mean over all orders, one permutation after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, roc_auc_score
+
+from otpt import metrics
+from otpt.errors import OtptError
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+CONFIDENCE = (0.05, 0.0501, 0.51, 0.55, 0.62, 0.63, 0.99, 1.0)
+CORRECT = (0, 1, 1, 0, 1, 1, 1, 0)
+REFERENCE = {
+    metrics.aurc: 0.434672619048,
+    metrics.excess_aurc: 0.353424887326,
+    metrics.misclassification_auroc: 0.533333333333,
+    metrics.fpr95: 0.666666666667,
+    metrics.ks_calibration_error: 0.1999875,
+    metrics.top_label_brier_score: 0.341101251250,
+}
+OF_CONFIDENCE = (*REFERENCE, metrics.selective_accuracy, metrics.coverage_at_risk, metrics.debiased_ece,
+                 metrics.smooth_ece, lambda c, r: metrics.accuracy_above(c, r, threshold=0.5))  # fmt: skip
+
+
+@st.composite
+def answers(draw, most=30):
+    """(confidence, correct) with many ties."""
+    n = draw(st.integers(1, most))
+    levels = draw(st.sampled_from([1, 3, 10, 1000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return rng.integers(0, levels + 1, n) / levels, rng.random(n) < draw(st.sampled_from([0.0, 0.3, 0.8, 1.0]))
+
+
+def orders(confidence):
+    """All orders of the images by falling confidence: tied ones in every order."""
+    for order in permutations(range(len(confidence))):
+        if all(confidence[a] >= confidence[b] for a, b in pairwise(order)):
+            yield order
+
+
+def loop_aurc(confidence, correct):
+    values = []
+    for order in orders(confidence):
+        wrong = [not correct[i] for i in order]
+        values.append(sum(sum(wrong[:n]) / n for n in range(1, len(wrong) + 1)) / len(wrong))
+    return sum(values) / len(values)
+
+
+def loop_auroc(confidence, correct):
+    pairs = [(a > b) + (a == b) / 2 for a in confidence[correct] for b in confidence[~correct]]
+    return sum(pairs) / len(pairs) if pairs else math.nan
+
+
+def loop_fpr95(confidence, correct):
+    right, wrong = list(confidence[correct]), list(confidence[~correct])
+    if not right or not wrong:
+        return math.nan
+    t = max(t for t in confidence if Fraction(sum(c >= t for c in right), len(right)) >= Fraction(95, 100))
+    return sum(c >= t for c in wrong) / len(wrong)
+
+
+def loop_ks(confidence, correct):
+    return max(abs(sum(c - r for c, r in zip(confidence, correct, strict=True) if c <= t)) for t in confidence) / len(
+        confidence
+    )
+
+
+@pytest.mark.parametrize("metric", REFERENCE)
+def test_reference_values(metric):
+    assert metric(CONFIDENCE, CORRECT) == pytest.approx(REFERENCE[metric], abs=1e-12)
+    backwards = metric(CONFIDENCE[::-1], CORRECT[::-1])
+    assert backwards == pytest.approx(REFERENCE[metric], abs=1e-12)
+
+
+@quick
+@given(answers(most=6))
+def test_ties_count_as_the_mean_over_their_orders(case):
+    confidence, correct = case
+    assert metrics.aurc(*case) == pytest.approx(loop_aurc(*case), abs=1e-12)
+    for tenths in range(1, 11):
+        first = -(-tenths * len(correct) // 10)
+        expected = np.mean([np.mean([correct[i] for i in order[:first]]) for order in orders(confidence)])
+        assert metrics.selective_accuracy(*case, coverage=tenths / 10) == pytest.approx(expected, abs=1e-12)
+
+
+@quick
+@given(answers())
+def test_against_loops(case):
+    confidence, correct = case
+    assert metrics.misclassification_auroc(*case) == pytest.approx(loop_auroc(*case), abs=1e-12, nan_ok=True)
+    assert metrics.fpr95(*case) == pytest.approx(loop_fpr95(*case), abs=1e-12, nan_ok=True)
+    assert metrics.ks_calibration_error(*case) == pytest.approx(loop_ks(*case), abs=1e-12)
+    brier = sum((c - r) ** 2 for c, r in zip(confidence, correct, strict=True)) / len(correct)
+    assert metrics.top_label_brier_score(*case) == pytest.approx(brier, abs=1e-12)
+    wrong_rate = Fraction(int((~correct).sum()), len(correct))
+    best = float(wrong_rate) + (float(1 - wrong_rate) * math.log(1 - wrong_rate) if wrong_rate < 1 else 0.0)
+    assert metrics.excess_aurc(*case) == pytest.approx(metrics.aurc(*case) - best, abs=1e-12)
+    assert metrics.excess_aurc(*case) >= 0
+    for percent in (0, 5, 10, 29, 50):
+        covered = [Fraction(0)]
+        for t in confidence:
+            answered = correct[confidence >= t]
+            if Fraction(int((~answered).sum()), len(answered)) <= Fraction(percent, 100):
+                covered.append(Fraction(len(answered), len(correct)))
+        assert metrics.coverage_at_risk(*case, risk=percent / 100) == pytest.approx(float(max(covered)), abs=1e-12)
+    for t in (0.0, 0.5, confidence[0]):
+        accuracy, coverage = metrics.accuracy_above(*case, threshold=t)
+        expected = [r for c, r in zip(confidence, correct, strict=True) if c >= t]
+        assert coverage == pytest.approx(len(expected) / len(correct))
+        assert accuracy == pytest.approx(sum(expected) / len(expected) if expected else math.nan, nan_ok=True)
+
+
+@quick
+@given(answers())
+def test_ranges(case):
+    aurc, error = metrics.aurc(*case), 1 - float(np.mean(case[1]))
+    assert 0 <= aurc <= 1
+    assert (
+        aurc <= error * (1 + math.log(1 / error)) + 1 / len(case[1]) + 1e-12 if error else aurc == 0
+    )  # all wrong first
+    assert abs(float(np.mean(case[0] - case[1]))) <= metrics.ks_calibration_error(*case) + 1e-12
+    for bins in (1, 7, 20):  # left bins hold every confidence: the sum of each is a difference of two cumulative ones
+        ece = metrics.ece_from_confidence(*case, bins=bins, side="left")
+        assert ece <= 2 * bins * metrics.ks_calibration_error(*case) + 1e-12
+
+
+def test_the_order_by_confidence_is_all_that_counts():
+    rng = np.random.default_rng(0)
+    confidence = rng.random(200)
+    correct = rng.random(200) < confidence
+    for metric in (metrics.aurc, metrics.misclassification_auroc, metrics.fpr95, metrics.selective_accuracy):
+        assert metric(confidence**3, correct) == pytest.approx(metric(confidence, correct), abs=1e-15)
+    assert metrics.selective_accuracy(confidence, correct, coverage=1) == pytest.approx(correct.mean(), abs=1e-15)
+    perfect = np.where(correct, 0.9, 0.1)
+    assert metrics.misclassification_auroc(perfect, correct) == 1
+    assert metrics.fpr95(perfect, correct) == 0
+    # a perfect order has no excess but for the finite number of images
+    assert metrics.excess_aurc(perfect, correct) == pytest.approx(0, abs=1 / 200)
+    assert metrics.coverage_at_risk(perfect, correct, risk=0) == correct.mean()
+
+
+def test_area_of_a_constant_confidence_is_the_error_rate():
+    assert metrics.aurc(np.full(50, 0.5), np.arange(50) < 30) == pytest.approx(0.4, abs=1e-12)
+
+
+def test_against_scikit_learn():
+    rng = np.random.default_rng(1)
+    for decimals in (1, 6):
+        confidence = np.round(rng.random(500), decimals)
+        correct = rng.random(500) < confidence
+        found = metrics.misclassification_auroc(confidence, correct)
+        assert found == pytest.approx(roc_auc_score(correct, confidence), abs=1e-12)
+    for classes in (2, 5, 40):
+        labels, predictions = rng.integers(0, classes, 60), rng.integers(0, classes, 60)
+        theirs = f1_score(labels, predictions, labels=np.unique(labels), average="macro", zero_division=0)
+        assert metrics.macro_f1(predictions, labels) == pytest.approx(theirs, abs=1e-12)
+
+
+def test_f1_is_over_the_classes_that_have_an_image():
+    # class 0: precision 1/2, recall 1; class 1: never predicted; class 7 has no image
+    assert metrics.macro_f1([0, 0, 7], [0, 1, 1]) == pytest.approx((2 / 3 + 0) / 2)
+    assert metrics.macro_f1([3, 3], [3, 3]) == 1
+
+
+def test_all_right_or_all_wrong_has_no_auroc():
+    p = np.array([[0.9, 0.1], [0.8, 0.2]])
+    for labels, aurc in (([0, 0], 0.0), ([1, 1], 1.0)):
+        found = metrics.evaluate(p, labels)
+        assert (found.auroc, found.fpr95, found.aurc) == (None, None, aurc)
+        assert found.as_dict()["auroc"] is None
+        assert found.as_percent()["fpr95"] == "–"
+        interval = metrics.bootstrap("auroc", p, labels, resamples=10)
+        assert (interval.resamples, math.isnan(interval.low)) == (0, True)
+    # with one wrong of three, 8/27 of the resamples have none of it and are left out; so are those that have only it
+    interval = metrics.bootstrap_from_confidence("auroc", [0.9, 0.8, 0.7], [1, 1, 0], resamples=400)
+    assert interval.resamples == pytest.approx(400 * (1 - 9 / 27), abs=40)
+
+
+@pytest.mark.parametrize("function", OF_CONFIDENCE)
+def test_bad_input_is_refused(function):
+    with pytest.raises(OtptError, match=r"between 0 and 1, but got 1\.5 at position 1"):
+        function([0.5, 1.5], [1, 1])
+    with pytest.raises(OtptError, match="expected at least one image"):
+        function([], [])
+    with pytest.raises(OtptError, match="booleans or zeros and ones"):
+        function([0.5], [2])
+
+
+def test_bad_options_are_refused():
+    for coverage in (0, 1.1, math.nan):
+        with pytest.raises(OtptError, match="expected coverage above 0 and up to 1"):
+            metrics.selective_accuracy([0.5], [1], coverage=coverage)
+    for risk in (-0.1, 1, math.nan):
+        with pytest.raises(OtptError, match="expected risk from 0 to below 1"):
+            metrics.coverage_at_risk([0.5], [1], risk=risk)
+    with pytest.raises(OtptError, match="expected predictions as integers, but got float64"):
+        metrics.macro_f1([0.5], [1])
+    with pytest.raises(OtptError, match=r"expected labels of shape \(N,\), N >= 1, but got shape \(0,\)"):
+        metrics.macro_f1([1], [])
+    with pytest.raises(OtptError, match="expected one label per prediction, but got 1 and 2"):
+        metrics.macro_f1([1], [1, 2])
