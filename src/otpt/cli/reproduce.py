@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
-from otpt.cli.studies import beside_paper, chosen_methods, commands, print_commands
+from otpt.cli.studies import beside_paper, chosen_methods, commands, data_of, print_commands
 from otpt.cli.table import print_beside, print_tables
 from otpt.errors import OtptError
 from otpt.report.papers.paper import BACKBONES
 from otpt.report.papers.published import PAPERS
-from otpt.report.tables.beside_formats import beside_data
 from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
@@ -89,8 +88,8 @@ def run(options: argparse.Namespace) -> int:
         _print_plan(plan)
         if published:
             print_commands(plan, options, conditions)
-        for name, why in left_out.items():
-            print(f"Left out: {name}: {why}.")
+        for why in dict.fromkeys(left_out.values()):
+            print(f"\nLeft out: {', '.join(name for name in left_out if left_out[name] == why)} ({why}).")
         print("" if options.go else "\nAdd --go to run it.", flush=True)
     tables: list[Table] = []
     others: list[Beside] = []
@@ -116,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         shown: dict[str, Any] = {"plan": plan_data(plan), "tables": [table_data(table) for table in tables]}
         if published:
             shown["left_out"], shown["commands"] = dict(left_out), commands(plan, options, conditions)
-            shown["beside"] = [beside_data(each) for each in others]
+            shown["beside"] = data_of(others)
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     return UNREADABLE if unreadable else 0
 

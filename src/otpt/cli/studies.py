@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,16 +40,23 @@ def chosen_methods(options: argparse.Namespace, study: Study) -> tuple[list[str]
 def beside_paper(table: PlannedTable, name: str) -> tuple[list[Beside], str]:
     """Ours beside a paper's table; where nothing can stand there, why."""
     from otpt.report import open_results
-    from otpt.report.tables.beside import Share, beside
+    from otpt.report.tables.beside import Share, set_beside
 
     paper = get_paper(name)
     paper = replace(paper, tables=(paper.table(str(table.number), table.backbone),))
     results = open_results([run.folder for run in table.runs])
     share = Share([run.dataset for run in table.runs], [each for each in table.methods if each in results.methods])
     try:
-        return beside(results, paper, share, backbone=table.backbone), ""
+        return set_beside(results, paper, share, backbone=table.backbone), ""
     except OtptError as error:
         return [], str(error)
+
+
+def data_of(tables: Sequence[Beside]) -> list[dict[str, object]]:
+    """The same as plain data."""
+    from otpt.report.tables.beside_formats import beside_data
+
+    return [beside_data(table) for table in tables]
 
 
 def commands(plan: Plan, options: argparse.Namespace, conditions: Conditions) -> list[str]:

@@ -140,7 +140,7 @@ def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., s
 
 def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]:
     from otpt.report.papers.published import get_paper
-    from otpt.report.tables.beside import Share, beside
+    from otpt.report.tables.beside import Share, set_beside
     from otpt.report.tables.beside_formats import render_beside
 
     own = {"--layout": options.layout != "main", "--backbone": options.backbone, "--intervals": options.intervals}
@@ -149,7 +149,7 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
             f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
         )
     share = Share(options.datasets, options.methods, options.prompt)
-    return partial(render_beside, beside(results, get_paper(options.paper), share))
+    return partial(render_beside, set_beside(results, get_paper(options.paper), share))
 
 
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:

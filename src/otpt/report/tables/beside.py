@@ -60,7 +60,9 @@ class Share:
     prompt: str | None = None
 
 
-def beside(results: Results, paper: Paper, share: Share | None = None, *, backbone: str | None = None) -> list[Beside]:
+def set_beside(
+    results: Results, paper: Paper, share: Share | None = None, *, backbone: str | None = None
+) -> list[Beside]:
     """Ours beside the tables of a paper; :class:`OtptError` says what is missing where nothing fits.
 
     ``backbone`` is taken for that of the runs, whatever they say of their model.
