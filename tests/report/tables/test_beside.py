@@ -125,7 +125,7 @@ def test_the_protocol_and_what_differs(runs: dict[str, Path]) -> None:
     notes = one(runs["sets"]).notes
     assert notes[0] == (
         "Liang et al., Bridging the Confidence Gap, 2026 (read in the paper): ViT-B/16, prompt 'a photo of a', 64 "
-        "views, AugMix on for fine-grained sets, off for shifts, 3 seeds, 20 bins; inferred: augmix, bins."
+        "views, AugMix on for fine-grained sets, off for shifts, 3 seeds, 20 bins; inferred: AugMix, bins."
     )
     assert notes[1] == (
         "Measured: zero-shot, o-tpt: re-run of the official code with its own settings; tpt+e-cots: the authors' own."
