@@ -72,13 +72,13 @@ def commands(plan: Plan, options: argparse.Namespace, conditions: Conditions) ->
 
 def print_commands(plan: Plan, options: argparse.Namespace, conditions: Conditions) -> None:
     """The same as loops of a shell, one for each backbone and group of data sets."""
-    from otpt.report.papers.commands import shell_loop
+    from otpt.report.papers.commands import shell_loops
 
     groups = _by_group(plan, options)
     if groups:
         print("\nThe same as commands:")
     for model, runs in groups:
-        print(shell_loop(runs, conditions, model, _further(options)))
+        print("\n".join(shell_loops(runs, conditions, model, _further(options))))
 
 
 def _by_group(plan: Plan, options: argparse.Namespace) -> list[tuple[str, list[PlannedRun]]]:
