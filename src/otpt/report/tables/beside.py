@@ -93,7 +93,7 @@ def set_beside(
                 notes.append(f"Of {', '.join(only)} the paper has averages alone; they need also {', '.join(lacking)}.")
             made.append(Beside(paper, table, tuple(rows), tuple(notes)))
         elif any(metric in METRICS for theirs in shared for metric in table.rows[theirs]):
-            reasons.append((len(lacking), _reason(table, shared, lacking)))
+            reasons.append((len(lacking) - len(table.datasets), len(lacking), _reason(table, shared, lacking)))
     if not made:
         raise _nothing(results, paper, backbone, reasons, strange)
     return made
@@ -216,12 +216,12 @@ def _reason(table: PaperTable, methods: Iterable[str], lacking: Sequence[str]) -
 
 
 def _nothing(
-    results: Results, paper: Paper, backbone: str, reasons: Sequence[tuple[int, str]], strange: Sequence[str]
+    results: Results, paper: Paper, backbone: str, reasons: Sequence[tuple[int, int, str]], strange: Sequence[str]
 ) -> OtptError:
     head = f"Nothing of these runs can stand beside the paper {paper.name!r}:"
     if reasons:
         named = f"; no registered data sets with their own classes are {', '.join(strange)}" if strange else ""
-        return OtptError(f"{head} {min(reasons)[1]}{named}.")
+        return OtptError(f"{head} {min(reasons)[-1]}{named}.")  # of the table whose data sets they hold most of
     theirs = dict.fromkeys(name for table in paper.tables if table.backbone == backbone for name in table.methods)
     return OtptError(
         f"{head} on {backbone} it has {', '.join(theirs)}, and the runs hold {', '.join(results.methods)}."
