@@ -37,9 +37,15 @@ def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Datase
     )
 
 
-def simulate_run(folder: Path, datasets: Sequence[Dataset], settings: Settings, *, items: int | None = None) -> Path:
-    """The run of ``settings`` on ``datasets``, new or grown, or only the first ``items`` of what is missing."""
-    run = Run.create(folder, run_config(backbone(), datasets, settings))
+def simulate_run(
+    folder: Path, datasets: Sequence[Dataset], settings: Settings, *, items: int | None = None, model: str | None = None
+) -> Path:
+    """The run of ``settings`` on ``datasets``, new or grown, or only the first ``items`` of what is missing; ``model``
+    is what it says of its model, as "ViT-B-16/openai"."""
+    config = run_config(backbone(), datasets, settings)
+    if model is not None:
+        config["backbone"] |= {"name": model, "architecture": model.partition("/")[0], "fingerprint": model}
+    run = Run.create(folder, config)
     by_name = {data.name: data for data in datasets}
     for item in run.missing()[:items]:
         data = by_name[item.dataset]

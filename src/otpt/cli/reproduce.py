@@ -1,4 +1,4 @@
-"""``otpt reproduce paper --data data --go``: the paper's tables, from the data sets that are found."""
+"""``otpt reproduce paper --data data --go``: a paper's tables, from the data sets that are found."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
-from otpt.cli.table import print_tables
+from otpt.cli.studies import beside_paper, chosen_methods, commands, data_of, print_commands
+from otpt.cli.table import print_beside, print_tables
 from otpt.errors import OtptError
 from otpt.report.papers.paper import BACKBONES
+from otpt.report.papers.published import PAPERS
 from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
     from otpt.features import FeatureCache
     from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
+    from otpt.report.tables.beside import Beside
     from otpt.report.tables.table import Table
 
 BENCH_NOTE = (
@@ -30,24 +33,25 @@ BENCH_NOTE = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``reproduce``."""
     parser.description = (
-        "Print which runs the paper's tables need, which data are missing, and how long it takes; with "
+        "Print which runs a paper's tables need, which data are missing, and how long it takes; with "
         "--go, run them table by table and print each table with the paper's numbers. An interrupted run resumes when "
         "the command is repeated."
     )
-    parser.add_argument("what", choices=("paper",), help="the O-TPT paper")
+    parser.add_argument("what", metavar="PAPER", help="paper (that of O-TPT), cots (its peers, as CoTS measured them)")
     parser.add_argument("--go", action="store_true", help="run the plan (default: only print it)")
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
     parser.add_argument("--backbone", nargs="+", default=list(BACKBONES), metavar="NAME", help="ViT-B/16, RN50 (both)")
     parser.add_argument(
         "--model", metavar="SPEC", help="weights to use instead of the backbone's, such as a local file"
     )
-    parser.add_argument("--tables", nargs="+", type=int, metavar="N", help="only these tables of the paper")
+    parser.add_argument("--tables", nargs="+", type=_number, metavar="N", help="only these tables of the paper")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods of the paper")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N images of each set")
     parser.add_argument(
         "--views", type=int, default=64, metavar="N", help="views per image, including the clean one (default: 64)"
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/paper"), metavar="RUNS", help="(default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="RUNS", help="(default: runs/PAPER)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
     add_cache_options(parser)
@@ -59,26 +63,36 @@ def run(options: argparse.Namespace) -> int:
     """Print the plan; with ``--go``, run it."""
     from otpt.backbones.devices import pick_device
     from otpt.report.papers.plans import Conditions, plan_data
-    from otpt.report.papers.reproduce import make_plan
+    from otpt.report.papers.reproduce import get_study, make_plan
 
+    study = get_study(options.what)
     device = pick_device(options.device).type
     cache = chosen_cache(options)
+    methods, left_out = chosen_methods(options, study)
     conditions = Conditions(
         data=options.data,
-        out=options.out,
+        out=options.out or Path("runs") / options.what,
         backbones=options.backbone,
         tables=options.tables,
         datasets=options.datasets,
+        methods=methods,
         limit=options.limit,
         views=options.views,
         device=device,
     )
-    plan = make_plan(conditions)
+    plan = make_plan(conditions, study)
+    published = options.what in PAPERS
     if options.model is not None and len({run.folder.parts[-3] for run in plan.runs}) > 1:
         raise OtptError("--model was given for two backbones; choose one with --backbone ViT-B/16 or --backbone RN50.")
     if not options.json:
-        _print_plan(plan, go=options.go)
+        _print_plan(plan)
+        if published:
+            print_commands(plan, options, conditions)
+        for why in dict.fromkeys(left_out.values()):
+            print(f"\nLeft out: {', '.join(name for name in left_out if left_out[name] == why)} ({why}).")
+        print("" if options.go else "\nAdd --go to run it.", flush=True)
     tables: list[Table] = []
+    others: list[Beside] = []
     unreadable, done = 0, set[Path]()
     if options.go:
         load = lru_cache(maxsize=1)(partial(_backbone, options))
@@ -92,9 +106,17 @@ def run(options: argparse.Namespace) -> int:
                 if not options.json:
                     print(_heading(table, plan.bench))
                     print_tables(made)
+                if published and not plan.bench:
+                    theirs, why = beside_paper(table, options.what)
+                    others += theirs
+                    if not options.json:
+                        print_beside(theirs) if theirs else print(f"{why}\n")
     if options.json:
-        made_data = [table_data(table) for table in tables]
-        print(json.dumps({"plan": plan_data(plan), "tables": made_data}, indent=2, ensure_ascii=False))
+        shown: dict[str, Any] = {"plan": plan_data(plan), "tables": [table_data(table) for table in tables]}
+        if published:
+            shown["left_out"], shown["commands"] = dict(left_out), commands(plan, options, conditions)
+            shown["beside"] = data_of(others)
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
     return UNREADABLE if unreadable else 0
 
 
@@ -118,6 +140,7 @@ def _run(
         prompts=run.prompts,
         seeds=run.seeds,
         recipe=ViewRecipe(n_views=conditions.views),
+        augmix=run.augmix,
         official_precision=True,
         limit=conditions.limit,
     )
@@ -150,7 +173,7 @@ def _tables(table: PlannedTable, bench: bool) -> list[Table]:
         datasets=[run.dataset for run in table.runs],
         methods=table.methods,
         prompt=table.prompt,
-        paper=None if bench else table.backbone,
+        paper=None if bench or isinstance(table.number, str) else table.backbone,
     )
     return build_tables(results, table.layout, choice)
 
@@ -161,14 +184,20 @@ def _heading(table: PlannedTable, bench: bool) -> str:
     return f"Table {table.number}, {table.backbone}:"
 
 
-def _print_plan(plan: Plan, *, go: bool) -> None:
+def _number(text: str) -> int | str:
+    """The number of a table of the O-TPT paper, or the name of one of another."""
+    return int(text) if text.isdecimal() else text
+
+
+def _print_plan(plan: Plan) -> None:
     if plan.bench:
         print(f"{BENCH_NOTE}\n")
     seen: set[Path] = set()
     total: float | None = 0.0
     for table in plan.tables:
         where = "emoji bench" if plan.bench and table.needs is None else table.backbone
-        head = f"Table {table.number:>2}  {table.layout:<12} {where:<11}"
+        number = f"{table.number:>2}  {table.layout:<12}" if isinstance(table.number, int) else f"{table.number:<14}"
+        head = f"Table {number} {where:<11}"
         if table.needs is not None:
             print(f"{head} needs {table.needs}")
             continue
@@ -195,7 +224,6 @@ def _print_plan(plan: Plan, *, go: bool) -> None:
         print("\nMissing of the paper's data sets:")
         for name, why in shown.items():
             print(f"  {name}: {why}")
-    print("" if go else "\nAdd --go to run it.", flush=True)
 
 
 def _time(seconds: float | None) -> str:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
 from otpt.report.defaults import LEVEL
 from otpt.report.papers.paper import BACKBONES
+from otpt.report.papers.published import PAPERS
 from otpt.report.tables.formats import FORMATS, render
 from otpt.report.tables.layouts import LAYOUTS
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from otpt.report.results import Results
+    from otpt.report.tables.beside import Beside
     from otpt.report.tables.table import Table
 
+OTPT = "otpt"
 _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
 
 
@@ -33,7 +38,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", nargs="+", metavar="NAME", help="such as ece debiased_ece aurc (default: those of the layout)"
     )
-    parser.add_argument("--paper", action="store_true", help="add the paper's numbers and the difference")
+    parser.add_argument(
+        "--paper",
+        nargs="?",
+        type=_paper,
+        const=OTPT,
+        metavar="NAME",
+        help=f"add the numbers of a paper and the difference: {', '.join((OTPT, *PAPERS))} (default: {OTPT})",
+    )
     parser.add_argument(
         "--backbone", choices=BACKBONES, help="which numbers of the paper (default: those for the backbone of the runs)"
     )
@@ -63,7 +75,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the table and print or write it."""
     from otpt.report import open_results
-    from otpt.report.tables.building import Choice, build_tables
 
     results = open_results(
         options.folders,
@@ -72,6 +83,54 @@ def run(options: argparse.Namespace) -> int:
         seeds=options.seeds,
         one_backbone=options.layout != "medical",
     )
+    write = _beside(results, options) if options.paper in PAPERS else _in_layout(results, options)
+    if options.out is None:
+        print(_for_output(write, options.format or "terminal"), end="")
+    else:
+        form = options.format or _SUFFIXES.get(options.out.suffix.lower())
+        if form is None:
+            raise OtptError(
+                f"The file {str(options.out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or "
+                "--format."
+            )
+        write_atomically(options.out, write(form, colour=False).encode())
+    for each in results.partial:
+        print(
+            f"otpt: the run {str(each.run.folder)!r} is in progress: {each.done} of {each.all} images are done",
+            file=sys.stderr,
+        )
+    return 3 if results.partial else 0
+
+
+def print_tables(tables: list[Table]) -> None:
+    """On the terminal, or as plain lines."""
+    print(_for_output(partial(render, tables), "terminal"), end="")
+
+
+def print_beside(tables: list[Beside]) -> None:
+    """On the terminal, or as plain lines."""
+    from otpt.report.tables.beside_formats import render_beside
+
+    print(_for_output(partial(render_beside, tables), "terminal"), end="")
+
+
+def _for_output(write: Callable[..., str], form: str) -> str:
+    from rich.console import Console
+
+    console = Console()
+    return write(form, colour=console.is_terminal and not console.no_color)
+
+
+def _paper(name: str) -> str:
+    if name in (OTPT, *PAPERS):
+        return name
+    hint = " Run folders stand before --paper." if Path(name).is_dir() else ""
+    raise argparse.ArgumentTypeError(f"{str(unknown('paper', name, (OTPT, *PAPERS))).rstrip('.')}.{hint}".rstrip("."))
+
+
+def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., str]:
+    from otpt.report.tables.building import Choice, build_tables
+
     choice = Choice(
         datasets=options.datasets,
         methods=options.methods,
@@ -80,36 +139,21 @@ def run(options: argparse.Namespace) -> int:
         level=options.intervals,
         metrics=options.metrics,
     )
-    tables = build_tables(results, options.layout, choice)
-    if options.out is None:
-        print(_for_output(tables, options.format or "terminal"), end="")
-    else:
-        form = options.format or _SUFFIXES.get(options.out.suffix.lower())
-        if form is None:
-            raise OtptError(
-                f"The file {str(options.out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or "
-                "--format."
-            )
-        write_atomically(options.out, render(tables, form).encode())
-    for partial in results.partial:
-        print(
-            f"otpt: the run {str(partial.run.folder)!r} is in progress: {partial.done} of {partial.all} images are "
-            "done",
-            file=sys.stderr,
+    return partial(render, build_tables(results, options.layout, choice))
+
+
+def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]:
+    from otpt.report.papers.published import get_paper
+    from otpt.report.tables.beside import Share, set_beside
+    from otpt.report.tables.beside_formats import render_beside
+
+    own = {"--layout": options.layout != "main", "--backbone": options.backbone, "--intervals": options.intervals}
+    for option in (name for name, given in own.items() if given):
+        raise OtptError(
+            f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
         )
-    return 3 if results.partial else 0
-
-
-def print_tables(tables: list[Table]) -> None:
-    """On the terminal, or as plain lines."""
-    print(_for_output(tables, "terminal"), end="")
-
-
-def _for_output(tables: list[Table], form: str) -> str:
-    from rich.console import Console
-
-    console = Console()
-    return render(tables, form, colour=console.is_terminal and not console.no_color)
+    share = Share(options.datasets, options.methods, options.prompt)
+    return partial(render_beside, set_beside(results, get_paper(options.paper), share))
 
 
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:

@@ -24,20 +24,24 @@ from otpt.errors import OtptError, unknown
 BACKBONES = ("ViT-B/16", "RN50")
 """The backbones of the paper's main tables."""
 
+MISSING = "–"
+"""A cell without a number."""
+
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table, or the half of Table 4 that belongs to one backbone.
+    """One table, or the part of one that belongs to one backbone, such as a half of Table 4.
 
     Attributes:
+        number: the paper's; a name where other papers' numbers are collected (:mod:`otpt.report.papers.published`).
         layout: the layout of ``otpt table`` that it belongs to.
         prompt: the initial prompt.
         average: whether the last printed value of a row is its average.
         datasets: columns; "flowers102:group 1" is a part of a data set.
-        rows: method → metric → values as printed, one for each data set and then the average.
+        rows: method → metric → values as printed, one for each data set and then the average; "–" for none.
     """
 
-    number: int
+    number: int | str
     layout: str
     backbone: str
     prompt: str
@@ -58,12 +62,12 @@ class PaperTable:
     @property
     def metrics(self) -> tuple[str, ...]:
         """In the paper's order."""
-        return tuple(next(iter(self.rows.values())))
+        return tuple(dict.fromkeys(metric for metrics in self.rows.values() for metric in metrics))
 
     def printed(self, method: str, metric: str, dataset: str) -> str | None:
         """What the paper prints, None if nothing."""
         values = self.rows.get(method, {}).get(metric)
-        return None if values is None or dataset not in self.datasets else values[self.datasets.index(dataset)]
+        return None if values is None or dataset not in self.datasets else _cell(values[self.datasets.index(dataset)])
 
     def value(self, method: str, metric: str, dataset: str) -> float | None:
         """The printed number."""
@@ -73,13 +77,17 @@ class PaperTable:
     def printed_average(self, method: str, metric: str) -> str | None:
         """The average that the paper prints."""
         values = self.rows.get(method, {}).get(metric)
-        return None if values is None or not self.average else values[-1]
+        return None if values is None or not self.average else _cell(values[-1])
 
     def mean(self, method: str, metric: str, datasets: Sequence[str] | None = None) -> float | None:
         """The mean of the printed values of ``datasets``, or of all; None if one of them is not printed."""
         values = [self.value(method, metric, dataset) for dataset in (self.datasets if datasets is None else datasets)]
         known = [value for value in values if value is not None]
         return mean(known) if values and len(known) == len(values) else None
+
+
+def _cell(printed: str) -> str | None:
+    return None if printed == MISSING else printed
 
 
 def number(printed: str) -> float:

@@ -1,4 +1,4 @@
-"""What is to be run for the paper's tables, as data."""
+"""What is to be run for a paper's tables, as data."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class PlannedRun:
         left: images that are still to be predicted, over all seeds.
         seconds: estimated for what is left, None if there is no rate.
         measured: the rate was measured here, not taken from the documentation.
+        augmix: whether views are mixed, None for the data set's and the methods' own choice.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class PlannedRun:
     left: int
     seconds: float | None
     measured: bool
+    augmix: bool | None = None
 
     @property
     def state(self) -> str:
@@ -47,12 +49,12 @@ class PlannedTable:
     """A table of the paper, and the runs that it is made of.
 
     Attributes:
-        number: the paper's.
+        number: the paper's, or the name of a table of published numbers.
         datasets: all that the table has; those without a run are in ``missing``, with the reason.
         needs: what must be brought before it can be made at all.
     """
 
-    number: int
+    number: int | str
     layout: str
     backbone: str
     prompt: str | None
@@ -70,7 +72,7 @@ class Conditions:
     Attributes:
         data: the folder that holds the data sets, None for none.
         out: where the run folders go.
-        tables, datasets: only these; None for all.
+        tables, datasets, methods: only these; None for all.
         limit: only the first so many images of each set.
         device: "cpu", "cuda" …, whose documented rate is taken.
     """
@@ -78,8 +80,9 @@ class Conditions:
     data: Path | None = None
     out: Path = Path("runs/paper")
     backbones: Sequence[str] = BACKBONES
-    tables: Sequence[int] | None = None
+    tables: Sequence[int | str] | None = None
     datasets: Sequence[str] | None = None
+    methods: Sequence[str] | None = None
     limit: int | None = None
     views: int = 64
     device: str = "cpu"

@@ -1,4 +1,4 @@
-"""The paper's tables as a plan: which runs they need, on which data, and how long that takes.
+"""A paper's tables as a plan: which runs they need, on which data, and how long that takes.
 
 Every data set has a run folder of its own, OUT/BACKBONE/GROUP/DATASET, which several tables share and which stays the
 same when more data sets are found later. Where none of the paper's data sets is present, the plan is the same one on
@@ -8,7 +8,7 @@ the emoji bench with the embedded model: it shows that everything works, and say
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +17,13 @@ from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError, unknown
 from otpt.report.papers.paper import BACKBONES, PaperTable, paper_tables
 from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
+from otpt.report.papers.published import Paper, get_paper
 from otpt.report.papers.rates import Rates
 from otpt.runs import Run
 from otpt.runs.run import CONFIG
+
+STUDIES = ("paper", "cots")
+"""What can be reproduced: the O-TPT paper, and papers of :data:`otpt.report.papers.published.PAPERS`."""
 
 MODELS = {"ViT-B/16": "ViT-B-16/openai", "RN50": "RN50/openai"}
 BENCH_MODEL = "pocket"
@@ -44,18 +48,58 @@ _NEEDS = {
     "medical": "medical data and models: 'otpt train baple' and 'otpt train fpt', then 'otpt evaluate --methods baple "
     "baple+o-tpt --trained FILE …'; 'otpt evaluate --methods promptsmooth promptsmooth+o-tpt'",
 }
+_COTS_NEEDS = {
+    "coop": "CoOp's checkpoint: 'otpt evaluate --methods coop+tpt coop+tpt+cots coop+o-tpt … --context FILE'",
+    "siglip": "SigLIP's weights, of a size that is not known here: 'otpt evaluate --backbone NAME/TAG --methods …'",
+}
 _LEFT_OUT = "left out by --datasets"
 _BENCH_SETS = tuple(f"emoji/{name}" for name in GROUPS)
 _BENCH_SHIFTS = tuple(f"emoji/{name}" for name in SHIFTS)
 _BENCH_COUNTS = {"groups": 1, "combination": 3, "seeds": 5}
 
 
-def make_plan(conditions: Conditions) -> Plan:
-    """The plan for what is found under ``conditions.data``, or for the bench if nothing is."""
+@dataclass(frozen=True)
+class Study:
+    """What is reproduced.
+
+    Attributes:
+        tables: of the paper.
+        seeds: of all runs; None takes one, and three for tables over seeds.
+        augmix: whether views are mixed, by group of runs; those without keep the data set's and the methods' choice.
+        needs: by layout, what must be brought before its tables can be made.
+    """
+
+    tables: tuple[PaperTable, ...]
+    needs: Mapping[str, str]
+    seeds: tuple[int, ...] | None = None
+    augmix: Mapping[str, bool] = field(default_factory=dict)
+
+
+def get_study(name: str) -> Study:
+    """A study by name, one of :data:`STUDIES`."""
+    if name not in STUDIES:
+        raise unknown("paper to reproduce", name, STUDIES)
+    if name == "paper":
+        return Study(paper_tables(), _NEEDS)
+    paper = get_paper(name)
+    tables = [_without(table, paper) for table in paper.tables if table.layout in {*_GROUP_OF, *_COTS_NEEDS}]
+    augmix = {"shifts": mixed} if (mixed := paper.protocol.augmix["shift"]) is not None else {}
+    return Study(tuple(tables), _COTS_NEEDS, SEEDS[: paper.protocol.seeds], augmix)
+
+
+def _without(table: PaperTable, paper: Paper) -> PaperTable:
+    """The table without methods that this package does not have."""
+    return replace(table, rows={name: row for name, row in table.rows.items() if paper.lacks(name) is None})
+
+
+def make_plan(conditions: Conditions, study: Study | None = None) -> Plan:
+    """The plan for what is found under ``conditions.data``, or for the bench if nothing is; of the O-TPT paper, or of
+    another study."""
+    study = study or get_study("paper")
     for backbone in conditions.backbones:
         if backbone not in BACKBONES:
             raise unknown("backbone of the paper", backbone, BACKBONES)
-    numbers = [table.number for table in paper_tables()]
+    numbers = [table.number for table in study.tables]
     for number in conditions.tables or ():
         if number not in numbers:
             raise unknown("table of the paper", str(number), map(str, dict.fromkeys(numbers)))
@@ -65,7 +109,8 @@ def make_plan(conditions: Conditions) -> Plan:
         raise OtptError(
             f"The data root {str(conditions.data)!r} is not a folder; give the one that holds the data sets."
         )
-    wanted = [t for t in paper_tables() if t.backbone in conditions.backbones or t.backbone not in BACKBONES]
+    tables = _of_methods(study.tables, conditions.methods)
+    wanted = [t for t in tables if t.backbone in conditions.backbones or t.backbone not in BACKBONES]
     found = _found(wanted, conditions)
     bench = not any(isinstance(each, _Present) for each in found.values())
     missing = {name: why for name, why in found.items() if isinstance(why, str) and why != _LEFT_OUT}
@@ -78,8 +123,20 @@ def make_plan(conditions: Conditions) -> Plan:
         raise OtptError(f"None of {', '.join(conditions.datasets)} is in the plan; it has {', '.join(found)}.")
     rates = Rates(conditions.out)
     chosen = [table for table in wanted if conditions.tables is None or table.number in conditions.tables]
-    planned = tuple(_planned(table, wanted, found, rates, conditions) for table in chosen)
+    planned = tuple(_planned(table, wanted, found, rates, conditions, study) for table in chosen)
     return Plan(bench, planned, missing)
+
+
+def _of_methods(tables: Sequence[PaperTable], methods: Sequence[str] | None) -> list[PaperTable]:
+    """The tables with these methods only; those that have none of them are left out."""
+    if methods is None:
+        return list(tables)
+    known = dict.fromkeys(name for table in tables for name in table.methods)
+    for name in methods:
+        if name not in known:
+            raise unknown("method of the paper", name, known)
+    cut = [replace(each, rows={name: row for name, row in each.rows.items() if name in methods}) for each in tables]
+    return [table for table in cut if table.rows]
 
 
 @dataclass(frozen=True)
@@ -129,17 +186,19 @@ def _planned(
     found: Mapping[str, _Present | str],
     rates: Rates,
     conditions: Conditions,
+    study: Study,
 ) -> PlannedTable:
     names = _datasets(table)
     prompt = table.prompt if table.layout == "prompts" else None
-    if table.layout in _NEEDS:
-        needs = _NEEDS[table.layout]
+    if table.layout in study.needs:
+        needs = study.needs[table.layout]
         return PlannedTable(table.number, table.layout, table.backbone, prompt, table.methods, names, (), {}, needs)
     group = _GROUP_OF[table.layout]
     shared = [each for each in tables if _GROUP_OF.get(each.layout) == group and each.backbone == table.backbone]
     methods = tuple(dict.fromkeys(method for each in shared for method in each.methods))
     prompts = tuple(dict.fromkeys(each.prompt for each in shared)) if group == "prompts" else None
-    seeds = SEEDS if group == "seeds" else SEEDS[:1]
+    seeds = study.seeds or (SEEDS if group == "seeds" else SEEDS[:1])
+    augmix = study.augmix.get(group)
     runs = []
     for name in names:
         data = found[name]
@@ -151,7 +210,7 @@ def _planned(
             seconds = None if rate is None else rate.seconds * left
             measured = rate is not None and rate.measured
             run = PlannedRun(
-                folder, name, group, methods, prompts, seeds, data.make, data.images, left, seconds, measured
+                folder, name, group, methods, prompts, seeds, data.make, data.images, left, seconds, measured, augmix
             )
             runs.append(run)
     missing = {name: why for name in names if isinstance(why := found[name], str)}

@@ -1,3 +1,5 @@
+from .beside import Beside, BesideRow, Share, set_beside
+from .beside_formats import beside_data, render_beside
 from .building import Choice, build_tables, guess_backbone
 from .formats import FORMATS, render, table_data
 from .layouts import LAYOUTS, Layout
@@ -7,6 +9,8 @@ from .table import Column, Entry, Line, Table
 __all__ = [
     "FORMATS",
     "LAYOUTS",
+    "Beside",
+    "BesideRow",
     "Choice",
     "Column",
     "Entry",
@@ -14,11 +18,15 @@ __all__ = [
     "Line",
     "Number",
     "ScoreTable",
+    "Share",
     "Table",
+    "beside_data",
     "build_tables",
     "guess_backbone",
     "metric_table",
     "render",
+    "render_beside",
     "score_tables",
+    "set_beside",
     "table_data",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
@@ -78,9 +79,14 @@ def guess_backbone(results: Results) -> str | None:
     """Which of the paper's backbones the runs used; None for another."""
     architectures = {str(run.config["backbone"]["architecture"]) for run in results.runs}
     for backbone in BACKBONES:
-        if all(name.replace("-quickgelu", "").replace("B-16", "B/16") == backbone for name in architectures):
+        if all(papers_name(name) == backbone for name in architectures):
             return backbone
     return None
+
+
+def papers_name(architecture: str) -> str:
+    """What papers call an architecture: "ViT-B-16-quickgelu" is "ViT-B/16"."""
+    return re.sub(r"^(ViT-\w+)-(\d+)$", r"\1/\2", architecture.replace("-quickgelu", ""))
 
 
 def _medical(results: Results, form: Layout, methods: Sequence[str], choice: Choice) -> list[Table]:
@@ -134,7 +140,7 @@ def _table(
     lines = []
     for method in methods:
         for metric in form.metrics:
-            entries = [_entry(results, own, prompts, method, metric, choice.level) for own in groups]
+            entries = [entry_of(results, own, prompts, method, metric, choice.level) for own in groups]
             if paper is not None:
                 entries = _beside(entries, groups, paper, method, metric)
                 if form.average:
@@ -172,14 +178,15 @@ def _unequal(results: Results, datasets: Sequence[str], prompts: Mapping[tuple[s
     return notes
 
 
-def _entry(
+def entry_of(
     results: Results,
     datasets: Sequence[str],
-    prompts: dict[tuple[str, str], str],
+    prompts: Mapping[tuple[str, str], str],
     method: str,
     metric: str,
-    level: float | None,
+    level: float | None = None,
 ) -> Entry:
+    """A metric of a method averaged over data sets; ``prompts`` by (data set, method)."""
     keys = [
         [ResultKey(d, seed, prompts[d, method], method) for seed in results.seeds_of(d, method, prompts[d, method])]
         for d in datasets

@@ -128,7 +128,7 @@ class Layout:
     def methods_of(self, results: Results, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
         """The methods of the runs that the layout shows, in the paper's order, then in the runs'."""
         if wanted is not None:
-            return _wanted("method", wanted, results.methods)
+            return wanted_of("method", wanted, results.methods)
         paper = tuple(dict.fromkeys(method for table in layout_tables(self.name, None) for method in table.methods))
         found = [method for method in paper if method in results.methods]
         others = [method for method in results.methods if method not in paper]
@@ -143,7 +143,7 @@ class Layout:
     def datasets_of(self, results: Results, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
         """The data sets of the runs that the layout shows, in the paper's order, then in the runs'."""
         if wanted is not None:
-            return _wanted("data set", wanted, results.datasets)
+            return wanted_of("data set", wanted, results.datasets)
         found = [name for name in results.datasets if _is_shift(results, name) == self.shifts]
         if not found:
             kind = "distribution shift" if self.shifts else "data set other than distribution shifts"
@@ -205,7 +205,8 @@ def _paper_order(name: str) -> int:
     return list(DATASET_TITLES).index(name) if name in DATASET_TITLES else len(DATASET_TITLES)
 
 
-def _wanted(kind: str, wanted: Iterable[str], held: Sequence[str]) -> tuple[str, ...]:
+def wanted_of(kind: str, wanted: Iterable[str], held: Sequence[str]) -> tuple[str, ...]:
+    """The names that were asked for, each once; all must be among those that the runs hold."""
     names = tuple(dict.fromkeys(wanted))
     for name in names:
         if name not in held:

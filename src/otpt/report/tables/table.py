@@ -74,7 +74,7 @@ class Table:
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
     level: float | None = None
-    paper: int | None = None
+    paper: int | str | None = None
 
     def entry(self, method: str, metric: str, column: str) -> Entry:
         """The entry of a method and metric in a column."""

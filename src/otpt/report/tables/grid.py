@@ -1,0 +1,129 @@
+"""Grids of text in the languages of documents: whatever a table holds, its rows and cells are written in one way."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from otpt.report.tables.escaping import latex, markdown, plain
+
+_WIDE = 10_000
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """One line: names at the left, cells, which of them are the best of their columns (empty where that is not asked),
+    and whether it is the first of its group."""
+
+    names: tuple[str, ...]
+    cells: tuple[str, ...]
+    best: tuple[bool, ...] = ()
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under heads; ``names`` stand above the names at the left, ``columns`` above the cells."""
+
+    title: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[GridRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+def grids_as_terminal(grids: Iterable[Grid], *, colour: bool = False, width: int | None = None) -> str:
+    """Aligned columns, the best value of a column with a star; title and notes are wrapped at ``width``."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    file = io.StringIO()
+    console = Console(file=file, width=_WIDE, force_terminal=colour, no_color=not colour, markup=False, highlight=False)
+    for grid in grids:
+        title = Text(_wrapped(plain_note(grid.title), width))
+        drawn = RichTable(box=None, pad_edge=False, header_style="bold", title=title)
+        drawn.title_justify, drawn.title_style = "left", "bold"
+        for name in grid.names:
+            drawn.add_column(name, no_wrap=True)
+        for column in grid.columns:
+            drawn.add_column(Text(plain(column)), justify="right", no_wrap=True)
+        for row in grid.rows:
+            starred = (f"{cell}*" if best else f"{cell} " for cell, best in zip(row.cells, row.best, strict=False))
+            cells = tuple(starred) if row.best else row.cells
+            texts = (Text(c, style="bold" if b else "") for c, b in zip(cells, _bold(row), strict=True))
+            drawn.add_row(*(Text(plain(name)) for name in row.names), *texts)
+        console.print(drawn)
+        for note in grid.notes:
+            console.print(Text(_wrapped(plain_note(note), width)))
+        console.print()
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def grids_as_markdown(grids: Iterable[Grid]) -> str:
+    """Pipe tables; the best value of a column is bold."""
+    parts = []
+    for grid in grids:
+        lines = [
+            f"**{markdown_note(grid.title)}**",
+            "",
+            _pipes([*grid.names, *map(markdown, grid.columns)]),
+            _pipes([*[":--"] * len(grid.names), *["--:"] * len(grid.columns)]),
+        ]
+        for row in grid.rows:
+            cells = (f"**{cell}**" if best else cell for cell, best in zip(row.cells, _bold(row), strict=True))
+            lines.append(_pipes([*map(markdown, row.names), *cells]))
+        lines += [line for note in grid.notes for line in ("", markdown_note(note))]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def grids_as_latex(grids: Iterable[Grid]) -> str:
+    r"""``table`` environments for the package booktabs; the best value of a column is bold."""
+    parts = []
+    for grid in grids:
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_latex_note(grid.title)}}}",
+            rf"\begin{{tabular}}{{{'l' * len(grid.names)}{'r' * len(grid.columns)}}}",
+            r"\toprule",
+            " & ".join([*grid.names, *map(latex, grid.columns)]) + r" \\",
+        ]
+        for row in grid.rows:
+            if row.first:
+                lines.append(r"\midrule")
+            cells = (rf"\textbf{{{latex(c)}}}" if b else latex(c) for c, b in zip(row.cells, _bold(row), strict=True))
+            lines.append(" & ".join([*map(latex, row.names), *cells]) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        lines += [rf"\par\footnotesize {_latex_note(note)}" for note in grid.notes]
+        parts.append("\n".join([*lines, r"\end{table}"]) + "\n")
+    return "\n".join(parts)
+
+
+def plain_note(note: str) -> str:
+    """A note or title on one line: no word of it is longer than a name may be."""
+    return " ".join(plain(word) for word in note.split())
+
+
+def markdown_note(note: str) -> str:
+    """A note as text of Markdown."""
+    return " ".join(markdown(word) for word in note.split())
+
+
+def _bold(row: GridRow) -> tuple[bool, ...]:
+    return row.best or (False,) * len(row.cells)
+
+
+def _latex_note(note: str) -> str:
+    return " ".join(latex(word) for word in note.split())
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    return text if width is None else "\n".join(wrap(text, width))
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
