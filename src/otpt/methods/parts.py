@@ -11,7 +11,7 @@ from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE, TEMPLATES
 from otpt.methods.method import CONTEXT, Method, Weight
 from otpt.methods.toml import read_toml
 from otpt.objectives.registry import OBJECTIVES
@@ -171,6 +171,8 @@ def _conflict(part: Part, other: Part) -> str:
     allowed = _only(part).get(other.axis)
     if allowed is not None and not other.is_context_step and other.values.get(other.axis) not in allowed:
         return f"{part.name} {_goes_with(other.axis, allowed)}"
+    if part.values.get("init") in TEMPLATES and other.is_context_step:
+        return f"{part.name} leaves no context to tune"
     if part.axis != other.axis:
         return ""
     if part.axis != "adapt":
