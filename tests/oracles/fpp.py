@@ -1,5 +1,5 @@
-"""FPP's pre-training the literal way: all 77 token vectors of every class through open_clip's own modules, the loss with
-torch's cosine, torch's AdamW under torch's cosine schedule."""
+"""FPP's pre-training the literal way: all 77 token vectors of every class through open_clip's own modules, torch's
+cosine in the loss, torch's AdamW under torch's schedule."""
 
 from __future__ import annotations
 

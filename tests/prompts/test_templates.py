@@ -93,6 +93,7 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     assert all(torch.equal(found[0], each) for each in found)
 
 
+@pytest.mark.usefixtures("registries")
 def test_methods_predict_under_templates(backbone: Backbone) -> None:
     """Zero-shot, calibrations and functions of one's own need text features only."""
 
@@ -109,11 +110,11 @@ def test_methods_predict_under_templates(backbone: Backbone) -> None:
     (answer,) = clf.classify_features(views[None], methods)
     seven = [make("{}") for make in SIMPLE_IMAGENET_TEMPLATES]
     mine = literal(list(MINE.sentences), names)
-    logits = 100 * mine @ views[0]
+    logits = backbone.logit_scale * mine @ views[0]
     for name, expected in {
-        "templates-7": (100 * literal(seven, names) @ views[0]),
+        "templates-7": backbone.logit_scale * literal(seven, names) @ views[0],
         "templates": logits,
-        "dataset-templates+zero-shot": (100 * literal(["a photo of a {}."], names) @ views[0]),
+        "dataset-templates+zero-shot": backbone.logit_scale * literal(["a photo of a {}."], names) @ views[0],
         "templates+ts": logits / 1.16,
         "templates+nearer-to-dog": logits + mine @ mine[-1],
     }.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_learning_rates_fall_by_half_a_cosine() -> None:
     rates = [Fpp().rate(step) for step in range(1000)]
     assert rates[0] == 1e-2
     assert rates[500] == pytest.approx((1e-2 + 1e-4) / 2)
-    assert all(a > b > 1e-4 for a, b in zip(rates, rates[1:], strict=False))
+    assert all(a > b > 1e-4 for a, b in pairwise(rates))
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -177,7 +178,7 @@ def test_a_context_is_computed_once_and_read_from_the_cache(tmp_path: Path, monk
     task = Task(tuple(NAMES), fpp=FEW)
     first_backbone, second_backbone = tiny_backbone("vit"), tiny_backbone("vit")
     first = fpp_prompt(first_backbone, task, cache=cache)
-    assert fpp_prompt(first_backbone, task, cache=cache) is first
+    assert fpp_prompt(first_backbone, task) is first, "kept in memory too"
     found = fpp_prompt(second_backbone, task, cache=cache)
     assert torch.equal(found.vectors, first.vectors)
     assert (found.words, len(calls), cache.info().contexts, cache.info().entries) == (first.words, 1, 1, 0)

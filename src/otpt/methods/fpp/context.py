@@ -28,10 +28,13 @@ def fpp_prompt(
     """The prompt that FPP makes for the classes of a task."""
     kept = _made.setdefault(backbone, {})
     key = _key(backbone, task, from_words)
-    if key not in kept:
-        found = _from_cache(backbone, task, key, from_words, cache)
-        kept[key] = found or _computed(backbone, task, key, from_words, cache)
-    return kept[key]
+    found = None if cache is None else _read(cache, key, backbone, task, from_words)
+    if found is None:
+        found = kept[key] if key in kept else _compute(backbone, task, from_words)
+        if cache is not None and found.vectors is not None:
+            cache.put_context(key, found.vectors.numpy())
+    kept[key] = found
+    return found
 
 
 def _key(backbone: Backbone, task: Task, from_words: bool) -> str:
@@ -50,21 +53,19 @@ def _key(backbone: Backbone, task: Task, from_words: bool) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _from_cache(
-    backbone: Backbone, task: Task, key: str, from_words: bool, cache: FeatureCache | None
-) -> Prompt | None:
+def _read(cache: FeatureCache, key: str, backbone: Backbone, task: Task, from_words: bool) -> Prompt | None:
     """The prompt if the cache has it; an entry of another width or type is none of ours."""
-    found = None if cache is None else cache.get_context(key)
-    if found is None:
+    values = cache.get_context(key)
+    if values is None:
         return None
-    vectors = torch.from_numpy(np.array(found))
+    vectors = torch.from_numpy(np.array(values))
     if (vectors.shape[1], vectors.dtype) != (backbone.text.width, backbone.dtype) or not vectors.isfinite().all():
         return None
     return replace(initial_prompt(backbone, task.fpp, from_words=from_words), vectors=vectors)
 
 
-def _computed(backbone: Backbone, task: Task, key: str, from_words: bool, cache: FeatureCache | None) -> Prompt:
-    prompt = pretrain(
+def _compute(backbone: Backbone, task: Task, from_words: bool) -> Prompt:
+    return pretrain(
         backbone,
         task.class_names,
         task.fpp,
@@ -73,6 +74,3 @@ def _computed(backbone: Backbone, task: Task, key: str, from_words: bool, cache:
         memory_budget=task.memory_budget,
         on_step=SlowLines(f"FPP makes a context for {len(task.class_names)} classes", task.fpp.steps),
     )
-    if cache is not None and prompt.vectors is not None:
-        cache.put_context(key, prompt.vectors.numpy())
-    return prompt
