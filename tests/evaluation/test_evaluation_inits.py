@@ -51,7 +51,7 @@ def test_one_context_for_all_seeds_in_the_cache(tmp_path: Path) -> None:
     assert column["prompt"]["fpp"]["seed"] == 5
     assert column["prompt"]["name"] == "fpp"
     other = settings(methods=["fpp+tpt"], fpp=Fpp(steps=3, seed=6), seeds=[0, 1])
-    with pytest.raises(OtptError, match="xyz"):
+    with pytest.raises(OtptError, match=r"prompt\.fpp\.seed is 5 there and 6 now"):
         evaluate([dataset(COUNT), dataset(COUNT, "two")], backbone(), other, out=tmp_path / "run", cache=cache)
 
 

@@ -121,7 +121,7 @@ class _NoisyTexts:
         every, positions = every_token(backbone.text, tokens)
         self._encoder = prompt_encoder(backbone.text, every, memory_budget=memory_budget)
         self._others = every.start[len(tokens.start) :]
-        self._positions = positions
+        self._positions = positions.to(backbone.device)
         self._length, self._settings = tokens.ids.shape[1], settings
 
     def contexts(self, step: int, context: Tensor) -> Tensor:
@@ -135,9 +135,9 @@ class _NoisyTexts:
             length=self._length,
             width=context.shape[1],
         )
-        on_context = math.sqrt(settings.context_variance) * on_context
-        on_others = math.sqrt(settings.token_variance) * on_others[:, self._positions]
-        return torch.cat([context + on_context.to(context), self._others + on_others.to(context)], dim=1)
+        on_context = (math.sqrt(settings.context_variance) * on_context).to(context)
+        on_others = (math.sqrt(settings.token_variance) * on_others).to(context)
+        return torch.cat([context + on_context, self._others + on_others[:, self._positions]], dim=1)
 
     def encode(self, vectors: Tensor) -> Tensor:
         """(K, W) → unit text features (C, D)."""
