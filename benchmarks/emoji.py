@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks.measuring import measure
 from benchmarks.pages import put_into
 from benchmarks.score_tables import score_table
-from otpt.cli.evaluate import backbone_on
 from otpt.data import load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
-from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Settings, run_job, sweep_method
+from otpt.evaluation import Settings, sweep_method
 from otpt.methods import Method, get_method
 from otpt.metrics import percent
 from otpt.runs import Score
@@ -31,13 +31,6 @@ SEEDS = (0, 1, 2)
 IMAGES = 270  # of each set: every class of every set at least once
 PAPER = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "pocket.md"
-
-
-def measure(names: Sequence[str], settings: Settings, folder: Path, workers: int) -> Result:
-    """All methods on all sets, in so many processes."""
-    model = partial(backbone_on, "pocket", "float32", None, None)
-    job = Job(model, [partial(load_dataset, name) for name in names], settings, folder, device="cpu")
-    return run_job(job, ProcessEngine(workers), LogProgress(say=partial(print, flush=True)))
 
 
 def swept() -> list[Method]:
@@ -75,11 +68,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
     once = Settings(swept(), seeds=SEEDS[:1])
-    sweep = measure([CHOSEN_ON], once, options.work / "sweep", options.workers)
+    sweep = measure("pocket", [partial(load_dataset, CHOSEN_ON)], once, options.work / "sweep", options.workers)
     methods = [*map(get_method, PAPER), *chosen(sweep.scores)]
-    names = [f"emoji/{name}" for name in GROUPS + SHIFTS]
+    sets = [partial(load_dataset, f"emoji/{name}") for name in GROUPS + SHIFTS]
     thrice = Settings(methods, seeds=SEEDS, limit=options.images)
-    found = measure(names, thrice, options.work / f"first-{options.images}", options.workers)
+    found = measure("pocket", sets, thrice, options.work / f"first-{options.images}", options.workers)
     rows = [method.name for method in methods]
     texts = {"sweep": sweep_table(sweep.scores)}
     for part, kinds in (("sets", GROUPS), ("shifts", SHIFTS)):

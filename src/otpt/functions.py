@@ -42,6 +42,12 @@ def asked_for(function: Callable[..., Any], available: Mapping[str, Callable[[],
 
 
 @cache
+def settings_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the arguments with a default: the settings of a function, as in ``--set delta=0.3``."""
+    return tuple(name for name, each in _arguments(function).items() if each.default is not each.empty)
+
+
+@cache
 def _arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: each for name, each in inspect.signature(function).parameters.items() if each.kind in kinds}
@@ -106,6 +112,8 @@ class Value:
         views: whether it needs all views, not only the clean one.
         only: by axis, the values that it goes with; any on the other axes.
         in_order: it carries state from image to image.
+        gives_texts: an adaptation that gives text features (C, D) in place of logits.
+        settings: names of the function's arguments that a method may set.
         digest: of the source code of a user's function; "" for ours.
     """
 
@@ -114,6 +122,8 @@ class Value:
     views: bool = False
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     in_order: bool = False
+    gives_texts: bool = False
+    settings: tuple[str, ...] = ()
     digest: str = ""
 
     @cached_property
@@ -132,10 +142,18 @@ def values(*each: Value) -> dict[str, Value]:
     return {value.name: value for value in each}
 
 
-def register(kind: str, registry: dict[str, Value], function: Callable[..., Any], available: tuple[str, ...]) -> None:
+def register(
+    kind: str,
+    registry: dict[str, Value],
+    function: Callable[..., Any],
+    available: tuple[str, ...],
+    *,
+    views: bool = True,
+    gives_texts: bool = False,
+) -> None:
     """Add a user's function to an axis, under its own name with hyphens.
 
-    The same name may be registered again with the same source code only.
+    The same name may be registered again with the same source code only. Arguments with a default are its settings.
     """
     check_parameters(kind, function, available)
     name, digest = part_name(function), source_digest(function)
@@ -143,5 +161,11 @@ def register(kind: str, registry: dict[str, Value], function: Callable[..., Any]
     if known is not None and known.digest != digest:
         raise OtptError(f"There is a value {name!r} on this axis already; give your {kind} another name.")
     registry[name] = Value(
-        name, function, views=kind != "calibration", in_order="state" in parameters(function), digest=digest
+        name,
+        function,
+        views=views,
+        in_order="state" in parameters(function),
+        gives_texts=gives_texts,
+        settings=settings_of(function),
+        digest=digest,
     )

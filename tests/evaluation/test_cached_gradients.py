@@ -26,7 +26,7 @@ from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
 from otpt.methods.prompt_tuning.gradients import ViewObjective
 from otpt.prompts import Linearisation, Prompt
 
-ENTROPY: ViewObjective = ("entropy", "", 1)
+ENTROPY = ViewObjective("entropy", "", 1)
 
 
 @pytest.fixture
@@ -137,7 +137,14 @@ def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
         "last bit of a feature": known(cache, torch.nextafter(views, views + 1)),
     }
     assert [fact for fact, store in others.items() if store.get(ENTROPY) is not None] == []
-    for other in (("entropy", "", 2), ("rescaled-entropy", "clean", 1), ("rescaled-entropy", "confident", 1)):
+    for other in (
+        ViewObjective("entropy", "", 2),
+        ViewObjective("entropy", "", 1, "strong"),
+        ViewObjective("entropy", "", 1, settings=(("delta", 0.5),)),
+        ViewObjective("entropy", "", 1, settings=(("delta", 0.6),)),
+        ViewObjective("rescaled-entropy", "clean", 1),
+        ViewObjective("rescaled-entropy", "confident", 1),
+    ):
         assert known(cache, views).get(other) is None
 
 

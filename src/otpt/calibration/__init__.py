@@ -16,10 +16,10 @@ __getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
 class _CallableModule(ModuleType):
     """The room has the name of its decorator: ``otpt.calibration.sals`` and ``@otpt.calibration`` both work."""
 
-    def __call__(self, function: Any) -> Any:
+    def __call__(self, *function: Any, **options: Any) -> Any:
         from otpt.calibration.registry import calibration
 
-        return calibration(function)
+        return calibration(*function, **options)
 
 
 sys.modules[__name__].__class__ = _CallableModule

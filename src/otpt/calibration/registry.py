@@ -13,7 +13,19 @@ CALIBRATIONS = values(Value("none"), Value("temperature"), Value("sals", "otpt.c
 """All calibrations, ours and those that were registered."""
 
 
-def calibration(function: _Function) -> _Function:
-    """Register a function of ``logits`` and, if it likes, ``zero_shot``, both (…, C), that gives logits."""
-    register("calibration", CALIBRATIONS, function, ("logits", "zero_shot"))
-    return function
+AVAILABLE = ("logits", "zero_shot", "features", "text_features", "adapted_text_features", "mean_cosine", "logit_scale")
+
+
+def calibration(function: _Function | None = None, *, views: bool = False) -> Any:
+    """Register a function of ``logits`` and, if it likes, ``zero_shot``, both (…, C), that gives logits (a decorator).
+
+    With ``views`` it sees all views of one image, (V, C) with the clean view first, and may ask for what an aggregation
+    may ask for; without, it is called for whatever is needed, which may be the clean view alone.
+    """
+
+    def register_it(function: _Function) -> _Function:
+        available = AVAILABLE if views else AVAILABLE[:2]
+        register("calibration", CALIBRATIONS, function, available, views=views)
+        return function
+
+    return register_it if function is None else register_it(function)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from otpt.data import Dataset, find_entry
+from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
 from otpt.evaluation.contexts import ContextSource, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
@@ -148,6 +148,7 @@ class Settings:
             prompts=self.prompts_for(dataset),
             contexts=self.contexts_for(dataset),
             family=self.family or dataset.family,
+            dataset=dataset.name,
             recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
             augmix=self.augmix,
             official_precision=self.official_precision,
@@ -159,7 +160,6 @@ class Settings:
             trained=self.files,
             keep=self.keep,
             backdoor=dataset.backdoor,
-            dataset="" if find_entry(dataset.name) is None else dataset.name,
             templates=self.templates,
             fpp=self.fpp,
         )

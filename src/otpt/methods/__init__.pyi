@@ -1,11 +1,12 @@
 from .axes import AVAILABLE
 from .fpp.settings import Fpp
-from .method import FAMILIES, Method
+from .method import Method
 from .output import KEPT_INIT, Output
 from .parts import compose, known_parts, published_names
 from .plugins import adaptation, aggregation, calibration, gate, load_plugin, objective
 from .predictor import Predictor
 from .registry import get_method, get_methods, load_methods, published_methods
+from .settings import FAMILIES
 from .task import Task
 
 __all__ = [

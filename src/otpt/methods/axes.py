@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from otpt.calibration.registry import CALIBRATIONS
+from otpt.errors import unknown
 from otpt.functions import Value, register, values
 from otpt.objectives.registry import OBJECTIVES
 
@@ -25,6 +26,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 NONE, CLEAN = "none", "clean"
 IMAGE, STREAM = "image", "stream"
 STATE = "state"
+LOGITS, TEXTS = "logits", "texts"
 
 LEARNED = ("coop", "cocoop", "maple")
 """Inits that are read from a file."""
@@ -33,7 +35,16 @@ TEMPLATES = ("templates-7", "templates-80", "dataset-templates", "templates")
 FPP = ("fpp", "fpp-words")
 INITS = ("words", *LEARNED, *TEMPLATES, *FPP)
 
-AVAILABLE = ("logits", "zero_shot", "probabilities", "features", "text_features", "logit_scale")
+AVAILABLE = (
+    "logits",
+    "zero_shot",
+    "probabilities",
+    "features",
+    "text_features",
+    "adapted_text_features",
+    "mean_cosine",
+    "logit_scale",
+)
 """What a function of an image may ask for by the names of its parameters:
 
 | name | shape | |
@@ -43,10 +54,17 @@ AVAILABLE = ("logits", "zero_shot", "probabilities", "features", "text_features"
 | ``probabilities`` | (V, C) | softmax of ``logits`` |
 | ``features`` | (V, D) | unit image features |
 | ``text_features`` | (C, D) | unit text features under the initial prompt |
+| ``adapted_text_features`` | (C, D) | those that an adaptation left; of calibrations and aggregations only |
+| ``mean_cosine`` | number | between ``adapted_text_features`` of different classes |
 | ``logit_scale`` | number | logits = scale · features · text_featuresᵀ + bias |
 
 An adaptation may also ask for ``state``, a dictionary that is carried from image to image: its scope is the stream.
+Arguments with a default are settings: a method may give them another value (``--set delta=0.3``). A function returns
+its tensor, or (tensor, {name: number}) to add columns to the results.
 """
+
+BEFORE = tuple(name for name in AVAILABLE if name not in ("adapted_text_features", "mean_cosine"))
+"""What is known before anything was adapted."""
 
 
 _PROMPTSMOOTH = {"adapt": ("promptsmooth",)}
@@ -64,14 +82,20 @@ AGGREGATIONS = values(Value(CLEAN), Value("votes", only=_PROMPTSMOOTH), Value("c
 GATES = values(Value(NONE))
 
 
-def adaptation(function: _Function) -> _Function:
+def adaptation(function: _Function | None = None, *, gives: str = LOGITS) -> Any:
     """Register an adaptation (a decorator): a function that gives logits (V, C) of an image's views.
 
-    One that takes ``state`` is a stream method: the dictionary is carried from image to image, in an order that the
-    seed decides.
+    With ``gives="texts"`` it gives unit text features (C, D) instead. One that takes ``state`` is a
+    stream method: the dictionary is carried from image to image, in an order that the seed decides.
     """
-    register("adaptation", ADAPTATIONS, function, (*AVAILABLE, STATE))
-    return function
+    if gives not in (LOGITS, TEXTS):
+        raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
+
+    def register_it(function: _Function) -> _Function:
+        register("adaptation", ADAPTATIONS, function, (*BEFORE, STATE), gives_texts=gives == TEXTS)
+        return function
+
+    return register_it if function is None else register_it(function)
 
 
 def aggregation(function: _Function) -> _Function:

@@ -18,9 +18,15 @@ Available = Mapping[str, Callable[[], Any]]
 """What a function may ask for by the names of its parameters, computed when it does."""
 
 
-def call_function(value: Value, kind: str, available: Available, shape: tuple[int, ...], name: str) -> Tensor:
-    """What a function of an axis returns for the image ``name``, as a finite tensor of this shape."""
-    found = _call(value, kind, available, name)
+Extras = Mapping[str, float]
+"""Further numbers of an image, which become columns of the results."""
+
+
+def call_function(
+    value: Value, kind: str, available: Available, settings: Mapping[str, float], shape: tuple[int, ...], name: str
+) -> tuple[Tensor, Extras]:
+    """What a function of an axis returns for the image ``name``: a finite tensor of this shape, and extras."""
+    found, extras = _with_extras(_call(value, kind, available, settings, name), value, kind, name)
     if not isinstance(found, Tensor) or tuple(found.shape) != shape:
         raise OtptError(
             f"The {kind} {value.name!r} returned {describe(found)} for the image {name!r}; expected a tensor of shape "
@@ -30,21 +36,33 @@ def call_function(value: Value, kind: str, available: Available, shape: tuple[in
         raise OtptError(
             f"The {kind} {value.name!r} returned nan or infinity in a tensor of shape {shape} for the image {name!r}."
         )
-    return found
+    return found, extras
 
 
-def call_gate(value: Value, available: Available, name: str) -> bool:
-    """Whether the gate is open for the image ``name``."""
-    found = _call(value, "gate", available, name)
+def call_gate(value: Value, available: Available, settings: Mapping[str, float], name: str) -> tuple[bool, Extras]:
+    """Whether the gate is open for the image ``name``, and extras."""
+    found, extras = _with_extras(_call(value, "gate", available, settings, name), value, "gate", name)
     if isinstance(found, (bool, np.bool_)) or (isinstance(found, Tensor) and found.numel() == 1):
-        return bool(found)
+        return bool(found), extras
     raise OtptError(
         f"The gate {value.name!r} returned {describe(found)} for the image {name!r}; expected True or False."
     )
 
 
-def _call(value: Value, kind: str, available: Available, name: str) -> Any:
-    given = asked_for(value.function, available)
+def _with_extras(found: Any, value: Value, kind: str, name: str) -> tuple[Any, Extras]:
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+        return found, {}
+    try:
+        return found[0], {key: float(number) for key, number in found[1].items()}
+    except (TypeError, ValueError):
+        raise OtptError(
+            f"The {kind} {value.name!r} returned extras that are not numbers for the image {name!r}; expected a tensor "
+            "and {name: number}."
+        ) from None
+
+
+def _call(value: Value, kind: str, available: Available, settings: Mapping[str, float], name: str) -> Any:
+    given = asked_for(value.function, available) | {key: settings[key] for key in value.settings if key in settings}
     if not value.digest:
         return call_with(value.function, given)
     try:

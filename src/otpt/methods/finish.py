@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from otpt.calibration import fixed_temperature, probabilities
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
 from otpt.methods.axes import AGGREGATIONS, CLEAN, NONE
-from otpt.methods.calling import Available, call_function
+from otpt.methods.calling import Available, Extras, call_function
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Adapted, Output
 
@@ -27,6 +29,7 @@ def finish(
     tower: str,
     official: bool,
     available: Callable[[int], Available],
+    settings: Mapping[str, float],
     names: list[str],
 ) -> list[Output]:
     """The outputs of B images.
@@ -35,18 +38,23 @@ def finish(
         tower: the backbone's kind of image tower, for published temperatures.
         official: round logits and softmax to float16 as the official scripts do.
         available: position → what a function of that image may ask for (features, texts …).
+        settings: of the method's functions.
         names: of the images, for messages.
     """
-    if method.aggregate == CLEAN:
-        calibrated = _calibrate_all(method, adapted.logits, initial.logits, tower, official, names)
-        shares = _softmax(calibrated)
-        # From the logits: calibration keeps their order, but rounding may make ties of near-ties. The official scripts
-        # do take the label from their rounded softmax.
-        best = (shares if official or CALIBRATIONS[method.calibrate].digest else adapted.logits).argmax(dim=1)
-        rows, indices = shares.double().cpu().numpy(), best.tolist()
+    finisher = _Finisher(method, adapted, initial, tower, official, available, settings, names)
+    one_by_one = CALIBRATIONS[method.calibrate].digest or CALIBRATIONS[method.calibrate].views
+    more: list[Extras] = [{} for _ in names]
+    if method.aggregate == CLEAN and not one_by_one:
+        calibrated, _ = finisher.calibrate(adapted.logits, initial.logits, {}, names[0])
+        rows, indices = _clean(calibrated, adapted.logits, official=official, own=False)
+    elif method.aggregate == CLEAN:
+        calibrated, more = finisher.calibrate_each()
+        own = bool(CALIBRATIONS[method.calibrate].digest)
+        rows, indices = _clean(calibrated, adapted.logits, official=official, own=own)
     else:
-        made = [_aggregate(method, adapted, initial, i, tower, official, available(i), n) for i, n in enumerate(names)]
-        stacked = torch.stack(made).double().cpu()
+        made = [finisher.aggregate(i) for i in range(len(names))]
+        more = [extras for _, extras in made]
+        stacked = torch.stack([shares for shares, _ in made]).double().cpu()
         rows, indices = stacked.numpy(), stacked.argmax(dim=1).tolist()
     skipped = adapted.skipped.tolist()
     extras = {name: values.tolist() for name, values in adapted.extras.items()}
@@ -55,40 +63,27 @@ def finish(
             row,
             index,
             flags=(KEPT_INIT,) if skipped[i] else (),
-            extras={name: float(values[i]) for name, values in extras.items()},
+            extras={**{name: float(values[i]) for name, values in extras.items()}, **more[i]},
             logits=adapted.logits[i] if method.aggregate == CLEAN else None,
         )
         for i, (row, index) in enumerate(zip(rows, indices, strict=True))
     ]
 
 
+def _clean(calibrated: Tensor, logits: Tensor, *, official: bool, own: bool) -> tuple[Any, list[int]]:
+    """Probabilities (B, C) of the clean views, and the predicted classes.
+
+    The class comes from the logits before calibration, which keeps their order while rounding may make ties of
+    near-ties. The official scripts do take it from their rounded softmax, and a user's own function may change it.
+    """
+    shares = _softmax(calibrated)
+    best = (shares if official or own else logits).argmax(dim=1)
+    return shares.double().cpu().numpy(), best.tolist()
+
+
 def _softmax(logits: Tensor) -> Tensor:
     """Half precision (official) is computed by torch's own float16 kernel, and handed on as float32."""
     return probabilities(logits, official=logits.dtype == torch.float16)
-
-
-def _calibrate_all(
-    method: Method, logits: Tensor, zero_shot: Tensor, tower: str, official: bool, names: list[str]
-) -> Tensor:
-    """Of the clean views (B, C); a user's function sees one image at a time, so that none depends on its neighbours."""
-    if not CALIBRATIONS[method.calibrate].digest:
-        return _calibrate(method, logits, zero_shot, tower, official, names[0])
-    rows = zip(logits.split(1), zero_shot.split(1), names, strict=True)
-    return torch.cat([_calibrate(method, own, initial, tower, official, name) for own, initial, name in rows])
-
-
-def _calibrate(method: Method, logits: Tensor, zero_shot: Tensor, tower: str, official: bool, name: str) -> Tensor:
-    """Rescaled logits (…, C) of (…, C); with ``official`` of logits that were rounded to float16 first."""
-    if official:
-        logits, zero_shot = _half(logits), _half(zero_shot)
-    if method.calibrate == NONE:
-        return logits
-    if method.calibrate == "temperature":
-        return logits / (method.temperature or fixed_temperature(tower))
-    if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
-        logits, zero_shot = logits.float(), zero_shot.float()
-    available = {"logits": lambda: logits, "zero_shot": lambda: zero_shot}
-    return call_function(CALIBRATIONS[method.calibrate], "calibration", available, tuple(logits.shape), name)
 
 
 def _half(logits: Tensor) -> Tensor:
@@ -98,25 +93,71 @@ def _half(logits: Tensor) -> Tensor:
     return half
 
 
-def _aggregate(
-    method: Method,
-    adapted: Adapted,
-    initial: Adapted,
-    i: int,
-    tower: str,
-    official: bool,
-    available: Available,
-    name: str,
-) -> Tensor:
-    value = AGGREGATIONS[method.aggregate]
-    zero_shot = initial.view_logits(i)
-    logits = _calibrate(method, adapted.view_logits(i), zero_shot, tower, official, name)
-    own = {"logits": lambda: logits, "zero_shot": lambda: zero_shot, "probabilities": lambda: _softmax(logits)}
-    found = call_function(value, "aggregation", {**available, **own}, tuple(logits.shape[-1:]), name)
-    total = float(found.sum())
-    if bool((found < 0).any()) or not math.isclose(total, 1.0, abs_tol=_SUM_TOLERANCE):
-        raise OtptError(
-            f"The aggregation {value.name!r} returned numbers from {float(found.min()):g} that sum to {total:g} for "
-            f"the image {name!r}; expected probabilities of shape {tuple(found.shape)}."
-        )
-    return found / found.sum()
+@dataclass(frozen=True)
+class _Finisher:
+    """The arguments of :func:`finish`."""
+
+    method: Method
+    adapted: Adapted
+    initial: Adapted
+    tower: str
+    official: bool
+    available: Callable[[int], Available]
+    settings: Mapping[str, float]
+    names: list[str]
+
+    def calibrate_each(self) -> tuple[Tensor, list[Extras]]:
+        """Logits (B, C) of the clean views, image by image, so that none depends on its neighbours."""
+        all_views = CALIBRATIONS[self.method.calibrate].views
+        made, extras = [], []
+        for i, name in enumerate(self.names):
+            if all_views:
+                own, zero_shot = self.adapted.view_logits(i), self.initial.view_logits(i)
+            else:
+                own, zero_shot = self.adapted.logits[i : i + 1], self.initial.logits[i : i + 1]
+            logits, more = self.calibrate(own, zero_shot, self._available(i), name)
+            made.append(logits[:1])
+            extras.append(more)
+        return torch.cat(made), extras
+
+    def calibrate(self, logits: Tensor, zero_shot: Tensor, available: Available, name: str) -> tuple[Tensor, Extras]:
+        """Rescaled logits (…, C) of (…, C); with ``official`` of logits that were rounded to float16 first."""
+        method = self.method
+        if self.official:
+            logits, zero_shot = _half(logits), _half(zero_shot)
+        if method.calibrate == NONE:
+            return logits, {}
+        if method.calibrate == "temperature":
+            return logits / (method.temperature or fixed_temperature(self.tower)), {}
+        if self.official:  # Robust-adapt keeps float16 logits, and rescales them in float32
+            logits, zero_shot = logits.float(), zero_shot.float()
+        own = {**available, "logits": lambda: logits, "zero_shot": lambda: zero_shot}
+        value = CALIBRATIONS[method.calibrate]
+        return call_function(value, "calibration", own, self.settings, tuple(logits.shape), name)
+
+    def aggregate(self, i: int) -> tuple[Tensor, Extras]:
+        """Probabilities (C,) of image ``i``, by a function of all its views."""
+        value, name = AGGREGATIONS[self.method.aggregate], self.names[i]
+        zero_shot, available = self.initial.view_logits(i), self._available(i)
+        logits, extras = self.calibrate(self.adapted.view_logits(i), zero_shot, available, name)
+        own: Available = {
+            **available,
+            "logits": lambda: logits,
+            "zero_shot": lambda: zero_shot,
+            "probabilities": lambda: _softmax(logits),
+        }
+        found, more = call_function(value, "aggregation", own, self.settings, tuple(logits.shape[-1:]), name)
+        total = float(found.sum())
+        if bool((found < 0).any()) or not math.isclose(total, 1.0, abs_tol=_SUM_TOLERANCE):
+            raise OtptError(
+                f"The aggregation {value.name!r} returned numbers from {float(found.min()):g} that sum to {total:g} "
+                f"for the image {name!r}; expected probabilities of shape {tuple(found.shape)}."
+            )
+        return found / found.sum(), {**extras, **more}
+
+    def _available(self, i: int) -> Available:
+        return {
+            **self.available(i),
+            "adapted_text_features": lambda: self.adapted.text_features(i),
+            "mean_cosine": lambda: float(self.adapted.extras["mean_cosine"][i]),
+        }

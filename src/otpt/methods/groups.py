@@ -10,13 +10,13 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.features.cache import FeatureCache
-from otpt.methods.axes import CLEAN, NONE
+from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
 from otpt.methods.calling import Available, naming_images
 from otpt.methods.finish import finish
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
-from otpt.methods.own_functions import adapt_by_function, gate_is_open, gated
+from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
 from otpt.methods.prompt_tuning.passes import in_passes, logits_and_extras, mean_cosine, split_extras
@@ -133,21 +133,33 @@ class TextGroup:
         self, methods: Sequence[Method], batch: Batch, views: Tensor, starts: Tensor | None, initial: Adapted
     ) -> list[list[Output]]:
         available = partial(self._available, views, initial)
-        open_ = [[gate_is_open(method, available(i), name) for i, name in enumerate(batch.names)] for method in methods]
+        family, dataset = self._task.family, self._task.dataset
+        settings = {method.name: method.settings_for(family, dataset) for method in methods}
+        gates = {
+            method.name: [
+                ask_gate(method, available(i), settings[method.name], name) for i, name in enumerate(batch.names)
+            ]
+            for method in methods
+        }
         configs = {
             method.name: config
-            for method, own in zip(methods, open_, strict=True)
-            if method.tunes and any(own) and (config := method.tuning(self._task.family)) is not None
+            for method in methods
+            if method.tunes
+            and any(each.is_open for each in gates[method.name])
+            and (config := method.tuning(family, dataset)) is not None
         }
-        all_views = any(method.aggregate != CLEAN for method in methods)
+        all_views = any(method.needs_adapted_views for method in methods)
         with naming_images(batch.names, list(configs.values())):
             tuned = self._tune(views, list(configs.values()), starts, keep_texts=all_views)
         answers = []
-        for method, own in zip(methods, open_, strict=True):
+        for method in methods:
+            own = gates[method.name]
             adapted = tuned[configs[method.name]] if method.name in configs else initial
             if method.adapt != CONTEXT:
                 state = self._state.setdefault(method.name, {})
-                adapted = adapt_by_function(method, initial, available, own, batch.names, state)
+                logits = partial(_logits, self._text, views)
+                numbers = settings[method.name]
+                adapted = adapt_by_function(method, initial, available, logits, numbers, own, batch.names, state)
             if method.gate != NONE:
                 adapted = gated(adapted, initial, own)
             answers.append(
@@ -158,6 +170,7 @@ class TextGroup:
                     tower=self._backbone.family,
                     official=self._task.official_precision,
                     available=available,
+                    settings=settings[method.name],
                     names=batch.names,
                 )
             )
@@ -188,8 +201,10 @@ class TextGroup:
             known = [CachedGradients(self._cache, text, each) for each in views]
         found = {}
         for config, tuned in tune(text, views, configs, starts=starts, known=known, keep_texts=keep_texts).items():
-            rows = None if tuned.text_features is None else partial(_rows, text, views, tuned.text_features)
-            found[config] = Adapted(tuned.logits, rows, tuned.skipped, {"mean_cosine": tuned.mean_cosine})
+            texts = tuned.text_features
+            rows = None if texts is None else partial(_rows, text, views, texts)
+            own = None if texts is None else texts.__getitem__
+            found[config] = Adapted(tuned.logits, rows, tuned.skipped, {"mean_cosine": tuned.mean_cosine}, own)
         return found
 
     def _available(self, views: Tensor, initial: Adapted, i: int) -> Available:
@@ -230,3 +245,8 @@ class ConditionalGroup(TextGroup):
 def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tensor:
     """Logits (V, C) of all views of image ``i``, of (B, V, D) and (B, C, D)."""
     return text.logits(views[i], text_features[i])
+
+
+def _logits(text: TextSide, views: Tensor, i: int, text_features: Tensor) -> Tensor:
+    """Logits (V, C) of all views of image ``i`` under text features (C, D)."""
+    return text.logits(views[i], text_features)

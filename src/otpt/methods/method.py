@@ -13,9 +13,9 @@ from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM, TEMPLATES
 from otpt.methods.prompt_tuning.config import TuningConfig
-from otpt.objectives.registry import OBJECTIVES, TEXTS, find_objective, in_order
+from otpt.methods.settings import FAMILIES, Setting, check_setting, setting_bounds, setting_for
+from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
 
-FAMILIES = ("fine-grained", "shift")
 CONTEXT = "context"
 CONDITIONS = ("unit", "raw")
 
@@ -51,7 +51,9 @@ class Method:
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
         learning_rate: one number, or one for each family of data sets.
-        steps, weight_decay, selection_ratio, reference, two_step: see :class:`TuningConfig`.
+        steps, weight_decay, selection_ratio, selection, reference, two_step: see :class:`TuningConfig`.
+        settings: of the functions that it is made of, such as SoC's delta; one number, one for each family of data
+            sets, or one for each of some data sets and one for "others".
         views: how many it needs, the clean one included; None: as many as the recipe says.
         augmix: whether they are mixed; None: as the data set says.
     """
@@ -75,6 +77,8 @@ class Method:
     condition: str = "unit"
     views: int | None = None
     augmix: bool | None = None
+    selection: str = "confident"
+    settings: Mapping[str, Setting] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", MappingProxyType(dict(in_order(self.objectives))))
@@ -84,6 +88,10 @@ class Method:
         self._check_families("learning_rate", self.learning_rate)
         if isinstance(self.learning_rate, Mapping):
             object.__setattr__(self, "learning_rate", MappingProxyType(dict(self.learning_rate)))
+        settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
+        object.__setattr__(self, "settings", MappingProxyType(settings))
+        for name, setting in settings.items():
+            check_setting(self.name, name.replace("_", "-"), setting, setting_bounds().get(name.replace("_", "-"), {}))
         for axis, value, known in (
             ("init", self.init, INITS),
             ("adaptation", self.adapt, ADAPTATIONS),
@@ -111,7 +119,7 @@ class Method:
     def __hash__(self) -> int:
         axes = (self.name, self.init, self.adapt, self.calibrate, self.aggregate, self.gate, self.condition)
         views = (self.temperature, self.views, self.augmix)
-        return hash((*axes, *views, *(self.tuning(family) for family in FAMILIES)))
+        return hash((*axes, *views, *self.settings, *(self.tuning(family) for family in FAMILIES)))
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         """For pickle, which cannot take a read-only mapping: worker processes are sent methods."""
@@ -134,13 +142,18 @@ class Method:
     @property
     def needs_views(self) -> bool:
         """Whether it needs more than the clean view."""
-        return self.tunes or self.needs_all_views
+        sees_views = any(OBJECTIVES[name].on == VIEWS for name in self.objectives)
+        return (self.tunes and sees_views) or self.needs_all_views
 
     @property
     def needs_all_views(self) -> bool:
         """Whether a function of all views decides; with the clean view alone it would have nothing to do."""
-        axes = (ADAPTATIONS[self.adapt], AGGREGATIONS[self.aggregate], GATES[self.gate])
-        return any(each.views for each in axes)
+        return self.needs_adapted_views or ADAPTATIONS[self.adapt].views or GATES[self.gate].views
+
+    @property
+    def needs_adapted_views(self) -> bool:
+        """Whether calibration or aggregation take the adapted logits of more than the clean view."""
+        return CALIBRATIONS[self.calibrate].views or AGGREGATIONS[self.aggregate].views
 
     def _check_axes(self) -> None:
         """``OtptError`` if values on two axes do not go together."""
@@ -156,7 +169,7 @@ class Method:
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its init is "
                 f"{self.init!r}, which leaves no context to tune; leave one of them out."
             )
-        if self.objectives and ADAPTATIONS[self.adapt].digest:
+        if self.objectives and ADAPTATIONS[self.adapt].source:
             raise OtptError(
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its adaptation is "
                 f"{self.adapt!r}; leave one of them out."
@@ -170,7 +183,11 @@ class Method:
                 f"expected one for each of {list(FAMILIES)}, or one number."
             )
 
-    def tuning(self, family: str) -> TuningConfig | None:
+    def settings_for(self, family: str, dataset: str = "") -> dict[str, float]:
+        """The settings of its functions on a data set."""
+        return {name: setting_for(setting, family, dataset) for name, setting in self.settings.items()}
+
+    def tuning(self, family: str, dataset: str = "") -> TuningConfig | None:
         """The context steps for a family of data sets; None where nothing is tuned."""
         if family not in FAMILIES:
             raise unknown("family of data sets", family, FAMILIES)
@@ -185,15 +202,35 @@ class Method:
                 selection_ratio=self.selection_ratio,
                 reference=self.reference,
                 two_step=self.two_step,
+                selection=self.selection,
+                settings=self._objective_settings(family, dataset),
             )
         except OtptError as error:
             raise OtptError(f"Method {self.name!r}: {error}") from None
+
+    def _objective_settings(self, family: str, dataset: str) -> tuple[tuple[str, float], ...]:
+        own = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
+        return tuple((name, value) for name, value in self.settings_for(family, dataset).items() if name in own)
+
+    @property
+    def known_settings(self) -> tuple[str, ...]:
+        """Names of the settings that its functions have, with hyphens."""
+        axes = (
+            ADAPTATIONS[self.adapt],
+            CALIBRATIONS[self.calibrate],
+            AGGREGATIONS[self.aggregate],
+            GATES[self.gate],
+        )
+        names = [name for each in axes for name in each.settings]
+        names += [name for objective in self.objectives for name in OBJECTIVES[objective].settings]
+        return tuple(dict.fromkeys(name.replace("_", "-") for name in names))
 
     def override(self, settings: Mapping[str, str | float | bool]) -> Method:
         """The method with some settings replaced, as ``--set name=value`` does.
 
         Names: an objective of the method; ``lambda`` for its one regulariser; steps, learning-rate, weight-decay,
-        selection-ratio, temperature, reference, two-step, calibrate; and condition for CoCoOp.
+        selection-ratio, temperature, reference, two-step, calibrate; condition for CoCoOp; and the settings of its
+        functions (:attr:`known_settings`).
         """
         method = self
         # calibrate first, so that a temperature given together with it finds it in place
@@ -204,6 +241,8 @@ class Method:
     def has_setting(self, name: str) -> bool:
         """Whether :meth:`override` can set it: O-TPT has a lambda, TPT has none, zero-shot has no steps."""
         name = name.replace("_", "-")
+        if name in self.known_settings:
+            return True
         if name == "lambda":
             return bool(self._regularisers())
         if name == "temperature":
@@ -217,10 +256,16 @@ class Method:
             name = self._regulariser()
         if name in self.objectives:
             return replace(self, objectives={**self.objectives, name: _number(name, value)})
+        if name in self.known_settings:
+            return replace(self, settings={**self.settings, name.replace("-", "_"): _number(name, value)})
         if name == "condition" and self.init == "cocoop":
             return replace(self, condition=str(value))
         if name not in (*_NUMBERS, *_WORDS):
-            raise unknown(f"setting of method {self.name!r}:", name, ("lambda", *self.objectives, *_NUMBERS, *_WORDS))
+            raise unknown(
+                f"setting of method {self.name!r}:",
+                name,
+                ("lambda", *self.objectives, *self.known_settings, *_NUMBERS, *_WORDS),
+            )
         if not self.objectives and name in _OF_TUNING:
             raise OtptError(f"Method {self.name!r} tunes nothing, so it has no {name} to set.")
         key = name.replace("-", "_")

@@ -47,7 +47,7 @@ class Adapted:
         rows: position in the batch → logits (V, C) of all views, computed when it is called; None if not kept.
         skipped: (B,) whether the gradient was not finite, so that the image kept the initial prompt.
         extras: (B,) each.
-        texts: position in the batch → text features (C, D); of the initial prompt only.
+        texts: position in the batch → text features (C, D) that the logits come from; None if not kept.
     """
 
     logits: Tensor
@@ -62,8 +62,8 @@ class Adapted:
         return self.rows(i)
 
     def text_features(self, i: int) -> Tensor:
-        """(C, D) that image ``i`` starts from."""
-        assert self.texts is not None, "asked for the text features of an adaptation"
+        """(C, D) of image ``i``."""
+        assert self.texts is not None, "asked for text features that were not kept"
         return self.texts(i)
 
     @staticmethod

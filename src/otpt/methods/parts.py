@@ -6,14 +6,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE, TEMPLATES
 from otpt.methods.method import CONTEXT, Method, Weight
-from otpt.methods.toml import read_toml
+from otpt.methods.toml import methods_table
 from otpt.objectives.registry import OBJECTIVES
 
 AXES = ("init", "adapt", "calibrate", "aggregate", "gate")
@@ -33,6 +32,12 @@ class Part:
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: Sequence[str] = ()
     needs: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Its own axis first, then others that it sets a value on as well."""
+        return (self.axis, *(axis for axis in AXES if axis in self.values and axis != self.axis))
 
     @property
     def is_context_step(self) -> bool:
@@ -40,13 +45,7 @@ class Part:
         return self.axis == "adapt" and "adapt" not in self.values
 
 
-_OWN = ("axis", "summary", "source", "objectives", "weights", "rename", "drop", "needs")
-
-
-@cache
-def _table() -> Mapping[str, Any]:
-    text = resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")
-    return read_toml(text)
+_OWN = ("axis", "summary", "source", "objectives", "weights", "rename", "drop", "needs", "settings")
 
 
 @cache
@@ -57,7 +56,7 @@ def _ours() -> Mapping[str, Part]:
             **{key: value for key, value in table.items() if key in _OWN},
             values={key: value for key, value in table.items() if key not in _OWN},
         )
-        for name, table in _table()["parts"].items()
+        for name, table in methods_table()["parts"].items()
     }
 
 
@@ -89,7 +88,7 @@ def _taken(what: str, part: Part) -> OtptError:
 
 def published_names() -> tuple[str, ...]:
     """Names of the methods of the paper and of those that it compares or combines O-TPT with."""
-    return tuple(_table()["published"])
+    return tuple(methods_table()["published"])
 
 
 def compose(name: str) -> Method:
@@ -102,9 +101,11 @@ def compose(name: str) -> Method:
     _refuse_conflicts(name, parts)
     values: dict[str, Any] = {}
     objectives: dict[str, Weight] = {}
+    settings: dict[str, Any] = {}
     for part in parts:
         values |= part.values
         objectives |= part.objectives
+        settings |= part.settings
     if values.get("adapt") == NONE:
         values["adapt"] = CONTEXT  # without objectives
     for part in parts:
@@ -113,7 +114,7 @@ def compose(name: str) -> Method:
         objectives |= {each: weight for each, weight in part.weights.items() if each in objectives}
     values["summary"] = " ".join(part.summary for part in parts)
     values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
-    return Method(name, objectives, **values)
+    return Method(name, objectives, **values, settings=settings)
 
 
 def _find(part: str, name: str) -> Part:
@@ -168,15 +169,17 @@ def _goes_with(axis: str, allowed: Sequence[str]) -> str:
 def _conflict(part: Part, other: Part) -> str:
     if part.name == other.name:
         return "a part is given once"
-    allowed = _only(part).get(other.axis)
-    if allowed is not None and not other.is_context_step and other.values.get(other.axis) not in allowed:
-        return f"{part.name} {_goes_with(other.axis, allowed)}"
+    for axis in other.axes:
+        allowed = _only(part).get(axis)
+        if allowed is not None and axis in other.values and other.values[axis] not in allowed:
+            return f"{part.name} {_goes_with(axis, allowed)}"
+    for axis in part.axes:
+        if axis in other.axes and axis != "adapt":
+            return f"both say how to {axis}" if axis != "init" else "both are initial prompts"
     if part.values.get("init") in TEMPLATES and other.is_context_step:
         return f"{part.name} leaves no context to tune"
-    if part.axis != other.axis:
+    if part.axis != "adapt" or other.axis != "adapt":
         return ""
-    if part.axis != "adapt":
-        return f"both say how to {part.axis}" if part.axis != "init" else "both are initial prompts"
     if part.is_context_step and other.is_context_step:
         return ""
     if part.is_context_step:

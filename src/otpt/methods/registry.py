@@ -27,6 +27,8 @@ _FIELDS = {
     "selection_ratio": (int, float),
     "reference": str,
     "two_step": bool,
+    "selection": str,
+    "settings": dict,
     "condition": str,
     "views": int,
     "augmix": bool,
@@ -102,14 +104,19 @@ def _method(name: str, table: dict[str, Any], origin: str) -> Method:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
             raise OtptError(f"{where}: {key} is {value!r}; expected {_kind_name(kind)}.")
     weights = {f"weight of {objective}": weight for objective, weight in given.get("objectives", {}).items()}
+    weights |= {f"setting {setting}": number for setting, number in given.get("settings", {}).items()}
     for what, weight in {**weights, "learning_rate": given.get("learning_rate", 0)}.items():
         for number in weight.values() if isinstance(weight, dict) else [weight]:
             if isinstance(number, bool) or not isinstance(number, (int, float)):
                 raise OtptError(f"{where}: the {what} is {number!r}; expected a number.")
     try:
-        return Method(name, **given)
+        method = Method(name, **given)
     except OtptError as error:
         raise OtptError(f"{origin}: {error}") from None
+    for setting in method.settings:
+        if setting.replace("_", "-") not in method.known_settings:
+            raise unknown(f"setting of {where}:", setting, method.known_settings)
+    return method
 
 
 def _kind_name(kind: Any) -> str:

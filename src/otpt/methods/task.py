@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from otpt.errors import OtptError, unknown
 from otpt.methods.axes import TEMPLATES
 from otpt.methods.fpp.settings import Fpp
-from otpt.methods.method import FAMILIES, Method
+from otpt.methods.method import Method
+from otpt.methods.settings import FAMILIES
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, dataset_templates, published_templates
 from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
@@ -35,6 +36,7 @@ class Task:
         prompts: the contexts to start from; methods that start from words are run with each.
         contexts: learned prompts by the init that they are for: "coop", "cocoop", "maple".
         family: whose weights methods take: "fine-grained" or "shift".
+        dataset: the registered name, for its template and for numbers published for some data sets; "" for one's own.
         recipe: the views of methods that need views; ``augmix`` None lets each method decide, then ``recipe``.
         official_precision: round logits and softmax to float16 as the official scripts do.
         allow_duplicates: accept a duplicate class name, as ImageNet has two.
@@ -43,7 +45,6 @@ class Task:
         smoothing: PromptSmooth's numbers, None for the published ones; noise_prompt: its own context for these classes.
         trained: files of trained networks, for BAPLe and FPT; keep: where FPT keeps keys and values.
         backdoor: images get BAPLe's trigger.
-        dataset: name of the registered data set, for the template that it has of its own; "" for others.
         templates: sentences of the user's own, for the init "templates".
         fpp: FPP's numbers.
     """
@@ -52,6 +53,7 @@ class Task:
     prompts: Sequence[Prompt] = (Prompt(),)
     contexts: Mapping[str, LearnedPrompt] = field(default_factory=dict)
     family: str = "fine-grained"
+    dataset: str = ""
     recipe: ViewRecipe = field(default_factory=ViewRecipe)
     augmix: bool | None = None
     official_precision: bool = False
@@ -63,7 +65,6 @@ class Task:
     trained: Sequence[TrainedFile] = ()
     keep: Path | None = None
     backdoor: bool = False
-    dataset: str = ""
     templates: Templates | None = None
     fpp: Fpp = field(default_factory=Fpp)
 

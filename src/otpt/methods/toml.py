@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -16,3 +19,9 @@ TomlError = tomllib.TOMLDecodeError
 def read_toml(text: str) -> dict[str, Any]:
     """The tables of a text; :data:`TomlError` if it is not TOML."""
     return tomllib.loads(text)
+
+
+@cache
+def methods_table() -> Mapping[str, Any]:
+    """``methods.toml``: the parts of names and their numbers."""
+    return read_toml(resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8"))

@@ -33,3 +33,13 @@ def entropy_of_mean(logits: Tensor) -> Tensor:
     # A class whose probability underflows would give 0 · (−inf); its limit is 0.
     log_mean = log_mean.clamp(min=torch.finfo(logits.dtype).min)
     return -(log_mean.exp() * log_mean).sum(dim=-1)
+
+
+def select_strong(logits: Tensor, count: int) -> Tensor:
+    """The clean view, then the most confident augmented ones: ``count`` in all, (…, V, C) → (…, count)."""
+    strong = 1 + select_confident(logits[..., 1:, :], count - 1)
+    return torch.cat([torch.zeros_like(strong[..., :1]), strong], dim=-1)
+
+
+SELECTED_BY = {"confident": select_confident, "strong": select_strong}
+"""Which views a step sees, by the rule's name: functions of logits (…, V, C) and a number of views."""

@@ -1,8 +1,10 @@
 """Objectives by name: what a context step may minimise. Nothing heavy is imported until a function is called.
 
 An objective sees the logits of the selected views, f(logits (…, k, C)), or the text features, f(text_features
-(…, C, D)), and gives one number per image (…). One that takes a second argument gets the reference range of the logits
-(:mod:`otpt.objectives.ranges`), or the text features at the init.
+(…, C, D)), and gives one number per image (…). A further argument is the reference range of the logits
+(:mod:`otpt.objectives.ranges`), or the text features at the init. View objectives may also ask by name for
+``zero_shot``, (…, k, C) logits of the selected views under the initial prompt, and ``all_views``, (…, V, C) those of
+all views, both without gradient. Arguments with a default are settings.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from otpt.errors import OtptError, unknown
-from otpt.functions import describe, parameters, part_name, reason, resolve, source_digest
+from otpt.functions import describe, parameters, part_name, reason, resolve, settings_of, source_digest
 
 VIEWS, TEXTS = "views", "texts"
+_AT_INIT = ("zero_shot", "all_views")
 _Weight = TypeVar("_Weight")
 
 
@@ -29,6 +32,7 @@ class Objective:
         source: the function, or "module:name" of it.
         maximise: minimise its negative.
         weight: that a user's objective has in names of methods.
+        settings: names of the function's arguments that a method may set.
         digest: of the source code of a user's function; "" for ours.
     """
 
@@ -37,6 +41,7 @@ class Objective:
     source: str | Callable[..., Any]
     maximise: bool = False
     weight: float = 1.0
+    settings: tuple[str, ...] = ()
     digest: str = ""
 
     @cached_property
@@ -47,25 +52,36 @@ class Objective:
     @cached_property
     def takes_reference(self) -> bool:
         """Whether it asks for a second argument: the reference range, or the text features at the init."""
-        return len(parameters(self.function)) > 1
+        return any(name not in _AT_INIT for name in parameters(self.function)[1:])
 
     @property
     def summary(self) -> str:
         """The first line of the function's docstring."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
-    def __call__(self, values: Any, reference: Any) -> Any:
-        """The value (…) to minimise, of ``values`` (…, k, C) or (…, C, D)."""
-        arguments = (values, reference) if self.takes_reference else (values,)
-        found = self._of_user(arguments) if self.digest else self.function(*arguments)
+    def __call__(
+        self, values: Any, reference: Any, settings: Mapping[str, float], at_init: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The value (…) to minimise, of ``values`` (…, k, C) or (…, C, D).
+
+        ``at_init`` has what view objectives may ask for by name.
+        """
+        more = at_init or {}
+        arguments = (values, *(more.get(name, reference) for name in parameters(self.function)[1:]))
+        own = self.own_settings(settings)
+        found = self._of_user(arguments, own) if self.digest else self.function(*arguments, **own)
         return -found if self.maximise else found
 
-    def _of_user(self, arguments: tuple[Any, ...]) -> Any:
+    def own_settings(self, settings: Mapping[str, float]) -> dict[str, float]:
+        """Those of a method's settings that are this function's."""
+        return {name: value for name, value in settings.items() if name in self.settings}
+
+    def _of_user(self, arguments: tuple[Any, ...], settings: Mapping[str, float]) -> Any:
         """A user's function may raise and return anything."""
         values = arguments[0]
         where = f"{'logits' if self.on == VIEWS else 'text features'} of shape {tuple(values.shape)}"
         try:
-            found = self.function(*arguments)
+            found = self.function(*arguments, **settings)
         except Exception as error:
             raise OtptError(f"The objective {self.name!r} failed on {where}: {reason(error)}.") from error
         expected = tuple(values.shape[:-2])
@@ -119,7 +135,9 @@ def objective(
         raise unknown("kind of objective", on, (VIEWS, TEXTS))
 
     def register_it(function: Callable[..., Any]) -> Callable[..., Any]:
-        new = Objective(part_name(function), on, function, maximise, weight, source_digest(function))
+        new = Objective(
+            part_name(function), on, function, maximise, weight, settings_of(function), source_digest(function)
+        )
         known = OBJECTIVES.get(new.name)
         if known is not None and known.digest != new.digest:
             raise OtptError(f"There is an objective {new.name!r} already; give yours another name.")

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 from open_clip import SimpleTokenizer
+from oracles.field import second_texts, texts
 from oracles.fpp import literal_fpp
 from oracles.literal import LiteralTuner
 from oracles.models import tiny_backbone, tiny_clip
-from torch import Tensor
-from torch.nn import functional as F
 
 import otpt
 from otpt.backbones import Backbone
@@ -36,16 +35,8 @@ def backbone() -> Backbone:
     return tiny_backbone("vit", "float64")
 
 
-def fixture_texts() -> tuple[Tensor, Tensor]:
-    """E and E2 of the published reference values."""
-    c = torch.arange(1, 6, dtype=torch.float64)[:, None]
-    d = torch.arange(1, 9, dtype=torch.float64)
-    first = F.normalize(torch.cos(0.3 * c * d) + 1.5, dim=-1)
-    return first, F.normalize(first + 0.08 * torch.cos(1.1 * c * d), dim=-1)
-
-
 def test_reference_values() -> None:
-    e, e2 = fixture_texts()
+    e, e2 = texts(), second_texts()
     assert alignment(e2, e).item() == pytest.approx(0.025273469255, abs=5e-13)
     assert flatness(e2, e[None]).item() == pytest.approx(0.987363265372, abs=5e-13)
     assert flatness(e2, torch.stack([e, e2])).item() == pytest.approx((0.987363265372 + 1) / 2, abs=5e-13)

@@ -64,7 +64,7 @@ def test_a_store_is_told_the_literal_gradient(name: str, text: TextSide, views: 
         bounds = selected[0].min(), selected[0].max()
         loss = oracle._objective(objective, selected, oracle.text_features(context), bounds)
         (expected,) = torch.autograd.grad(loss, context)
-        assert list(store) == [(objective, "" if objective == "entropy" else "confident", 3)]
+        assert list(store) == [ViewObjective(objective, "" if objective == "entropy" else "confident", 3)]
         torch.testing.assert_close(store[next(iter(store))], expected, rtol=1e-9, atol=1e-12)
 
 

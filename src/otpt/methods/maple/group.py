@@ -15,7 +15,7 @@ from otpt.methods.finish import finish
 from otpt.methods.maple.two_tower import TwoTowerSide, TwoTowerTuned
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
-from otpt.methods.own_functions import adapt_by_function, gate_is_open, gated
+from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.task import Task
 from otpt.prompts.learned import MaplePrompts
@@ -72,40 +72,53 @@ class MapleGroup:
 
     def _configs(self, methods: list[Method]) -> dict[str, TuningConfig]:
         """Of the methods that tune, by name."""
-        configs = {method.name: method.tuning(self._task.family) for method in methods if method.tunes}
+        configs = {
+            method.name: method.tuning(self._task.family, self._task.dataset) for method in methods if method.tunes
+        }
         return {name: config for name, config in configs.items() if config is not None}
 
     def _predict(self, methods: list[Method], pixels: Tensor, name: str) -> list[Output]:
         """Pixels (V, 3, S, S) of one image → an output per method."""
         initial = self._side.at_init(pixels)
         at_init = _adapted(initial)
-        available = partial(self._available, initial)
-        open_ = {method.name: gate_is_open(method, available(0), name) for method in methods}
-        configs = {key: config for key, config in self._configs(methods).items() if open_[key]}
+        available = partial(self._available, initial, initial)
+        family, dataset = self._task.family, self._task.dataset
+        settings = {method.name: method.settings_for(family, dataset) for method in methods}
+        gates = {method.name: [ask_gate(method, available(0), settings[method.name], name)] for method in methods}
+        configs = {key: config for key, config in self._configs(methods).items() if gates[key][0].is_open}
         with naming_images([name], list(configs.values())):
             tuned = self._side.tune(initial, list(configs.values()))
         outputs = []
         for method in methods:
-            adapted = _adapted(tuned[configs[method.name]]) if method.name in configs else at_init
+            found = tuned[configs[method.name]] if method.name in configs else initial
+            adapted, own = _adapted(found), gates[method.name]
             if method.adapt != CONTEXT:
                 state = self._state.setdefault(method.name, {})
-                adapted = adapt_by_function(method, at_init, available, [open_[method.name]], [name], state)
+                numbers = settings[method.name]
+                adapted = adapt_by_function(
+                    method, at_init, available, partial(self._logits, initial), numbers, own, [name], state
+                )
             if method.gate != NONE:
-                adapted = gated(adapted, at_init, [open_[method.name]])
+                adapted = gated(adapted, at_init, own)
             outputs += finish(
                 method,
                 adapted,
                 at_init,
                 tower=self._backbone.family,
                 official=self._task.official_precision,
-                available=available,
+                available=partial(self._available, initial, found),
+                settings=settings[method.name],
                 names=[name],
             )
         return outputs
 
-    def _available(self, initial: TwoTowerTuned, _: int) -> Available:
+    def _logits(self, initial: TwoTowerTuned, _: int, text_features: Tensor) -> Tensor:
+        return self._side.logits(initial.features, text_features)
+
+    def _available(self, initial: TwoTowerTuned, now: TwoTowerTuned, _: int) -> Available:
+        """``now``: the image as it was tuned, whose features differ from those at the init."""
         return {
-            "features": lambda: initial.features,
+            "features": lambda: now.features,
             "text_features": lambda: initial.text_features,
             "logit_scale": lambda: self._backbone.logit_scale,
             "zero_shot": lambda: initial.rows,

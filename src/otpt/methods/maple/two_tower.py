@@ -13,7 +13,7 @@ All prompts and couplings (T, A, a) are tuned, by AdamW from an empty state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +24,10 @@ from otpt.backbones import Backbone
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
 from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.prompt_tuning.gradients import ViewObjective, view_objective
 from otpt.methods.prompt_tuning.passes import mean_cosine
-from otpt.objectives import logit_range, select_confident
+from otpt.objectives import logit_range
+from otpt.objectives.entropy import SELECTED_BY
 from otpt.objectives.ranges import Range
 from otpt.objectives.registry import OBJECTIVES, TEXTS
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, check_class_names, tokenize_prompts
@@ -43,25 +45,31 @@ class _Views:
     """The selected views of an image, as tokens (k, T, W_v), and whose range of logits the range objectives take.
 
     Attributes:
-        reference: "clean" or "confident"; see :class:`TuningConfig`.
-        clean: (C,) logits of the clean view under the initial prompts.
+        config: what to minimise and how.
+        all_views: (V, C) logits of all views under the initial prompts, the clean one first.
+        zero_shot: (k, C) those of the selected ones.
         first: range of the most confident view in the first step, which the rescaled entropy keeps.
     """
 
     selected: Tensor
-    reference: str
-    clean: Tensor
+    config: TuningConfig
+    all_views: Tensor
+    zero_shot: Tensor
     first: Range | None = None
 
     def range_of(self, objective: str) -> Range | None:
         """The range that an objective refers to; None for that of the most confident view now."""
-        if self.reference == "clean":
-            return logit_range(self.clean)
+        if self.config.reference == "clean":
+            return logit_range(self.all_views[0])
         return self.first if objective == "rescaled-entropy" else None
 
+    @property
+    def settings(self) -> dict[str, float]:
+        """Of the objectives."""
+        return dict(self.config.settings)
 
-_Shared = dict[tuple[str, str, int], tuple[Tensors, Range]]
-"""By objective, reference and number of views."""
+
+_Shared = dict[ViewObjective, tuple[Tensors, Range]]
 
 
 class TwoTowerSide:
@@ -92,7 +100,7 @@ class TwoTowerSide:
         self.linearisation = self.encoder.linearise(text.flatten(0, 1)[None])
         self.text_features = self.linearisation.text_features[0]
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
-        self._text_gradients: dict[str, Tensors] = {}
+        self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensors] = {}
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """scale · v·e + bias: (V, D) and (C, D) → (V, C)."""
@@ -115,8 +123,8 @@ class TwoTowerSide:
     @staticmethod
     def _selected(initial: TwoTowerTuned, config: TuningConfig) -> _Views:
         logits = initial.rows
-        chosen = select_confident(logits, config.selected_count(len(logits)))
-        return _Views(initial.tokens[chosen], config.reference, logits[0])
+        chosen = SELECTED_BY[config.selection](logits, config.selected_count(len(logits)))
+        return _Views(initial.tokens[chosen], config, logits, logits[chosen])
 
     def _tune(self, initial: TwoTowerTuned, config: TuningConfig, shared: _Shared) -> TwoTowerTuned:
         """``shared``: gradients of view objectives at the initial prompts, of this image."""
@@ -147,10 +155,9 @@ class TwoTowerSide:
         total = [torch.zeros_like(tensor) for tensor in state]
         for objective, weight in weights:
             if OBJECTIVES[objective].on == TEXTS:
-                found = self._text_gradient(objective, line)
+                found = self._text_gradient(objective, views.settings, line)
             else:
-                reference = views.reference if OBJECTIVES[objective].takes_reference else ""
-                key = (objective, reference, len(views.selected))
+                key = view_objective(objective, views.config, len(views.all_views))
                 if key not in shared:
                     shared[key] = self._view_gradient(objective, line, state, views)
                 found, now = shared[key]
@@ -158,18 +165,20 @@ class TwoTowerSide:
             total = [each + weight * own for each, own in zip(total, found, strict=True)]
         return total[0], total[1], total[2]
 
-    def _text_gradient(self, objective: str, line: Linearisation) -> Tensors:
+    def _text_gradient(self, objective: str, settings: Mapping[str, float], line: Linearisation) -> Tensors:
         """∇(T, A, a) of an objective that sees the text features only; at the start computed once and kept."""
-        if line is self.linearisation and objective in self._text_gradients:
-            return self._text_gradients[objective]
+        own = OBJECTIVES[objective].own_settings(settings)
+        key = (objective, tuple(own.items()))
+        if line is self.linearisation and key in self._text_gradients:
+            return self._text_gradients[key]
         with torch.enable_grad():
             features = line.text_features[0].detach().requires_grad_()
-            value = OBJECTIVES[objective](features, self.text_features)
+            value = OBJECTIVES[objective](features, self.text_features, own)
         (cotangent,) = torch.autograd.grad(value, features)
         text, weights, biases = self.init
         found = line.vjp(cotangent[None])[0].view_as(text), torch.zeros_like(weights), torch.zeros_like(biases)
         if line is self.linearisation:
-            self._text_gradients[objective] = found
+            self._text_gradients[key] = found
         return found
 
     def _view_gradient(
@@ -178,7 +187,9 @@ class TwoTowerSide:
         """∇(T, A, a) of an objective of the selected views, and the range of the most confident one."""
 
         def loss(logits: Tensor) -> Tensor:
-            return OBJECTIVES[objective](logits, views.range_of(objective) or logit_range(logits[0]))
+            reference = views.range_of(objective) or logit_range(logits[0])
+            at_init = {"zero_shot": views.zero_shot, "all_views": views.all_views}
+            return OBJECTIVES[objective](logits, reference, views.settings, at_init)
 
         logits, gradients = self.differentiate(loss, views.selected, state, line)
         return gradients, logit_range(logits[0])

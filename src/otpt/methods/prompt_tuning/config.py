@@ -9,6 +9,7 @@ from otpt.errors import OtptError
 from otpt.objectives.registry import TEXTS, VIEWS, find_objective
 
 REFERENCES = ("confident", "clean")
+SELECTIONS = ("confident", "strong")
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,9 @@ class TuningConfig:
         weights: (objective's name, weight) pairs.
         steps: optimiser steps per image.
         selection_ratio: fraction of the views that is selected, rounded down (at least one view).
+        selection: "confident", the views of smallest entropy; or "strong", the clean view and then those of smallest
+            entropy among the augmented ones, of which the ratio is taken.
+        settings: (name, value) pairs of the objectives' own settings.
         reference: whose logits give the range of the range objectives: the most "confident" selected view under
             the current prompt, as the released code does, or the "clean" view under the initial prompt.
         two_step: view objectives in a first step, text objectives in a second one with the same moments (C-TPT's
@@ -32,6 +36,8 @@ class TuningConfig:
     selection_ratio: float = 0.1
     reference: str = "confident"
     two_step: bool = False
+    selection: str = "confident"
+    settings: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         finite = "a finite number, 0 or more"
@@ -43,6 +49,7 @@ class TuningConfig:
         _require(0 <= self.weight_decay < math.inf, "weight decay", self.weight_decay, finite)
         _require(0 < self.selection_ratio <= 1, "selection ratio", self.selection_ratio, "above 0, at most 1")
         _require(self.reference in REFERENCES, "reference", self.reference, " or ".join(REFERENCES))
+        _require(self.selection in SELECTIONS, "selection", self.selection, " or ".join(SELECTIONS))
 
     @property
     def view_weights(self) -> tuple[tuple[str, float], ...]:
@@ -59,9 +66,15 @@ class TuningConfig:
         """Whether the one-step engine applies."""
         return self.steps == 1 and not self.two_step
 
+    @property
+    def static(self) -> bool:
+        """Whether one step gives the same context for every image, since no objective sees the views."""
+        return self.closed_form and not self.view_weights
+
     def selected_count(self, views: int) -> int:
-        """int(V·ratio): 6 of 64 at 10 %."""
-        return max(int(views * self.selection_ratio), 1)
+        """int(V·ratio): 6 of 64 at 10 %; with "strong" int((V − 1)·ratio) augmented views and the clean one."""
+        clean = int(self.selection == "strong")
+        return max(int((views - clean) * self.selection_ratio), 1) + clean
 
     def _on(self, kind: str) -> tuple[tuple[str, float], ...]:
         return tuple((name, weight) for name, weight in self.weights if find_objective(name).on == kind)

@@ -47,8 +47,8 @@ class CachedGradients:
         self._cache.put_gradient(self._key(objective), gradient.cpu().numpy())
 
     def _key(self, objective: ViewObjective) -> str:
-        facts = [*objective, self._image, self._text.fingerprint, __version__, torch.__version__]
-        if own := find_objective(objective[0]).digest:  # a user may change a function and keep its name
+        facts = [*objective.facts, self._image, self._text.fingerprint, __version__, torch.__version__]
+        if own := find_objective(objective.name).digest:  # a user may change a function and keep its name
             facts.append(own)
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

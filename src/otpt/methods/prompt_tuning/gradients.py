@@ -7,6 +7,7 @@ config minimises. So configs share it within a call, and a :class:`GradientStore
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -15,11 +16,34 @@ from torch import Tensor
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.passes import in_passes
 from otpt.methods.prompt_tuning.text_side import TextSide
-from otpt.objectives import logit_range, select_confident
+from otpt.objectives import logit_range
+from otpt.objectives.entropy import SELECTED_BY
 from otpt.objectives.registry import OBJECTIVES, find_objective
 
-ViewObjective = tuple[str, str, int]
-"""A view objective as its gradient knows it: name, reference ("" where it takes none), number of selected views."""
+
+@dataclass(frozen=True)
+class ViewObjective:
+    """A view objective as its gradient knows it.
+
+    Attributes:
+        reference: see :class:`TuningConfig`; "" where it takes none.
+        count: of selected views.
+        selection: the rule that selects them.
+        settings: those of the config that are the objective's own.
+    """
+
+    name: str
+    reference: str
+    count: int
+    selection: str = "confident"
+    settings: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def facts(self) -> list[object]:
+        """What it is made of, as plain data."""
+        plain: list[object] = [self.name, self.reference, self.count]
+        usual = self.selection == "confident" and not self.settings
+        return plain if usual else [*plain, self.selection, [list(each) for each in self.settings]]
 
 
 class GradientStore(Protocol):
@@ -34,8 +58,10 @@ class GradientStore(Protocol):
 
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
     """A config's objective ``name`` on so many views; the entropy is the same whatever the reference."""
-    reference = config.reference if find_objective(name).takes_reference else ""
-    return name, reference, config.selected_count(views)
+    found = find_objective(name)
+    reference = config.reference if found.takes_reference else ""
+    settings = tuple(found.own_settings(dict(config.settings)).items())
+    return ViewObjective(name, reference, config.selected_count(views), config.selection, settings)
 
 
 def init_gradients(
@@ -57,17 +83,18 @@ def init_gradients(
 
 
 def _computed(text: TextSide, views: Tensor, objective: ViewObjective) -> Tensor:
-    cotangents = [_cotangent(text, image, *objective) for image in views]
+    cotangents = [_cotangent(text, image, objective) for image in views]
     return in_passes(text.linearisation.vjp, torch.stack(cotangents), size=text.contexts_per_pass)
 
 
-def _cotangent(text: TextSide, image: Tensor, objective: str, reference: str, count: int) -> Tensor:
-    """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S of one image: (V, D) → (C, D)."""
+def _cotangent(text: TextSide, image: Tensor, objective: ViewObjective) -> Tensor:
+    """∂L/∂E of one image: (V, D) → (C, D)."""
     logits = text.logits(image, text.text_features)
-    chosen = select_confident(logits, count)
+    chosen = SELECTED_BY[objective.selection](logits, objective.count)
     with torch.enable_grad():
         leaf = logits[chosen].requires_grad_()
-        row = logits[0] if reference == "clean" else leaf[0]
-        value = OBJECTIVES[objective](leaf, logit_range(row))
+        row = logits[0] if objective.reference == "clean" else leaf[0]
+        at_init = {"zero_shot": logits[chosen], "all_views": logits}
+        value = OBJECTIVES[objective.name](leaf, logit_range(row), dict(objective.settings), at_init)
     (gradient,) = torch.autograd.grad(value, leaf)
-    return text.logit_scale * gradient.mT @ image[chosen]
+    return text.pull_back(gradient, image[chosen])

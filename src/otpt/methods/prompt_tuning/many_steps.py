@@ -7,13 +7,16 @@ carries gradient.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.passes import Tuned, in_passes, logits_and_extras, split_extras
 from otpt.methods.prompt_tuning.text_side import TextSide
-from otpt.objectives import logit_range, select_confident
+from otpt.objectives import logit_range
+from otpt.objectives.entropy import SELECTED_BY
 from otpt.objectives.ranges import Range
 from otpt.objectives.registry import OBJECTIVES, VIEWS
 from otpt.prompts import Linearisation
@@ -57,9 +60,11 @@ def _tune_pass(
     """
     start = start.expand(len(images), -1, -1)
     at_start = torch.stack([text.logits(p, e) for p, e in zip(images, at.text_features, strict=True)])
-    chosen = select_confident(at_start, config.selected_count(images.shape[1]))
+    chosen = SELECTED_BY[config.selection](at_start, config.selected_count(images.shape[1]))
     selected = images.gather(1, chosen[..., None].expand(-1, -1, images.shape[-1]))
     clean = logit_range(at_start[:, 0]) if config.reference == "clean" else None
+    own = at_start.gather(1, chosen[..., None].expand(-1, -1, at_start.shape[-1]))
+    at_init = {"zero_shot": own, "all_views": at_start}
 
     contexts = start.clone().requires_grad_()
     optimiser = torch.optim.AdamW([contexts], lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -69,7 +74,9 @@ def _tune_pass(
     line: Linearisation | None = at
     for part in config.steps * [part for part in parts if part]:
         line = line or text.encoder.linearise(contexts.detach())
-        gradient, now = _gradient(text, line, selected, part, penalty=clean, rescaling=clean or first)
+        gradient, now = _gradient(
+            text, line, selected, part, dict(config.settings), at_init, penalty=clean, rescaling=clean or first
+        )
         first = first or now
         finite = gradient.flatten(1).isfinite().all(dim=1)
         bad |= ~finite
@@ -84,6 +91,8 @@ def _gradient(
     line: Linearisation,
     selected: Tensor,
     weights: tuple[tuple[str, float], ...],
+    settings: Mapping[str, float],
+    at_init: Mapping[str, Tensor],
     *,
     penalty: Range | None,
     rescaling: Range | None,
@@ -100,8 +109,9 @@ def _gradient(
         for objective, weight in weights:
             if OBJECTIVES[objective].on == VIEWS:
                 reference = penalty if objective == "range-penalty" else rescaling
-                loss = loss + weight * OBJECTIVES[objective](logits, reference or now).sum()
+                value = OBJECTIVES[objective](logits, reference or now, settings, at_init)
             else:
-                loss = loss + weight * OBJECTIVES[objective](features, text.text_features).sum()
+                value = OBJECTIVES[objective](features, text.text_features, settings)
+            loss = loss + weight * value.sum()
     (cotangent,) = torch.autograd.grad(loss, features)
     return line.vjp(cotangent), (now[0].detach(), now[1].detach())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.gradients import GradientStore, ViewObjective, init_gradients, view_objective
-from otpt.methods.prompt_tuning.passes import Tuned, in_passes, logits_and_extras, split_extras
+from otpt.methods.prompt_tuning.passes import Tuned, in_passes, logits_and_extras, mean_cosine, split_extras
 from otpt.methods.prompt_tuning.text_side import TextSide
 
 ADAM_EPSILON = 1e-8
@@ -57,17 +57,30 @@ def tune_one_step(
                 gradients[objective] = init_gradients(text, views, objective, known)
             total = total + weight * gradients[objective]
         for name, weight in config.text_weights:
-            total = total + weight * text.text_gradient(name)
+            total = total + weight * text.text_gradient(name, dict(config.settings))
         bad = ~total.flatten(1).isfinite().all(dim=1)
         stepped = adamw_first_step(
             text.init, total, learning_rate=config.learning_rate, weight_decay=config.weight_decay
         )
         contexts.append(torch.where(bad[:, None, None], text.init, stepped))
         skipped.append(bad)
-    found = _predict(text, views, torch.cat(contexts), keep_texts=keep_texts)
-    parts = ([None] * len(configs) if each is None else each.split(len(views)) for each in found)
-    logits, cosines, texts = parts
-    return [Tuned(*each) for each in zip(logits, contexts, skipped, cosines, texts, strict=True)]
+    own = [i for i, config in enumerate(configs) if not config.static]
+    answers = {i: _shared(text, views, contexts[i]) for i in range(len(configs)) if i not in own}
+    if own:
+        found = _predict(text, views, torch.cat([contexts[i] for i in own]), keep_texts=keep_texts)
+        parts = ([None] * len(own) if each is None else each.split(len(views)) for each in found)
+        answers |= zip(own, zip(*parts, strict=True), strict=True)
+    return [
+        Tuned(answers[i][0], contexts[i], skipped[i], answers[i][1], answers[i][2] if keep_texts else None)
+        for i in range(len(configs))
+    ]
+
+
+def _shared(text: TextSide, views: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits (B, C), mean cosines (B,) and text features (B, C, D) under one context that all images share."""
+    texts = text.encoded_once(contexts[0])
+    logits = torch.stack([text.logits(image[:1], texts)[0] for image in views])
+    return logits, mean_cosine(texts).expand(len(views)), texts.expand(len(views), -1, -1)
 
 
 def _predict(

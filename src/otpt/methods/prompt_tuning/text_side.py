@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -68,7 +68,8 @@ class TextSide:
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
         self.linearisation = self.encoder.linearise(self.init.expand(self.contexts_per_pass, -1, -1))
         self.text_features = self.linearisation.text_features[0]
-        self._text_gradients: dict[str, Tensor] = {}
+        self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensor] = {}
+        self._encoded: dict[bytes, Tensor] = {}
         self._computing = threading.Lock()
         self._facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
 
@@ -103,13 +104,27 @@ class TextSide:
         """
         return torch.stack([self.logits(image[:1], self.text_features)[0] for image in views])
 
-    def text_gradient(self, objective: str) -> Tensor:
+    def pull_back(self, gradient: Tensor, image_features: Tensor) -> Tensor:
+        """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S at E₀, of ∂L/∂ℓ (k, C) and the k views' features (k, D): (C, D)."""
+        return self._scale * gradient.mT @ image_features
+
+    def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
         """∇_θ of a text objective at θ₀, (n, W): computed when first asked for, then kept."""
+        own = OBJECTIVES[objective].own_settings(settings)
+        key = (objective, tuple(own.items()))
         with self._computing:  # several images at a time ask for the same one
-            if objective not in self._text_gradients:
+            if key not in self._text_gradients:
                 features = self.linearisation.text_features.detach().requires_grad_()
                 with torch.enable_grad():
-                    value = OBJECTIVES[objective](features, self.text_features).sum()
+                    value = OBJECTIVES[objective](features, self.text_features, own).sum()
                 (cotangent,) = torch.autograd.grad(value, features)
-                self._text_gradients[objective] = self.linearisation.vjp(cotangent)[0]
-        return self._text_gradients[objective]
+                self._text_gradients[key] = self.linearisation.vjp(cotangent)[0]
+        return self._text_gradients[key]
+
+    def encoded_once(self, context: Tensor) -> Tensor:
+        """Text features (C, D) of a context (n, W) that all images share; kept, so that one pass serves them all."""
+        key = context.detach().cpu().contiguous().numpy().tobytes()
+        with self._computing:
+            if key not in self._encoded:
+                self._encoded[key] = self.encoder.encode(context.expand(self.contexts_per_pass, -1, -1))[0]
+        return self._encoded[key]

@@ -48,7 +48,7 @@ class PromptSmoothGroup(GraphlessGroup):
         self._smoothing = task.smoothing or Smoothing()
         self._smoother = Smoother(backbone, self._smoothing)
         self._text: TextSide = text_side(backbone, task, start)
-        self._configs = [method.tuning(task.family) for method in methods]
+        self._configs = [method.tuning(task.family, task.dataset) for method in methods]
 
     def predict(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`."""

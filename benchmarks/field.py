@@ -1,0 +1,216 @@
+"""All methods side by side: ``python -m benchmarks.field WORK [--photographs FOLDER --model DIR] [--write]``.
+
+Every method of the field on the thirteen emoji sets with ``pocket``, three seeds of the views; and, if given, on
+photographs (``FOLDER/caltech101``, ``FOLDER/eurosat``, each with ``classes.txt``) with another model. One recipe of
+views, that of the data set, for all methods, so that they share it. Stream methods run over five orders (seeds).
+
+A cell is the average over the data sets, and half of a 95 % interval: 1.96 standard errors of a bootstrap over the
+images of each set, the same images for all methods. Seconds are those of one image on one thread once its views are
+encoded. The runs grow: stopped, it goes on where it was. ``--write`` puts the tables into ``docs/field.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measuring import measure, model_on
+from benchmarks.pages import put_into
+from otpt.data import Dataset, load_dataset
+from otpt.data.emoji.sets import GROUPS, SHIFTS
+from otpt.errors import OtptError
+from otpt.evaluation import Settings
+from otpt.features import FeatureCache, FeaturePipeline
+from otpt.methods import Predictor, get_method
+from otpt.methods.axes import STREAM
+from otpt.methods.batch import Batch
+from otpt.metrics import aurc, debiased_ece, ece
+from otpt.metrics.scores import NLL_FLOOR
+from otpt.runs import Run, read_rows
+from otpt.threads import one_thread
+
+Floats = npt.NDArray[np.float64]
+
+SEEDS, ORDERS = (0, 1, 2), (0, 1, 2, 3, 4)
+IMAGES = 270  # of each set: every class of every set at least once
+RESAMPLES = 200
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "field.md"
+PHOTOGRAPHS = ("caltech101", "eurosat")
+
+METHODS = (
+    "zero-shot", "tpt", "c-tpt", "o-tpt", "tpt+sals", "tpt+penalty",
+    "a-tpt", "a-tpt-released", "soc", "d-tpt", "o-tpt+static", "soc+static",
+    "tpt+cots", "tpt+e-cots", "o-tpt+cots", "o-tpt+e-cots", "a-tpt+e-cots", "soc+e-cots", "tpt+cor", "tpt+dac",
+    "zero-shot+weak-strong", "o-tpt+weak-strong", "soc+static+weak-strong", "se", "use",
+    "tpt+agreement", "tpt+cas", "tpt+agreement+e-cots",
+    "mean-probability", "mean-logit", "mean-feature", "tpt+mean-probability",
+    "zero", "mta", "tps", "tps+e-cots", "sts", "r-tpt", "reliability", "rlcf",
+    "templates-7", "templates-7+weak-strong", "fpp", "fpp+tpt", "boost",
+)  # fmt: skip
+STREAMS = ("tda", "boostadapter", "dmn", "bca", "dpe")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric of the table.
+
+    Attributes:
+        of: (confidences, correct, NLLs), each (N,), → the metric.
+        scale: what a value is multiplied by in the table.
+    """
+
+    title: str
+    of: Callable[[Floats, npt.NDArray[np.bool_], Floats], float]
+    scale: float = 100.0
+    digits: int = 1
+
+
+COLUMNS = (
+    Column("accuracy %", lambda _, correct, __: float(correct.mean())),
+    Column("ECE %", lambda confidence, correct, _: ece(confidence, correct)),
+    Column("debiased ECE %", lambda confidence, correct, _: debiased_ece(confidence, correct)),
+    Column("NLL", lambda _, __, nll: float(nll.mean()), scale=1.0, digits=3),
+    Column("AURC %", lambda confidence, correct, _: aurc(confidence, correct)),
+)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One method on all sets: (metrics,) averages, and (resamples, metrics) the same of resampled images."""
+
+    values: Floats
+    resampled: Floats
+
+
+def summarise(run: Run, method: str, seeds: Sequence[int], datasets: Sequence[str], resamples: int) -> Cells:
+    """Seeds are averaged per set, then the sets; every seed and method sees the same resamples of a set's images."""
+    values, resampled = [], []
+    for dataset in datasets:
+        rows = [_rows(run, dataset, seed, method) for seed in seeds]
+        count = len(rows[0][0])
+        values.append(np.mean([_metrics(*each) for each in rows], axis=0))
+        draws = np.random.default_rng(0).integers(0, count, (resamples, count))
+        resampled.append(
+            np.mean([[_metrics(*(part[draw] for part in each)) for draw in draws] for each in rows], axis=0)
+        )
+    return Cells(np.mean(values, axis=0), np.mean(resampled, axis=0))
+
+
+def _metrics(confidence: Floats, correct: npt.NDArray[np.bool_], nll: Floats) -> list[float]:
+    return [column.of(confidence, correct, nll) for column in COLUMNS]
+
+
+def _rows(run: Run, dataset: str, seed: int, method: str) -> tuple[Floats, npt.NDArray[np.bool_], Floats]:
+    (column,) = (each for each in run.columns(dataset) if each[1] == method)
+    rows = read_rows(run, dataset, seed, column)
+    if rows is None:
+        raise OtptError(f"The run {str(run.folder)!r} has no rows of {method} on {dataset}; run it first.")
+    return rows.confidences, rows.correct, -np.log(np.maximum(rows.probabilities, NLL_FLOOR))
+
+
+def table(cells: dict[str, Cells], seconds: dict[str, float], needs: Callable[[str], str]) -> str:
+    """Markdown, a row per method."""
+    titles = ["method", *(column.title for column in COLUMNS), "ms per image", "needs"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for method, own in cells.items():
+        halves = 1.96 * own.resampled.std(axis=0, ddof=1)
+        shown = [
+            f"{column.scale * value:.{column.digits}f} ± {column.scale * half:.{column.digits}f}"
+            for column, value, half in zip(COLUMNS, own.values, halves, strict=True)
+        ]
+        took = f"{1000 * seconds[method]:.1f}" if method in seconds else "–"
+        lines.append(f"| `{method}` | {' | '.join(shown)} | {took} | {needs(method)} |")
+    return "\n".join(lines)
+
+
+def needed(name: str) -> str:
+    """What a method needs beyond one view: views, gradients, the text tower per image, state, templates."""
+    method = get_method(name)
+    words = [
+        ("views", method.needs_views),
+        ("gradient", method.tunes or method.adapt in ("tps", "sts", "dpe")),
+        ("text tower", method.tunes and method.needs_views),
+        ("state", method.scope == STREAM),
+        ("templates", method.init.startswith("templates")),
+    ]
+    return ", ".join(word for word, holds in words if holds) or "–"
+
+
+def seconds_per_image(model: str, dataset: Dataset, methods: Sequence[str], cache_: FeatureCache) -> dict[str, float]:
+    """Of one thread, once the views are encoded; the median over 12 images."""
+    backbone = model_on(model)("cpu")
+    found = {}
+    for name in methods:
+        method = get_method(name)
+        settings = Settings([method], limit=12)
+        predictor = Predictor(backbone, settings.task_for(dataset), [method])
+        tasks = (predictor.task(i, partial(dataset.source, i), seed=0) for i in range(13))
+        encoded = [image for _, image in FeaturePipeline(backbone, cache=cache_)(tasks)]
+        moments = []
+        with one_thread():
+            for image in encoded:
+                began = time.perf_counter()
+                predictor(Batch([image], 0))  # type: ignore[list-item]
+                moments.append(time.perf_counter() - began)
+        found[name] = float(np.median(moments[1:]))
+    return found
+
+
+def benches(options: argparse.Namespace) -> Iterator[tuple[str, str, list[partial[Dataset]], int | None]]:
+    """(name, model, data sets, images of each)."""
+    yield "emoji", "pocket", [partial(load_dataset, f"emoji/{name}") for name in GROUPS + SHIFTS], options.images
+    if options.photographs is not None:
+        folders = [options.photographs / name for name in PHOTOGRAPHS]
+        makers = [partial(load_dataset, str(each), classes=each / "classes.txt") for each in folders]
+        yield "photographs", f"local-dir:{options.model}", makers, None
+
+
+def main() -> None:
+    """Measure what is missing, then print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path, help="a folder for the runs and the feature cache")
+    parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
+    parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
+    parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the views (default: %(default)s)")
+    parser.add_argument("--orders", type=int, default=len(ORDERS), help="of streams (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
+    options = parser.parse_args()
+    store = FeatureCache(options.work / "cache", max_bytes=30 << 30)
+    for name, model, makers, images in benches(options):
+        folder = options.work / name
+        seeds, orders = tuple(range(options.seeds)), tuple(range(options.orders))
+        measure(model, makers, Settings(METHODS, seeds=seeds, limit=images), folder, options.workers, store)
+        measure(model, makers, Settings(STREAMS, seeds=orders, limit=images), folder, options.workers, store)
+        run = Run(folder)
+        datasets = [each["name"] for each in run.config["datasets"]]
+        cells = {each: summarise(run, each, seeds, datasets, RESAMPLES) for each in METHODS}
+        cells |= {each: summarise(run, each, orders, datasets, RESAMPLES) for each in STREAMS}
+        seconds = _kept(
+            folder / "seconds.json", partial(seconds_per_image, model, makers[0](), [*METHODS, *STREAMS], store)
+        )
+        text = table(cells, seconds, needed)
+        print(f"\n{name}: {len(datasets)} sets, {len(seeds)} seeds\n\n{text}", flush=True)
+        if options.write:
+            put_into(PAGE, name, text)
+
+
+def _kept(path: Path, made: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Measured once on a quiet machine, then read back."""
+    if not path.exists():
+        path.write_text(json.dumps(made(), indent=1) + "\n", encoding="utf-8")
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Settings and extras of functions, calibrations that see all views, adaptations that give text features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from oracles.models import tiny_backbone
+from PIL import Image
+from torch import Tensor
+
+import otpt
+from otpt import Classifier, Method, OtptError, Prediction, ViewRecipe
+from otpt.methods import compose, load_methods
+from otpt.methods.settings import check_setting, setting_for
+
+pytestmark = pytest.mark.usefixtures("registries")
+
+NAMES = ("cat", "dog", "red panda", "sea")
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+@cache
+def backbone() -> otpt.Backbone:
+    return tiny_backbone("vit", "float64")
+
+
+def classifier() -> Classifier:
+    return Classifier(backbone(), recipe=ViewRecipe(n_views=12)).set_classes(NAMES)
+
+
+def image(seed: int = 1) -> Image.Image:
+    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
+
+
+def predicted(method: str | Method) -> Prediction:
+    (found,) = classifier().compare(image(), [method], image_id="p").values()
+    return found
+
+
+def logits() -> Tensor:
+    """Zero-shot logits (V, C) of the same image."""
+    features = classifier().encode_views(image(), image_id="p")
+    return backbone().logit_scale * features @ texts().T
+
+
+def texts() -> Tensor:
+    found = []
+
+    @otpt.aggregation
+    def spy_on_texts(text_features: Tensor, probabilities: Tensor) -> Tensor:
+        found.append(text_features)
+        return probabilities[0]
+
+    predicted("zero-shot+spy-on-texts")
+    return found[0]
+
+
+def test_a_setting_changes_what_a_function_is_given() -> None:
+    @otpt.aggregation
+    def blend(probabilities: Tensor, share: float = 0.25) -> tuple[Tensor, dict[str, float]]:
+        return share * probabilities[0] + (1 - share) * probabilities.mean(dim=0), {"share": share}
+
+    method = compose("zero-shot+blend")
+    assert method.known_settings == ("share",)
+    assert method.has_setting("share")
+    shares = logits().softmax(dim=1)
+    for value, changed in ((0.25, method), (0.75, method.override({"share": "0.75"}))):
+        found = predicted(changed)
+        expected = value * shares[0] + (1 - value) * shares.mean(dim=0)
+        torch.testing.assert_close(torch.from_numpy(found.probabilities), expected, **EXACT)
+        assert found.extras["share"] == value
+
+
+def test_an_objective_with_another_setting_has_another_gradient() -> None:
+    @otpt.objective(weight=3.0)
+    def power_of_cosines(text_features: Tensor, power: float = 2.0) -> Tensor:
+        return (text_features @ text_features.mT).abs().pow(power).mean(dim=(-2, -1))
+
+    method = compose("tpt+power-of-cosines")
+    plain, other = predicted(method), predicted(method.override({"power": 4.0}))
+    assert abs(plain.probabilities - other.probabilities).max() > 1e-6
+    written_out = replace(method, settings={"power": 2.0})
+    assert (predicted(written_out).probabilities == plain.probabilities).all()
+
+
+def test_a_calibration_may_see_all_views() -> None:
+    @otpt.calibration(views=True)
+    def by_the_spread(logits: Tensor, zero_shot: Tensor, mean_cosine: float) -> tuple[Tensor, dict[str, float]]:
+        assert logits.shape == zero_shot.shape == (12, 4)
+        temperature = 1 + float(logits.std(dim=0).mean()) + mean_cosine
+        return logits / temperature, {"temperature": temperature}
+
+    rows, cosines = logits(), texts() @ texts().T
+    mean = float((cosines.sum() - cosines.trace()) / 12)
+    temperature = 1 + float(rows.std(dim=0).mean()) + mean
+    found = predicted("zero-shot+by-the-spread")
+    torch.testing.assert_close(torch.from_numpy(found.probabilities), (rows[0] / temperature).softmax(dim=0), **EXACT)
+    assert found.extras["temperature"] == pytest.approx(temperature, abs=1e-12)
+    assert predicted("tpt+by-the-spread").label == predicted("tpt").label
+
+
+def test_an_adaptation_may_give_text_features() -> None:
+    @otpt.adaptation(gives="texts")
+    def towards_the_image(features: Tensor, text_features: Tensor, step: float = 0.1) -> Tensor:
+        moved = text_features + step * features[0]
+        return moved / moved.norm(dim=1, keepdim=True)
+
+    @otpt.calibration(views=True)
+    def spy_on_adapted(logits: Tensor, adapted_text_features: Tensor, text_features: Tensor) -> Tensor:
+        spied.append((adapted_text_features, text_features))
+        return logits
+
+    spied: list[tuple[Tensor, Tensor]] = []
+    features = classifier().encode_views(image(), image_id="p")
+    initial = texts()
+    moved = initial + 0.1 * features[0]
+    moved = moved / moved.norm(dim=1, keepdim=True)
+    found = predicted("towards-the-image+spy-on-adapted")
+    torch.testing.assert_close(
+        torch.from_numpy(found.probabilities), (backbone().logit_scale * features[0] @ moved.T).softmax(dim=0), **EXACT
+    )
+    torch.testing.assert_close(spied[0][0], moved, **EXACT)
+    torch.testing.assert_close(spied[0][1], initial, **EXACT)
+    cosines = moved @ moved.T
+    assert found.extras["mean_cosine"] == pytest.approx(float((cosines.sum() - cosines.trace()) / 12), abs=1e-12)
+
+
+def test_what_a_gate_says_becomes_a_column() -> None:
+    @otpt.gate
+    def unsure(zero_shot: Tensor, threshold: float = 0.0) -> tuple[bool, dict[str, float]]:
+        confidence = float(zero_shot[0].softmax(dim=0).max())
+        return confidence > threshold, {"seen": confidence}
+
+    found = predicted("tpt+unsure")
+    assert (found.extras["adapted"], found.extras["seen"]) == (1.0, predicted("zero-shot").confidence)
+    kept = predicted(compose("tpt+unsure").override({"threshold": 1.0}))
+    assert (kept.probabilities == predicted("zero-shot").probabilities).all()
+
+
+def test_extras_must_be_numbers() -> None:
+    @otpt.aggregation
+    def wordy(probabilities: Tensor) -> tuple[Tensor, dict[str, str]]:
+        return probabilities[0], {"mood": "good"}
+
+    with pytest.raises(OtptError, match=r"'wordy' returned extras that are not numbers for the image .*name: number"):
+        predicted("zero-shot+wordy")
+
+
+@pytest.mark.parametrize(("dataset", "expected"), [("caltech101", 5.0), ("imagenet-r", 1.0), ("mine", 2.0), ("", 2.0)])
+def test_a_setting_by_data_set(dataset: str, expected: float) -> None:
+    table = {"caltech101": 5.0, "shift": 1.0, "others": 2.0}
+    family = "shift" if dataset.startswith("imagenet-") else "fine-grained"
+    assert setting_for(table, family, dataset) == expected
+    assert setting_for(3.0, family, dataset) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "bounds", "message"),
+    [
+        (0.0, {"above": 0}, "delta is 0; expected a finite number, above 0"),
+        (float("nan"), {}, "delta is nan; expected a finite number"),
+        (1.5, {"from": 0, "to": 1}, "delta is 1.5; expected a finite number, 0 or more, at most 1"),
+        (2.5, {"whole": True}, "delta is 2.5; expected a whole number"),
+        ({"food101": 1.0}, {}, r"delta has numbers for \['food101'\]; expected one for each of"),
+        ({"food101": 0.5, "others": -1.0}, {"above": 0}, "delta is -1"),
+    ],
+)
+def test_settings_out_of_range(setting: object, bounds: dict[str, object], message: str) -> None:
+    with pytest.raises(OtptError, match=f"Method 'm': {message}"):
+        check_setting("m", "delta", setting, bounds)  # type: ignore[arg-type]
+
+
+def test_an_unknown_setting_is_refused(tmp_path) -> None:
+    with pytest.raises(OtptError, match=r"Unknown setting of method 'tpt'.*'delt'"):
+        compose("tpt").override({"delt": 1})
+    (tmp_path / "m.toml").write_text("[mine]\nobjectives = { entropy = 1.0 }\nsettings = { delt = 1.0 }\n")
+    with pytest.raises(OtptError, match="delt"):
+        load_methods(tmp_path / "m.toml")
+
+
+def test_a_step_that_no_view_decides_is_one_context_for_all_images() -> None:
+    static = Method("static", objectives={"orthogonality": 18.0})
+    assert not static.needs_views
+    side = otpt.methods.prompt_tuning.TextSide(backbone(), NAMES)
+    passes = 0
+    encode = side.encoder.encode
+
+    def counted(contexts: Tensor) -> Tensor:
+        nonlocal passes
+        passes += 1
+        return encode(contexts)
+
+    side.encoder.encode = counted  # type: ignore[method-assign]
+    config = static.tuning("fine-grained")
+    assert config is not None
+    features = torch.stack([classifier().encode_views(image(seed), image_id=str(seed)) for seed in range(5)])
+    for batch in features.split(2):
+        tuned = otpt.methods.prompt_tuning.tune(side, batch, [config])[config]
+        context = tuned.contexts[0]
+    assert passes == 1
+    assert torch.equal(tuned.logits[0], side.logits(features[4][:1], encode(context[None])[0])[0])
