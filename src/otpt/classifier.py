@@ -23,11 +23,12 @@ from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import ImageSource
 from otpt.methods import Method, get_method, get_methods
 from otpt.methods.batch import Batch
+from otpt.methods.fpp.settings import Fpp
 from otpt.methods.inits import check_fit
 from otpt.methods.output import Output
 from otpt.methods.predictor import Predictor
 from otpt.methods.task import OWN_NETWORK, Task
-from otpt.prompts import MEMORY_BUDGET, Prompt, check_class_names
+from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, check_class_names
 from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
 
@@ -81,6 +82,8 @@ class Classifier:
         memory_budget: bytes that the graph of the text features may take.
         contexts: learned prompts for methods that start from one (``coop+o-tpt``): what
             :func:`otpt.prompts.learned.read_learned` gives.
+        templates: sentences of your own, for methods that start from the part ``templates``.
+        fpp: FPP's numbers, for methods that start from ``fpp``; None takes the published ones.
     """
 
     def __init__(
@@ -94,6 +97,8 @@ class Classifier:
         official_precision: bool = False,
         memory_budget: int = MEMORY_BUDGET,
         contexts: Sequence[LearnedPrompt] = (),
+        templates: Templates | None = None,
+        fpp: Fpp | None = None,
     ) -> None:
         self.backbone = backbone
         self.method = get_method(method)
@@ -105,6 +110,8 @@ class Classifier:
             official_precision=official_precision,
             memory_budget=memory_budget,
             contexts={each.kind: each for each in contexts},
+            templates=templates,
+            fpp=fpp or Fpp(),
         )
         self._classes_set = False
         self._predictors: dict[tuple[Method, ...], Predictor] = {}

@@ -114,6 +114,8 @@ def test_parts_join_across_all_axes() -> None:
         "entropy": 1.0, "range-penalty": 10.0, "orthogonality": ORTHOGONALITY, "dispersion": 50.0,
     }  # fmt: skip
     assert dict(compose("maple+o-tpt+zs").objectives) == {"rescaled-entropy": 1.0, "orthogonality": ORTHOGONALITY}
+    assert numbers(compose("fpp+o-tpt+sals")) == {**numbers(compose("o-tpt+sals")), "init": "fpp"}
+    assert numbers(compose("templates-7+zero-shot")) == {**numbers(compose("zero-shot")), "init": "templates-7"}
     votes = compose("coop+promptsmooth+o-tpt+votes")
     assert (votes.init, votes.adapt, votes.aggregate) == ("coop", "promptsmooth", "votes")
 
@@ -136,6 +138,11 @@ def test_parts_join_across_all_axes() -> None:
         ("maple+promptsmooth", "maple", "promptsmooth", "promptsmooth goes with coop only"),
         ("fpt+votes", "fpt", "votes", "fpt leaves no choice of aggregate"),
         ("zero-shot+votes", "zero-shot", "votes", "votes goes with promptsmooth only"),
+        ("templates-80+tpt", "templates-80", "tpt", "templates-80 leaves no context to tune"),
+        ("zs+dataset-templates", "zs", "dataset-templates", "dataset-templates leaves no context to tune"),
+        ("templates-7+fpp", "templates-7", "fpp", "both are initial prompts"),
+        ("fpp+coop+tpt", "fpp", "coop", "both are initial prompts"),
+        ("fpp+promptsmooth", "fpp", "promptsmooth", "promptsmooth goes with coop only"),
         ("tpt+tpt", "tpt", "tpt", "a part is given once"),
         ("coop+o-tpt+coop", "coop", "coop", "a part is given once"),
     ],
@@ -172,7 +179,7 @@ def test_votes_are_for_promptsmooth(name: str) -> None:
         ("O-TPT", "Unknown method 'O-TPT'. Did you mean: o-tpt (adapt)"),
         (
             "xyzzy",
-            "Unknown method 'xyzzy'. Available, to be joined by '+': init: coop, cocoop, maple; adapt: zero-shot",
+            "Unknown method 'xyzzy'. Available, to be joined by '+': init: coop, cocoop, maple, templates-7",
         ),
         ("", "Unknown method ''. Available"),
         ("tpt+", "Unknown part '' of the method 'tpt+'"),
@@ -196,7 +203,8 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate"}
     assert all(part.summary.endswith(".") and part.source for part in parts.values())
     used = {part for name in PUBLISHED for part in name.split("+")}
-    assert used | {"votes", "certificate"} == set(parts)
+    templates = {"templates-7", "templates-80", "dataset-templates", "templates"}
+    assert used | {"votes", "certificate"} | templates | {"fpp", "fpp-words"} == set(parts)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +217,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
         ({"aggregate": "mode"}, "Unknown aggregation 'mode'"),
         ({"adapt": "cache"}, "Unknown adaptation 'cache'"),
         ({"gate": "cas"}, "Unknown gate 'cas'"),
+        ({"init": "templates-7", "objectives": TPT}, "its init is 'templates-7', which leaves no context to tune"),
         ({"views": 0}, "number of views is 0"),
     ],
 )

@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     size = f"{info.bytes / 1e9:.2f} GB" if info.bytes >= 1e8 else f"{info.bytes / 1e6:.2f} MB"
     what = "holds" if options.action == "info" else "was emptied of"
-    held = f"the features of {info.entries} images and {info.gradients} gradients, {size}"
+    contexts = f" and {info.contexts} contexts" if info.contexts else ""
+    held = f"the features of {info.entries} images and {info.gradients} gradients{contexts}, {size}"
     print(f"The feature cache {str(info.folder)!r} {what} {held}.")
     return 0
 

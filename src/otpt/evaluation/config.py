@@ -15,7 +15,7 @@ from otpt.backbones import Preprocessing
 from otpt.data import Dataset
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
-from otpt.methods.axes import STREAM, digests_of
+from otpt.methods.axes import FPP, LEARNED, STREAM, TEMPLATES, digests_of
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
 from otpt.prompts.learned import fingerprint
@@ -113,7 +113,11 @@ def _prompt(name: str, method: Method, task: Task) -> dict[str, Any]:
     if given is not None:
         tokens = "all" if task.all_tokens and given.tokens is None else given.tokens
         return {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
-    if method.init != "words":
+    if method.init in TEMPLATES:
+        return {"name": name, "templates": task.templates_of(method).digest}
+    if method.init in FPP:
+        return {"name": name, "fpp": asdict(task.fpp)}
+    if method.init in LEARNED:
         return {"name": name, "fingerprint": fingerprint(task.contexts[method.init])}
     own = (file for file in task.trained if file.method == method.name)
     return {"name": name, "trained": {"" if f.target is None else str(f.target): f.content.digest for f in own}}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.errors import OtptError
+from otpt.methods.axes import LEARNED
 from otpt.runs.names import folder_name
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def find_contexts(
 ) -> Mapping[str, LearnedPrompt]:
     """The learned prompts of a data set, by the init that they are for: "coop", "cocoop", "maple"."""
     found: dict[str, LearnedPrompt] = {}
-    inits = {method.init: method.name for method in methods if method.init != "words"}
+    inits = {method.init: method.name for method in methods if method.init in LEARNED}
     for source in sources:
         learned = read_context(source, dataset)
         if learned.kind in found:

@@ -10,10 +10,11 @@ from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
 from otpt.evaluation.contexts import ContextSource, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
+from otpt.methods.fpp.settings import Fpp
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.methods.trained import TrainedFile, file_for, read_trained_files
-from otpt.prompts import MEMORY_BUDGET, Prompt
+from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
 from otpt.prompts.learned import LearnedPrompt
 from otpt.runs.format import FEATURE_TYPES, check_bins
 from otpt.views import ViewRecipe
@@ -44,6 +45,8 @@ class Settings:
         trained: files of ``otpt train`` for BAPLe and FPT (see :mod:`otpt.methods.trained`).
         smoothing: PromptSmooth's numbers.
         keep: folder in which FPT keeps keys and values; None computes them anew.
+        templates: sentences of your own, for methods that start from the part ``templates``.
+        fpp: FPP's numbers, its seed among them.
     """
 
     methods: Sequence[str | Method] = ("zero-shot", "tpt", "c-tpt", "o-tpt")
@@ -65,6 +68,8 @@ class Settings:
     trained: Sequence[str] = ()
     smoothing: Smoothing = field(default_factory=Smoothing)
     keep: Path | None = None
+    templates: Templates | None = None
+    fpp: Fpp = field(default_factory=Fpp)
 
     def __post_init__(self) -> None:
         for name in ("seeds", "contexts", "trained"):
@@ -155,6 +160,8 @@ class Settings:
             trained=self.files,
             keep=self.keep,
             backdoor=dataset.backdoor,
+            templates=self.templates,
+            fpp=self.fpp,
         )
 
     @staticmethod

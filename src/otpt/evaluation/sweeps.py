@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
-from otpt.prompts import Prompt
+from otpt.prompts import Prompt, published_templates
 
 if TYPE_CHECKING:
     from otpt.methods import Method
@@ -52,9 +52,7 @@ def parse_values(given: Sequence[str]) -> dict[str, list[str]]:
 def read_templates(source: str | Path) -> list[Prompt]:
     """Prompts of a file, one template per line with ``{}`` for the class name; or CLIP's 80 by ``imagenet-80``."""
     if str(source) == IMAGENET_80:
-        from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
-
-        return [template_prompt(make(_PLACE)) for make in OPENAI_IMAGENET_TEMPLATES]
+        return [template_prompt(sentence) for sentence in published_templates("templates-80").sentences]
     path = Path(source)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]

@@ -5,7 +5,8 @@ and the image's content. The number of views is not in it: view v is the same ho
 64 views also serves a run that needs one.
 
 Beside the features it keeps gradients: what the first backward pass through the text tower gave for an image, under a
-key of the features and the text side (see :mod:`otpt.methods.prompt_tuning.gradient_cache`).
+key of the features and the text side (see :mod:`otpt.methods.prompt_tuning.gradient_cache`). And contexts that took
+long to make for a class list (see :mod:`otpt.methods.fpp`).
 
 An entry is one file: a line of JSON (shape, type, checksum), then the numbers. It is written under another name and
 renamed, so several processes may share a cache; a damaged entry is reported, quarantined (only the last one is kept)
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 20 * 10**9
 """Bytes; ImageNet's 50,000 test images take 7.0 GB with 64 views of ViT-B/16 and their gradients."""
 
-_KINDS = _FEATURES, _GRADIENTS = "features", "gradients"
+_KINDS = _FEATURES, _GRADIENTS, _CONTEXTS = "features", "gradients", "contexts"
 """Kinds of entries: their folder and their suffix."""
 _TYPES = ("float16", "float32", "float64")
 _books = threading.Lock()  # of all caches: an object that holds a lock could not be sent to other processes
@@ -58,12 +59,13 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a cache holds: images' features, gradients, and the bytes of both."""
+    """What a cache holds: images' features, gradients, the bytes of all, and contexts."""
 
     folder: Path
     entries: int
     gradients: int
     bytes: int
+    contexts: int = 0
 
 
 class FeatureCache:
@@ -98,6 +100,14 @@ class FeatureCache:
     def put_gradient(self, key: str, gradient: npt.NDArray[np.floating]) -> None:
         """Keep a gradient (n, W)."""
         self._write(self._path(_GRADIENTS, key), gradient)
+
+    def get_context(self, key: str) -> npt.NDArray[np.floating] | None:
+        """The context (n, W) of a key, or None."""
+        return self._read(self._path(_CONTEXTS, key), rows=1)
+
+    def put_context(self, key: str, context: npt.NDArray[np.floating]) -> None:
+        """Keep a context (n, W)."""
+        self._write(self._path(_CONTEXTS, key), context)
 
     def info(self) -> CacheInfo:
         """Entries and bytes, now."""
@@ -186,8 +196,8 @@ class FeatureCache:
         return found
 
     def _info(self, entries: Sequence[tuple[int, int, Path]]) -> CacheInfo:
-        gradients = sum(path.suffix == f".{_GRADIENTS}" for _, _, path in entries)
-        return CacheInfo(self.folder, len(entries) - gradients, gradients, sum(size for _, size, _ in entries))
+        counts = [sum(path.suffix == f".{kind}" for _, _, path in entries) for kind in _KINDS]
+        return CacheInfo(self.folder, counts[0], counts[1], sum(size for _, size, _ in entries), counts[2])
 
     def _aside(self, kind: str) -> Path:
         return self.folder / f"damaged.{kind}"

@@ -1,4 +1,5 @@
 from .axes import AVAILABLE
+from .fpp.settings import Fpp
 from .method import Method
 from .output import KEPT_INIT, Output
 from .parts import compose, known_parts, published_names
@@ -12,6 +13,7 @@ __all__ = [
     "AVAILABLE",
     "FAMILIES",
     "KEPT_INIT",
+    "Fpp",
     "Method",
     "Output",
     "Predictor",

@@ -2,7 +2,7 @@
 
 | axis | question | a value is |
 |---|---|---|
-| init | what is the initial prompt? | words, or prompts learned before |
+| init | what is the initial prompt? | words, prompts learned before, templates, or a context made for the class list |
 | adapt | how do the views of this image change texts or logits? | steps on the context, or a function of its own |
 | calibrate | how are logits rescaled? | a function of (logits, zero_shot), both (…, C), that gives logits |
 | aggregate | which views decide, and how? | a function of the views' logits or probabilities (V, C) that gives (C,) |
@@ -28,7 +28,12 @@ IMAGE, STREAM = "image", "stream"
 STATE = "state"
 LOGITS, TEXTS = "logits", "texts"
 
-INITS = ("words", "coop", "cocoop", "maple")
+LEARNED = ("coop", "cocoop", "maple")
+"""Inits that are read from a file."""
+TEMPLATES = ("templates-7", "templates-80", "dataset-templates", "templates")
+"""Inits that are text features averaged over sentences: there is no context to tune."""
+FPP = ("fpp", "fpp-words")
+INITS = ("words", *LEARNED, *TEMPLATES, *FPP)
 
 AVAILABLE = (
     "logits",

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
+from otpt.features.cache import FeatureCache
+from otpt.methods.axes import FPP, LEARNED, TEMPLATES
 from otpt.methods.groups import ConditionalGroup, Group, TextGroup
 from otpt.methods.method import Method
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.task import Task
-from otpt.prompts import Prompt, check_class_names, tokenize_prompts
+from otpt.prompts import Prompt, Templates, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
-from otpt.prompts.tokens import whole_context
+from otpt.prompts.tokens import check_lengths, whole_context
 
 Methods = tuple[Method, ...]
+_Maker = Callable[[Any, Task, Methods], list[Group]]
 
 
-def make_groups(backbone: Any, task: Task, methods: Sequence[Method]) -> list[Group]:
-    """The methods by their initial prompt; text features are computed here."""
+def make_groups(
+    backbone: Any, task: Task, methods: Sequence[Method], *, cache: FeatureCache | None = None
+) -> list[Group]:
+    """The methods by their initial prompt; text features are computed here, contexts that take long may be cached."""
     found: list[Group] = []
+    makers: dict[str, _Maker] = {**_MAKERS, **dict.fromkeys(FPP, partial(_fpp, cache=cache))}
     for kind in dict.fromkeys(_kind(method) for method in methods):
         own = tuple(method for method in methods if _kind(method) == kind)
-        found += _MAKERS[kind](_checked(backbone, own), task, own)
+        found += makers[kind](_checked(backbone, own), task, own)
     return found
 
 
@@ -55,7 +62,14 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
         for prompt in task.prompts_of(method):
             if isinstance(prompt, Prompt):
                 tokenize_prompts(backbone.text, names, tunable(backbone, task, prompt))
-    for kind in dict.fromkeys(method.init for method in methods if method.init != "words"):
+    for method in methods:
+        if method.init in TEMPLATES:
+            check_lengths(backbone.text, task.templates_of(method).texts(names))
+        elif method.init in FPP:
+            from otpt.methods.fpp.pretraining import check_names
+
+            check_names(backbone, names, task.fpp, from_words=method.init == "fpp-words")
+    for kind in dict.fromkeys(method.init for method in methods if method.init in LEARNED):
         learned = _learned(task, kind, methods)
         if isinstance(learned, MaplePrompts):
             from otpt.methods.maple.two_tower import prompted_tower
@@ -80,8 +94,8 @@ def _checked(backbone: Any, methods: Methods) -> Any:
     return backbone
 
 
-def text_side(backbone: Backbone, task: Task, prompt: Prompt) -> TextSide:
-    """The text features of a task under a prompt."""
+def text_side(backbone: Backbone, task: Task, prompt: Prompt | Templates) -> TextSide:
+    """The text features of a task under a prompt, or averaged over templates."""
     return TextSide(
         backbone,
         task.class_names,
@@ -113,6 +127,19 @@ def tunable(backbone: Backbone, task: Task, prompt: Prompt) -> Prompt:
 def _coop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
     prompt = coop_context(task, methods).prompt()
     return [TextGroup("coop", methods, backbone, text_side(backbone, task, prompt), task)]
+
+
+def _templates(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    templates = task.templates_of(methods[0])
+    return [TextGroup(templates.name, methods, backbone, text_side(backbone, task, templates), task)]
+
+
+def _fpp(backbone: Backbone, task: Task, methods: Methods, *, cache: FeatureCache | None) -> list[Group]:
+    from otpt.methods.fpp import fpp_prompt
+
+    init = methods[0].init
+    prompt = fpp_prompt(backbone, task, from_words=init == "fpp-words", cache=cache)
+    return [TextGroup(init, methods, backbone, text_side(backbone, task, prompt), task)]
 
 
 def _cocoop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
@@ -159,7 +186,7 @@ def _fpt(backbone: Any, task: Task, methods: Methods) -> list[Group]:
     return [FptGroup(methods, backbone, task)]
 
 
-_MAKERS: dict[str, Callable[[Any, Task, Methods], list[Group]]] = {
+_MAKERS: dict[str, _Maker] = {
     "words": _words,
     "coop": _coop,
     "cocoop": _cocoop,
@@ -167,6 +194,7 @@ _MAKERS: dict[str, Callable[[Any, Task, Methods], list[Group]]] = {
     "promptsmooth": _promptsmooth,
     "baple": _baple,
     "fpt": _fpt,
+    **dict.fromkeys(TEMPLATES, _templates),
 }
 
 

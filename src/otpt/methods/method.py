@@ -11,7 +11,7 @@ from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM, TEMPLATES
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.settings import FAMILIES, Setting, check_setting, setting_bounds, setting_for
 from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
@@ -37,8 +37,9 @@ class Method:
 
     Attributes:
         name: what to call it.
-        init: the initial prompt: "words", or one that was learned before ("coop", "cocoop", "maple") and is read from
-            a file.
+        init: the initial prompt: "words"; one that was learned before ("coop", "cocoop", "maple") and is read from
+            a file; templates ("templates-7", "templates-80", "dataset-templates", "templates"), which leave no context
+            to tune; or a context made for the class list ("fpp", "fpp-words").
         adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
             an adaptation of its own.
         objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
@@ -163,6 +164,11 @@ class Method:
                         f"Method {self.name!r}: {value.name} does not go with {axis} = {getattr(self, axis)!r}; "
                         f"expected {' or '.join(map(repr, allowed))}."
                     )
+        if self.objectives and self.init in TEMPLATES:
+            raise OtptError(
+                f"Method {self.name!r} has objectives, which belong to steps on the context, but its init is "
+                f"{self.init!r}, which leaves no context to tune; leave one of them out."
+            )
         if self.objectives and ADAPTATIONS[self.adapt].source:
             raise OtptError(
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its adaptation is "

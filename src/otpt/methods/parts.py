@@ -10,7 +10,7 @@ from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE, TEMPLATES
 from otpt.methods.method import CONTEXT, Method, Weight
 from otpt.methods.toml import methods_table
 from otpt.objectives.registry import OBJECTIVES
@@ -176,6 +176,8 @@ def _conflict(part: Part, other: Part) -> str:
     for axis in part.axes:
         if axis in other.axes and axis != "adapt":
             return f"both say how to {axis}" if axis != "init" else "both are initial prompts"
+    if part.values.get("init") in TEMPLATES and other.is_context_step:
+        return f"{part.name} leaves no context to tune"
     if part.axis != "adapt" or other.axis != "adapt":
         return ""
     if part.is_context_step and other.is_context_step:

@@ -42,7 +42,7 @@ class Predictor:
         self.keep_image = task.needs_images(methods)
         self._in_order = any(method.scope == STREAM for method in methods)
         with one_thread():
-            self._groups = make_groups(backbone, task, methods)
+            self._groups = make_groups(backbone, task, methods, cache=cache)
         self.columns = task.columns(methods)
         self._at_once = _share_memory(self._groups, task.memory_budget)
         self._use_cache(cache)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
+from otpt.methods.axes import TEMPLATES
+from otpt.methods.fpp.settings import Fpp
 from otpt.methods.method import Method
 from otpt.methods.settings import FAMILIES
-from otpt.prompts import MEMORY_BUDGET, Prompt
+from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, dataset_templates, published_templates
 from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
 
@@ -34,7 +36,7 @@ class Task:
         prompts: the contexts to start from; methods that start from words are run with each.
         contexts: learned prompts by the init that they are for: "coop", "cocoop", "maple".
         family: whose weights methods take: "fine-grained" or "shift".
-        dataset: the registered name, for numbers that were published for some data sets; "" for images of one's own.
+        dataset: the registered name, for its template and for numbers published for some data sets; "" for one's own.
         recipe: the views of methods that need views; ``augmix`` None lets each method decide, then ``recipe``.
         official_precision: round logits and softmax to float16 as the official scripts do.
         allow_duplicates: accept a duplicate class name, as ImageNet has two.
@@ -43,6 +45,8 @@ class Task:
         smoothing: PromptSmooth's numbers, None for the published ones; noise_prompt: its own context for these classes.
         trained: files of trained networks, for BAPLe and FPT; keep: where FPT keeps keys and values.
         backdoor: images get BAPLe's trigger.
+        templates: sentences of the user's own, for the init "templates".
+        fpp: FPP's numbers.
     """
 
     class_names: tuple[str, ...]
@@ -61,20 +65,37 @@ class Task:
     trained: Sequence[TrainedFile] = ()
     keep: Path | None = None
     backdoor: bool = False
+    templates: Templates | None = None
+    fpp: Fpp = field(default_factory=Fpp)
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise unknown("family of data sets", self.family, FAMILIES)
 
     def prompts_of(self, method: Method) -> Sequence[Prompt | str]:
-        """What a method starts from: prompts of words, or the name of something learned."""
+        """What a method starts from: prompts of words, or the name of something else."""
         if method.adapt in OWN_NETWORK:
             return [OWN_NETWORK[method.adapt]]
+        if method.init in TEMPLATES:
+            return [self.templates_of(method).name]
         if method.init != "words":
             return [method.init]
         if method.adapt == "promptsmooth" and self.noise_prompt is not None:
             return [self.noise_prompt]
         return self.prompts
+
+    def templates_of(self, method: Method) -> Templates:
+        """The templates of a method that starts from some."""
+        if method.init == "dataset-templates":
+            return dataset_templates(self.dataset)
+        if method.init != "templates":
+            return published_templates(method.init)
+        if self.templates is None:
+            raise OtptError(
+                f"Method {method.name!r} starts from templates of your own, but none were given; give some as "
+                "templates=Templates('mine', ['a photo of a {}.', …])."
+            )
+        return self.templates
 
     def columns(self, methods: Sequence[Method]) -> tuple[Column, ...]:
         """(prompt, method) of the outputs of an image, in their order.

@@ -4,6 +4,8 @@ from .memory import MEMORY_BUDGET
 from .plain_encoder import PlainEncoder
 from .prefix_encoder import PrefixEncoder
 from .prompt import Prompt
+from .template_encoder import TemplateEncoder
+from .templates import Templates, dataset_templates, published_templates
 from .tokens import PromptTokens, check_class_names, tokenize_prompts
 
 __all__ = [
@@ -14,7 +16,11 @@ __all__ = [
     "Prompt",
     "PromptEncoder",
     "PromptTokens",
+    "TemplateEncoder",
+    "Templates",
     "check_class_names",
+    "dataset_templates",
     "prompt_encoder",
+    "published_templates",
     "tokenize_prompts",
 ]

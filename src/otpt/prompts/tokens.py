@@ -94,6 +94,37 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     return PromptTokens(ids, slots, prompt.vectors.flatten(0, -2), rows)
 
 
+def sentence_tokens(tower: TextTower, sentences: Sequence[str]) -> PromptTokens:
+    """Tokens of whole sentences, one for each class, none of them tunable: the context is (0, W)."""
+    ids = tower.tokenize(sentences).cpu()
+    none = torch.empty(len(ids), 0, dtype=torch.long)
+    return PromptTokens(ids, none, tower.embed(none[0]), none)
+
+
+def check_lengths(tower: TextTower, texts: Sequence[Sequence[str]]) -> None:
+    """``OtptError`` if a text (T, C) of some template does not fit the tower; only the longest template is tried."""
+    first = tower.tokenize([own[0] for own in texts])
+    tower.tokenize(texts[int(real_lengths(first).argmax())])
+
+
+def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, Tensor]:
+    """The same sentences with every token as a row of the context, and the position of each further row.
+
+    The first K rows are the context as it was. Then comes a row for each distinct pair of a position and the token that
+    some class has there: start, names, full stop, end and padding.
+    """
+    classes, length = tokens.ids.shape
+    positions = torch.arange(length).expand(classes, -1)
+    rows = torch.full((classes, length), -1).scatter(1, tokens.slots, tokens.rows)
+    others = rows < 0
+    vocabulary = int(tokens.ids.max()) + 1
+    distinct, which = (positions * vocabulary + tokens.ids)[others].unique(return_inverse=True)
+    rows[others] = len(tokens.start) + which
+    embedded = tower.embed(distinct % vocabulary)
+    start = torch.cat([tokens.start.to(embedded), embedded])
+    return PromptTokens(tokens.ids, positions, start, rows), distinct // vocabulary
+
+
 def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor) -> None:
     if vectors.shape[-1] != tower.width:
         raise OtptError(

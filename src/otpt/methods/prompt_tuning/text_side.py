@@ -13,7 +13,17 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.objectives.registry import OBJECTIVES
-from otpt.prompts import MEMORY_BUDGET, Prompt, check_class_names, prompt_encoder, tokenize_prompts
+from otpt.prompts import (
+    MEMORY_BUDGET,
+    Prompt,
+    PromptEncoder,
+    TemplateEncoder,
+    Templates,
+    check_class_names,
+    prompt_encoder,
+    tokenize_prompts,
+)
+from otpt.prompts.tokens import sentence_tokens
 
 
 class TextSide:
@@ -24,7 +34,7 @@ class TextSide:
 
     Attributes:
         class_names: as given.
-        prompt: the prompt.
+        prompt: the prompt; or templates, whose text features are averaged. There is no context then: n = 0.
         encoder: contexts → text features.
         init: (n, W), θ₀.
         text_features: (C, D), E₀.
@@ -37,7 +47,7 @@ class TextSide:
         self,
         backbone: Backbone,
         class_names: Sequence[str],
-        prompt: Prompt | None = None,
+        prompt: Prompt | Templates | None = None,
         *,
         allow_duplicates: bool = False,
         memory_budget: int = MEMORY_BUDGET,
@@ -45,8 +55,14 @@ class TextSide:
     ) -> None:
         self.class_names = check_class_names(class_names, allow_duplicates=allow_duplicates)
         self.prompt = prompt or Prompt()
-        tokens = self._tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
-        self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+        self.encoder: PromptEncoder
+        if isinstance(self.prompt, Templates):
+            tokens = sentence_tokens(backbone.text, self.prompt.texts(self.class_names)[0])
+            self.encoder = TemplateEncoder(backbone.text, self.class_names, self.prompt, memory_budget=memory_budget)
+        else:
+            tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
+            self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+        self._tokens = tokens
         self.contexts_per_pass = contexts_per_pass or (1 if backbone.device.type == "cpu" else 8)
         self.init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias

@@ -1,0 +1,253 @@
+"""FPP: reference values, the literal pre-training, the same bits under any threads, and the cache."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from open_clip import SimpleTokenizer
+from oracles.field import second_texts, texts
+from oracles.fpp import literal_fpp
+from oracles.literal import LiteralTuner
+from oracles.models import tiny_backbone, tiny_clip
+
+import otpt
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.features import FeatureCache
+from otpt.methods import Fpp, Task
+from otpt.methods.fpp import alignment, flatness, fpp_prompt, pretrain
+from otpt.methods.fpp.noise import draw, draw_noise
+from otpt.methods.fpp.progress import SlowLines
+
+NAMES = ["cat", "red panda", "2012 BMW M3 coupe", "white-tailed eagle (adult)", "東京タワー"]
+FEW = Fpp(steps=4)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return tiny_backbone("vit", "float64")
+
+
+def test_reference_values() -> None:
+    e, e2 = texts(), second_texts()
+    assert alignment(e2, e).item() == pytest.approx(0.025273469255, abs=5e-13)
+    assert flatness(e2, e[None]).item() == pytest.approx(0.987363265372, abs=5e-13)
+    assert flatness(e2, torch.stack([e, e2])).item() == pytest.approx((0.987363265372 + 1) / 2, abs=5e-13)
+
+
+@pytest.mark.parametrize(
+    ("classes", "family", "weight"),
+    [(10, "fine-grained", 2.5), (397, "fine-grained", 1 + 15 / 397), (200, "shift", 1.25), (1000, "shift", 1.25)],
+)
+def test_released_weights(classes: int, family: str, weight: float) -> None:
+    assert Fpp().flatness_weight(classes, family) == pytest.approx(weight, abs=1e-15)
+
+
+def test_the_weight_of_the_papers_text() -> None:
+    assert Fpp(weight_per_class=0.15).flatness_weight(10, "fine-grained") == pytest.approx(1.015, abs=1e-15)
+
+
+def test_learning_rates_fall_by_half_a_cosine() -> None:
+    rates = [Fpp().rate(step) for step in range(1000)]
+    assert rates[0] == 1e-2
+    assert rates[500] == pytest.approx((1e-2 + 1e-4) / 2)
+    assert all(a > b > 1e-4 for a, b in pairwise(rates))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("budget", [10, 2**31])
+@pytest.mark.parametrize(("family", "weight"), [("fine-grained", 1 + 15 / 5), ("shift", 1.25)])
+@pytest.mark.parametrize("from_words", [False, True])
+def test_pretraining_is_the_literal_one(
+    from_words: bool, family: str, weight: float, budget: int, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = tiny_backbone("vit", "float64")
+    if plain:  # the encoder of towers that are not causal, in which noise on padding would count
+        monkeypatch.setattr(backbone.text, "causal", None)
+    width = backbone.text.width
+    start = None if from_words else math.sqrt(0.02) * draw(7, "start", 4, width)
+    noises = [draw_noise(7, step, noises=4, tokens=4, length=77, width=width) for step in range(4)]
+    model = tiny_clip("vit", dtype=torch.float64)
+    expected = literal_fpp(model, SimpleTokenizer(), NAMES, start, noises, weight=weight, steps=4, total=4)
+    found = pretrain(
+        backbone, NAMES, replace(FEW, seed=7), family=family, from_words=from_words, memory_budget=budget
+    ).vectors
+    assert found is not None
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_noise_has_the_published_variances_and_depends_on_seed_and_step_alone() -> None:
+    sizes = {"noises": 4, "tokens": 4, "length": 77, "width": 512}
+    on_context, on_tokens = draw_noise(0, 3, **sizes)
+    assert (on_context.shape, on_tokens.shape) == ((4, 4, 512), (4, 77, 512))
+    assert on_tokens.var().item() == pytest.approx(1, abs=0.02)
+    assert on_context.var().item() == pytest.approx(1, abs=0.05)
+    torch.manual_seed(5)
+    assert torch.equal(on_tokens, draw_noise(0, 3, **sizes)[1])
+    for seed, step in ((0, 4), (1, 3)):
+        assert not torch.equal(on_tokens, draw_noise(seed, step, **sizes)[1])
+
+
+def test_texts_come_close_to_those_of_the_words(backbone: Backbone) -> None:
+    """With a small weight on flatness, the alignment decides."""
+    model = tiny_clip("vit", dtype=torch.float64)
+    literal = LiteralTuner(model, SimpleTokenizer(), NAMES)
+    target = literal.text_features(literal.start)
+    before = math.sqrt(0.02) * draw(0, "start", 4, backbone.text.width)
+    after = pretrain(backbone, NAMES, Fpp(steps=60, weight=0.1, weight_per_class=0)).vectors
+    assert after is not None
+    distance = [(literal.text_features(each) - target).square().sum(-1).mean() for each in (before, after)]
+    assert distance[1] < 0.5 * distance[0]
+
+
+@pytest.mark.equality
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    backbone = tiny_backbone("vit")
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            prompt = pretrain(backbone, NAMES, FEW)
+            found.append(prompt.vectors)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0], each) for each in found)
+    assert found[0].dtype == torch.float32
+
+
+def test_tpt_from_the_context_is_the_literal_one(backbone: Backbone) -> None:
+    """``fpp+tpt`` and ``fpp+o-tpt`` tune from FPP's context; ``fpp`` alone predicts under it."""
+    settings = replace(FEW, seed=3)
+    clf = otpt.Classifier(backbone, "fpp", fpp=settings, recipe=otpt.ViewRecipe(n_views=20)).set_classes(NAMES)
+    pixels = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    (answer,) = clf.classify_features(backbone.encode_pixels(pixels)[None], ["fpp", "fpp+tpt", "fpp+o-tpt"])
+    literal = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
+    noises = [draw_noise(3, step, noises=4, tokens=4, length=77, width=backbone.text.width) for step in range(4)]
+    literal.start = literal_fpp(
+        literal.model,
+        SimpleTokenizer(),
+        NAMES,
+        math.sqrt(0.02) * draw(3, "start", 4, backbone.text.width),
+        noises,
+        weight=1 + 15 / 5,
+        steps=4,
+        total=4,
+    )
+    for name, weights in {
+        "fpp": {},
+        "fpp+tpt": {"entropy": 1.0},
+        "fpp+o-tpt": {"entropy": 1.0, "orthogonality": 18.0},
+    }.items():
+        expected = literal.predict(pixels, weights=weights)["probabilities"]
+        np.testing.assert_allclose(answer[name].probabilities, expected.numpy(), rtol=0, atol=1e-10)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often a context is computed from now on."""
+    from otpt.methods.fpp import context
+
+    calls = []
+
+    def counting(*given: Any, **more: Any) -> Any:
+        calls.append(1)
+        return pretrain(*given, **more)
+
+    monkeypatch.setattr(context, "pretrain", counting)
+    return calls
+
+
+def test_a_context_is_computed_once_and_read_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, cache = counted(monkeypatch), FeatureCache(tmp_path)
+    task = Task(tuple(NAMES), fpp=FEW)
+    first_backbone, second_backbone = tiny_backbone("vit"), tiny_backbone("vit")
+    first = fpp_prompt(first_backbone, task, cache=cache)
+    assert fpp_prompt(first_backbone, task) is first, "kept in memory too"
+    found = fpp_prompt(second_backbone, task, cache=cache)
+    assert torch.equal(found.vectors, first.vectors)
+    assert (found.words, len(calls), cache.info().contexts, cache.info().entries) == (first.words, 1, 1, 0)
+    for other in (
+        replace(task, fpp=replace(FEW, seed=1)),
+        replace(task, fpp=replace(FEW, steps=3)),
+        replace(task, family="shift"),
+        replace(task, class_names=tuple(NAMES[:4])),
+    ):
+        assert not torch.equal(fpp_prompt(second_backbone, other, cache=cache).vectors, first.vectors)
+    assert not torch.equal(fpp_prompt(second_backbone, task, from_words=True, cache=cache).vectors, first.vectors)
+    assert (len(calls), cache.info().contexts) == (6, 6)
+    assert cache.clear().contexts == 6
+    assert cache.info().bytes == 0
+
+
+def test_a_damaged_entry_is_told_and_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, cache = counted(monkeypatch), FeatureCache(tmp_path)
+    task = Task(tuple(NAMES), fpp=FEW)
+    expected = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
+    (entry,) = tmp_path.rglob("*.contexts")
+    data = bytearray(entry.read_bytes())
+    data[-1] ^= 1
+    entry.write_bytes(bytes(data))
+    with pytest.warns(UserWarning, match=r"damaged\.contexts"):
+        found = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
+    assert torch.equal(found.vectors, expected.vectors)
+    assert len(calls) == 2
+
+
+def test_an_entry_of_another_width_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, cache = counted(monkeypatch), FeatureCache(tmp_path)
+    task = Task(tuple(NAMES), fpp=FEW)
+    expected = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
+    (entry,) = tmp_path.rglob("*.contexts")
+    cache.put_context(entry.stem, np.zeros((4, 3), np.float32))
+    found = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
+    assert torch.equal(found.vectors, expected.vectors)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": 0}, "number of steps is 0; expected 1 or more"),
+        ({"tokens": 0}, "number of tokens is 0"),
+        ({"noises": 0}, "number of noises is 0"),
+        ({"token_variance": -0.1}, "token_variance is -0.1; expected a finite number, 0 or more"),
+        ({"learning_rate": math.inf}, "learning_rate is inf"),
+        ({"weight": math.nan}, "weight is nan"),
+    ],
+)
+def test_numbers_that_cannot_be(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(OtptError, match=message):
+        Fpp(**given)
+
+
+def test_a_context_that_leaves_all_bounds_is_told(backbone: Backbone) -> None:
+    with pytest.raises(OtptError, match="no longer finite after step 1"):
+        pretrain(backbone, NAMES, Fpp(steps=2, learning_rate=1e308, final_rate=1e308, weight_decay=1e10))
+
+
+def test_names_that_do_not_fit_are_told_at_once(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch)
+    with pytest.raises(OtptError, match="tokens, but the text tower reads at most 77"):
+        otpt.Classifier(backbone, "fpp").set_classes(["cat", "very " * 80 + "long"])
+    assert not calls
+
+
+def test_slow_steps_are_told_on_the_error_stream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 5.0, 12.0, 30.0, 80.0])
+    monkeypatch.setattr("otpt.methods.fpp.progress.time.monotonic", lambda: next(now))
+    tell = SlowLines("FPP", 100)
+    for done in (5, 12, 30, 80):
+        tell(done)
+    assert capsys.readouterr() == (
+        "",
+        "FPP: step 12 of 100, about 1.5 min left\nFPP: step 80 of 100, about 0.3 min left\n",
+    )
