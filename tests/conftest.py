@@ -1,6 +1,4 @@
-"""Puts ``tests/`` on the path, so that tests of any room can import the literal ``oracles``, and the repository, whose
-``benchmarks`` and ``training`` are not part of the installed package. ``OTPT_TEST_THREADS`` is the number of threads
-that tests run with (see ``processors.py``)."""
+"""Which tests are slow, and with how many threads they run: ``OTPT_TEST_THREADS`` says so (see ``processors.py``)."""
 
 from __future__ import annotations
 
@@ -11,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-
 THREADS = int(os.environ.get("OTPT_TEST_THREADS", "0"))
 
 # Several test processes side by side: one thread each, or they wait for each other. Before torch is imported.
@@ -22,11 +18,11 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 
 SLOW = (
     "test_processors.py",
-    "backbones/test_backbone_imports.py",
+    "backbones/test_imports.py",
     "benchmarks/",
     "cli/",
     "data/test_registered_sets.py",
-    "docs/test_docs_run.py",
+    "docs/test_run.py",
     "evaluation/",
     "learning/",
     "methods/baple/",
@@ -36,7 +32,7 @@ SLOW = (
     "methods/test_own_functions.py",
     "methods/test_worked_examples.py",
     "report/",
-    "runs/test_growing_runs.py",
+    "runs/test_growing.py",
     "training/",
 )
 """Tests that start processes, kill them, train, or run whole commands: ``make test-fast`` leaves them out."""
