@@ -29,7 +29,7 @@ SLOW = (
     "methods/fpt/",
     "methods/maple/",
     "methods/promptsmooth/",
-    "methods/test_own_functions.py",
+    "methods/own_functions/",
     "methods/test_worked_examples.py",
     "report/",
     "runs/test_growing.py",
@@ -41,8 +41,17 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks slow tests by where they are."""
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW):
+        if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of slow tests are not even imported for the quick ones."""
+    return True if config.option.markexpr == "not slow" and _is_slow(collection_path) else None
+
+
+def _is_slow(path: Path) -> bool:
+    return path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW)
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from open_clip import SimpleTokenizer
 from oracles.augmix import literal_views
 from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from PIL import Image
 
 import otpt
@@ -39,7 +38,7 @@ def test_every_method_from_image_to_probabilities(kind: str, precision: str, tol
     """Op-by-op AugMix, 77 tokens, explicit reflectors, torch's AdamW; against views, engine and calibration."""
     clf = classifier(kind, precision)
     dtype = clf.backbone.dtype
-    oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), SimpleTokenizer(), NAMES)
+    oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), tokenizer(), NAMES)
     for seed in (1, 2):
         methods = {n: m for n, m in published_methods().items() if (m.init, m.adapt) == ("words", "context")}
         found = clf.compare(image(seed), list(methods), image_id=f"p{seed}")

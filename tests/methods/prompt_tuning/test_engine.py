@@ -6,9 +6,8 @@ from functools import cache
 
 import pytest
 import torch
-from open_clip import SimpleTokenizer
 from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
 from otpt.methods import Method, published_methods
@@ -45,7 +44,7 @@ def _case_float32(kind: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
 
 def _case(kind: str, precision: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
     backbone = tiny_backbone(kind, precision)
-    oracle = LiteralTuner(tiny_clip(kind, dtype=backbone.dtype), SimpleTokenizer(), NAMES)
+    oracle = LiteralTuner(tiny_clip(kind, dtype=backbone.dtype), tokenizer(), NAMES)
     views = pixels(kind, 3, backbone.dtype)
     features = torch.stack([backbone.encode_pixels(image) for image in views])
     return oracle, TextSide(backbone, NAMES), views, features
