@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def imported(path: Path) -> Iterator[str]:
                 yield name.split(".")[1]
 
 
+@cache
 def edges() -> dict[str, dict[str, list[str]]]:
     """Room → imported room → modules that do it."""
     found: dict[str, dict[str, list[str]]] = {}

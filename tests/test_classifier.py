@@ -32,7 +32,7 @@ def classifier(kind: str = "vit", precision: str = "float32") -> Classifier:
     return Classifier(tiny_backbone(kind, precision), recipe=RECIPE).set_classes(NAMES)
 
 
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("kind", ["vit", pytest.param("resnet", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 def test_every_method_from_image_to_probabilities(kind: str, precision: str, tolerance: float) -> None:
     """Op-by-op AugMix, 77 tokens, explicit reflectors, torch's AdamW; against views, engine and calibration."""

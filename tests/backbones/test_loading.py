@@ -224,6 +224,7 @@ def test_an_unreachable_hub_is_one_sentence_at_once(spec: str, monkeypatch: pyte
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.slow
 def test_random_weights_are_always_the_same_and_disturb_nothing() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -48,7 +48,7 @@ def test_start_features_are_those_of_the_sentences(prompt: Prompt, backbone: Bac
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("budget", [10, 300_000, 2**31])
+@pytest.mark.parametrize("budget", [10, pytest.param(300_000, marks=pytest.mark.slow), 2**31])
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.words)
 def test_prefix_and_plain_encoder_have_the_same_values_and_gradients(
     prompt: Prompt, budget: int, backbone: Backbone
