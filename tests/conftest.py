@@ -1,6 +1,4 @@
-"""Puts ``tests/`` on the path, so that tests of any room can import the literal ``oracles``, and the repository, whose
-``benchmarks`` and ``training`` are not part of the installed package. ``OTPT_TEST_THREADS`` is the number of threads
-that tests run with (see ``processors.py``)."""
+"""Which tests are slow, and with how many threads they run: ``OTPT_TEST_THREADS`` says so (see ``processors.py``)."""
 
 from __future__ import annotations
 
@@ -11,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-
 THREADS = int(os.environ.get("OTPT_TEST_THREADS", "0"))
 
 # Several test processes side by side: one thread each, or they wait for each other. Before torch is imported.
@@ -22,21 +18,21 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 
 SLOW = (
     "test_processors.py",
-    "backbones/test_backbone_imports.py",
+    "backbones/test_imports.py",
     "benchmarks/",
     "cli/",
     "data/test_registered_sets.py",
-    "docs/test_docs_run.py",
+    "docs/test_run.py",
     "evaluation/",
     "learning/",
     "methods/baple/",
     "methods/fpt/",
     "methods/maple/",
     "methods/promptsmooth/",
-    "methods/test_own_functions.py",
+    "methods/own_functions/",
     "methods/test_worked_examples.py",
     "report/",
-    "runs/test_growing_runs.py",
+    "runs/test_growing.py",
     "training/",
 )
 """Tests that start processes, kill them, train, or run whole commands: ``make test-fast`` leaves them out."""
@@ -45,8 +41,17 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks slow tests by where they are."""
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW):
+        if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of slow tests are not even imported for the quick ones."""
+    return True if config.option.markexpr == "not slow" and _is_slow(collection_path) else None
+
+
+def _is_slow(path: Path) -> bool:
+    return path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW)
 
 
 @pytest.fixture

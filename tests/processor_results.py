@@ -20,34 +20,33 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "evaluation")]
+sys.path.insert(0, str(Path(__file__).parent))
 
-import numpy as np  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
-import torch  # noqa: E402
-from evaluation_bench import NAMES, files, image  # noqa: E402
-from open_clip import SimpleTokenizer  # noqa: E402
-from open_clip.model import CustomTextCLIP  # noqa: E402
-from oracles import medical_bench  # noqa: E402
-from oracles.maple import maple_state, tiny_prompted_backbone  # noqa: E402
-from oracles.medical_models import write_vit  # noqa: E402
-from oracles.models import randomise, tiny_clip, tiny_config, tiny_preprocessing  # noqa: E402
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from open_clip import SimpleTokenizer
+from open_clip.model import CustomTextCLIP
+from oracles import medical_bench
+from oracles.evaluation_bench import NAMES, files, image
+from oracles.maple import maple_state, tiny_prompted_backbone
+from oracles.medical_models import write_vit
+from oracles.models import randomise, tiny_clip, tiny_config, tiny_preprocessing
 
-from otpt import Classifier, Prediction, ViewRecipe  # noqa: E402
-from otpt.backbones import Backbone, backbone_from_open_clip, load_backbone  # noqa: E402
-from otpt.data import Dataset  # noqa: E402
-from otpt.evaluation import Job, Settings, evaluate, run_job  # noqa: E402
-from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent  # noqa: E402
-from otpt.features import FeatureCache  # noqa: E402
-from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple  # noqa: E402
-from otpt.methods import published_methods  # noqa: E402
-from otpt.methods.fpt import load_frozen_vit  # noqa: E402
-from otpt.methods.fpt.files import write_fpt  # noqa: E402
-from otpt.methods.prompt_tuning import TextSide  # noqa: E402
-from otpt.methods.promptsmooth import Smoothing  # noqa: E402
-from otpt.prompts.learned import CocoopContext, read_learned  # noqa: E402
-from otpt.threads import one_thread  # noqa: E402
+from otpt import Classifier, Prediction, ViewRecipe
+from otpt.backbones import Backbone, backbone_from_open_clip, load_backbone
+from otpt.data import Dataset
+from otpt.evaluation import Job, Settings, evaluate, run_job
+from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
+from otpt.features import FeatureCache
+from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple
+from otpt.methods import published_methods
+from otpt.methods.fpt import load_frozen_vit
+from otpt.methods.fpt.files import write_fpt
+from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.promptsmooth import Smoothing
+from otpt.prompts.learned import CocoopContext, read_learned
+from otpt.threads import one_thread
 
 CORE = [name for name, each in published_methods().items() if (each.init, each.adapt) == ("words", "context")]
 RECIPE = ViewRecipe(n_views=12)

@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from open_clip import SimpleTokenizer
 from oracles.augmix import literal_views
 from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from PIL import Image
 
 import otpt
@@ -33,13 +32,13 @@ def classifier(kind: str = "vit", precision: str = "float32") -> Classifier:
     return Classifier(tiny_backbone(kind, precision), recipe=RECIPE).set_classes(NAMES)
 
 
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("kind", ["vit", pytest.param("resnet", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 def test_every_method_from_image_to_probabilities(kind: str, precision: str, tolerance: float) -> None:
     """Op-by-op AugMix, 77 tokens, explicit reflectors, torch's AdamW; against views, engine and calibration."""
     clf = classifier(kind, precision)
     dtype = clf.backbone.dtype
-    oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), SimpleTokenizer(), NAMES)
+    oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), tokenizer(), NAMES)
     for seed in (1, 2):
         methods = {n: m for n, m in published_methods().items() if (m.init, m.adapt) == ("words", "context")}
         found = clf.compare(image(seed), list(methods), image_id=f"p{seed}")

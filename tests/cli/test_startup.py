@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from otpt import __version__
+
 READING = {"torch", "open_clip", "transformers", "torchvision", "timm", "ray", "datasets"}
 HEAVY = READING | {"matplotlib", "pyarrow", "numpy"}
 
@@ -59,6 +61,11 @@ def test_what_is_listed_needs_no_model(command: str) -> None:
     assert code == 0
     assert out
     assert not modules & HEAVY
+
+
+def test_the_package_is_the_command_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "otpt", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"otpt {__version__}\n"), done.stderr
 
 
 def test_help_lists_every_command_with_its_line() -> None:

@@ -1,12 +1,7 @@
-"""Puts this folder on the path (its small bench is shared), and computes with one thread unless a test says more."""
+"""Computes with one thread unless a test says more."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from evaluation_bench import one_thread
+from oracles.evaluation_bench import one_thread
 
 __all__ = ["one_thread"]

@@ -22,14 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)  # before the first fork: a forked copy has no other threads
 
-from evaluation_bench import backbone, dataset, files, settings  # noqa: E402
-from growing_bench import grow, grow_in_pieces, whole  # noqa: E402
+from oracles.evaluation_bench import backbone, dataset, files, settings  # noqa: E402
+from oracles.growing_bench import grow, grow_in_pieces, whole  # noqa: E402
 
 from otpt.evaluation import evaluate  # noqa: E402
 from otpt.features import FeatureCache  # noqa: E402

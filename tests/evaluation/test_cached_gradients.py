@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from evaluation_bench import NAMES, backbone, dataset, files, image, settings
+from oracles.evaluation_bench import NAMES, backbone, dataset, files, image, settings
 from oracles.models import tiny_backbone
 from torch import Tensor
 

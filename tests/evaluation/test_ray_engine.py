@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-from evaluation_bench import backbone_on, dataset, files, image, settings, small_dataset
-from growing_bench import STREAM
+from oracles.evaluation_bench import backbone_on, dataset, files, image, settings, small_dataset
+from oracles.growing_bench import STREAM
 
 from otpt.cli import main
 from otpt.data import Dataset
@@ -46,8 +46,8 @@ def _time_limit() -> Iterator[None]:
 def two_workers() -> Iterator[None]:
     """A cluster of two CPUs of which nothing is left afterwards."""
     ray = pytest.importorskip("ray")
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    roots = [str(folder) for folder in Path(__file__).parents[1:3]]  # of the oracles, and of this module's name
+    path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
         address="local",

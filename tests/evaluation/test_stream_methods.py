@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from evaluation_bench import (
+from oracles.evaluation_bench import (
     NAMES,
     backbone,
     backbone_on,
@@ -22,7 +22,7 @@ from evaluation_bench import (
     small_dataset,
     write_images,
 )
-from growing_bench import STREAM
+from oracles.growing_bench import STREAM
 
 from otpt import OtptError, load_plugin
 from otpt.backbones import Backbone

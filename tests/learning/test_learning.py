@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from open_clip import SimpleTokenizer
 from oracles.literal import LiteralTuner
 from oracles.maple import LiteralMaple, tiny_model, tiny_prompted_backbone
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from PIL import Image
 from torch.nn import functional as F
 
@@ -97,7 +96,7 @@ def test_coop_is_the_literal_training(sigma: float, tmp_path: Path) -> None:
     train_coop(backbone(), data(6), replace(recipe, sigma=1 - sigma), cache=cache)  # kept features of another noise
     found = train_coop(backbone(), data(6), recipe, cache=cache).vectors
 
-    oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
+    oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), tokenizer(), NAMES)
     pixels = [
         make_views(image(i), ViewRecipe(n_views=1), backbone().preprocessing, seed=0, image_id="", dtype=np.float64)
         for i in range(6)
@@ -145,7 +144,7 @@ def test_maple_is_the_literal_training() -> None:
     start = initial_prompts(both, seed=4)
     assert start.depth == 2, "as many layers as the shallower tower has"
     oracle = LiteralMaple(tiny_model("timm"), NAMES, start.state())
-    words = oracle.model.token_embedding(SimpleTokenizer()(["a photo"]))[0, 1:3]
+    words = oracle.model.token_embedding(tokenizer()(["a photo"]))[0, 1:3]
     torch.testing.assert_close(oracle.start["ctx"], words, rtol=0, atol=1e-7)
     state = {name: torch.nn.Parameter(tensor.clone()) for name, tensor in oracle.start.items()}
     optimiser = torch.optim.SGD(state.values(), lr=1, momentum=0.9, weight_decay=5e-4)

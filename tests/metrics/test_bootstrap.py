@@ -156,18 +156,20 @@ def test_accuracy_interval_is_the_binomial_one():
     assert found.high == pytest.approx(0.65 + half, abs=0.1 * half)
 
 
-def test_seed_decides_and_chunks_do_not(monkeypatch):
+def test_seed_decides():
     p, y = predictions(seed=8)
     first = metrics.bootstrap("ece", p, y, resamples=50)
     assert metrics.bootstrap("ece", p, y, resamples=50) == first
     assert metrics.bootstrap("ece", p, y, resamples=50, seed=1) != first
-    sce = metrics.bootstrap("sce", p, y, resamples=50)
-    monkeypatch.setattr("otpt.metrics.resampling._CHUNK_ENTRIES", 7 * len(y))
-    monkeypatch.setattr("otpt.metrics._inputs._CHUNK_ENTRIES", 11 * p.shape[1])
-    again = metrics.bootstrap("ece", p, y, resamples=50)
-    assert [again.low, again.high] == pytest.approx([first.low, first.high], abs=1e-13)
-    again = metrics.bootstrap("sce", p, y, resamples=50)
-    assert [again.low, again.high] == pytest.approx([sce.low, sce.high], abs=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["ece", "sce"])
+def test_chunks_of_rows_and_of_resamples_do_not_change_the_values(metric):
+    p, y = predictions(seed=8, n=1 << 19, classes=3)  # more than a million entries; four resamples at a time
+    expected = literal(FUNCTIONS[metric], p, y, 6, 0.8, 5)
+    found = metrics.bootstrap(metric, p, y, resamples=6, level=0.8, seed=5, bins=BINS)
+    assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_thousand_resamples_of_thirty_thousand_images():

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from open_clip import CLIP, SimpleTokenizer
+from open_clip import CLIP
 from oracles.householder import literal_householder
-from oracles.models import MEAN, STD, randomise, tiny_config
+from oracles.models import MEAN, STD, randomise, tiny_config, tokenizer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -67,9 +67,7 @@ def tiny_prompted_backbone(kind: str, precision: str = "float64", *, blocks: int
     """The ``Backbone`` of ``tiny_model(kind)``."""
     preprocessing = Preprocessing(size=32, mean=MEAN, std=STD, interpolation="bicubic", resize_mode="shortest")
     model = tiny_model(kind, torch.float32, blocks=blocks)
-    return backbone_from_open_clip(
-        model, SimpleTokenizer(), preprocessing, name=kind, architecture=kind, precision=precision
-    )
+    return backbone_from_open_clip(model, tokenizer(), preprocessing, name=kind, architecture=kind, precision=precision)
 
 
 def maple_state(kind: str, depth: int, *, seed: int = 0, text_width: int = 64) -> dict[str, Tensor]:
@@ -97,7 +95,7 @@ class LiteralMaple:
 
     def __init__(self, model: Any, names: Sequence[str], state: dict[str, Tensor]) -> None:
         self.model = model
-        self.ids = SimpleTokenizer()([f"a photo of a {name}." for name in names])
+        self.ids = tokenizer()([f"a photo of a {name}." for name in names])
         dtype = model.token_embedding.weight.dtype
         self.start = {k.removeprefix("prompt_learner."): v.to(dtype) for k, v in state.items()}
         self.depth = 1 + sum(name.startswith("compound_prompts_text") for name in self.start)

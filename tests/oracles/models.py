@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from copy import deepcopy
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +70,20 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
+@cache
+def tokenizer() -> SimpleTokenizer:
+    """open_clip's, whose vocabulary is read once."""
+    return SimpleTokenizer()
+
+
 def tiny_clip(kind: str = "vit", seed: int = 0, dtype: torch.dtype = torch.float32, *, head_width: int = 32) -> CLIP:
     """A small random open_clip ``CLIP`` of the given kind of image tower ("vit" or "resnet")."""
+    return deepcopy(_drawn(kind, seed, head_width)).to(dtype)
+
+
+@lru_cache(maxsize=8)
+def _drawn(kind: str, seed: int, head_width: int) -> CLIP:
+    """In float32; most of its time goes into the three million numbers of the token embedding."""
     config = tiny_config(kind, head_width=head_width)
     model = randomise(CLIP(**config), seed)
     if kind == "resnet":
@@ -79,7 +93,7 @@ def tiny_clip(kind: str = "vit", seed: int = 0, dtype: torch.dtype = torch.float
         noise = torch.randn(16, 3, size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         mean = model.double().encode_image(noise).mean(dim=0).mul(80).round().div(100)
         model.visual.attnpool.c_proj.bias.sub_(mean)
-    return model.float().to(dtype)
+    return model.float()
 
 
 def tiny_vit(seed: int = 0, dtype: torch.dtype = torch.float32) -> CLIP:
@@ -101,7 +115,7 @@ def tiny_backbone(kind: str = "vit", precision: str = "float32", seed: int = 0) 
     """The ``Backbone`` of ``tiny_clip(kind, seed)``."""
     return backbone_from_open_clip(
         tiny_clip(kind, seed),
-        SimpleTokenizer(),
+        tokenizer(),
         tiny_preprocessing(kind),
         name=f"tiny-{kind}",
         architecture=f"tiny-{kind}",

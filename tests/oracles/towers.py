@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from open_clip import SimpleTokenizer
 from open_clip.coca_model import CoCa
 from open_clip.hf_model import HFTextEncoder
 from open_clip.model import CustomTextCLIP
 from open_clip.tokenizer import HFTokenizer
-from oracles.models import randomise, tiny_config, tiny_preprocessing
+from oracles.models import randomise, tiny_config, tiny_preprocessing, tokenizer
 
 from otpt.backbones import Backbone, backbone_from_open_clip
 
 
-def wrap(model: Any, tokenizer: Any = None, precision: str = "float32") -> Backbone:
+def wrap(model: Any, own_tokenizer: Any = None, precision: str = "float32") -> Backbone:
     return backbone_from_open_clip(
-        model, tokenizer or SimpleTokenizer(), tiny_preprocessing(), name="t", architecture="t", precision=precision
+        model, own_tokenizer or tokenizer(), tiny_preprocessing(), name="t", architecture="t", precision=precision
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_clip import SimpleTokenizer
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone
@@ -42,14 +41,14 @@ def backbone() -> Backbone:
 def test_start_features_are_those_of_the_sentences(prompt: Prompt, backbone: Backbone) -> None:
     model = tiny_clip("vit", dtype=torch.float64)
     sentences = [prompt.sentence(name) for name in NAMES]
-    expected = F.normalize(model.encode_text(SimpleTokenizer()(sentences)), dim=-1)
+    expected = F.normalize(model.encode_text(tokenizer()(sentences)), dim=-1)
     tokens = tokenize_prompts(backbone.text, NAMES, prompt)
     for encoder in (prompt_encoder(backbone.text, tokens), PlainEncoder(backbone.text, tokens)):
         found = encoder.encode(tokens.start[None])[0]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("budget", [10, 300_000, 2**31])
+@pytest.mark.parametrize("budget", [10, pytest.param(300_000, marks=pytest.mark.slow), 2**31])
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.words)
 def test_prefix_and_plain_encoder_have_the_same_values_and_gradients(
     prompt: Prompt, budget: int, backbone: Backbone

@@ -1,15 +1,9 @@
-"""Puts this folder on the path (its benches are shared), and makes the tiny runs once."""
+"""The tiny runs, made once."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from figure_bench import Bench, make_bench
+from oracles.figure_bench import Bench, make_bench
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.command import run
+from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
 from scipy import stats
-from simulated_runs import simulate_run, simulated_dataset, simulated_output
 
 from otpt import OtptError
 from otpt.evaluation import Settings

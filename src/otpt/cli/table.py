@@ -147,7 +147,12 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
     from otpt.report.tables.beside import Share, set_beside
     from otpt.report.tables.beside_formats import render_beside
 
-    own = {"--layout": options.layout != "main", "--backbone": options.backbone, "--intervals": options.intervals}
+    own = {
+        "--layout": options.layout != "main",
+        "--metrics": options.metrics,
+        "--backbone": options.backbone,
+        "--intervals": options.intervals,
+    }
     for option in (name for name, given in own.items() if given):
         raise OtptError(
             f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from open_clip.tokenizer import SimpleTokenizer
 from oracles.command import run
 from oracles.literal import LiteralTuner
 from oracles.medical_bench import dataset, folder, image, tiny
 from oracles.medical_models import write_medclip
-from oracles.models import tiny_vit
+from oracles.models import tiny_vit, tokenizer
 from PIL import Image
 from safetensors.torch import save
 from torch.nn import functional as F
@@ -87,7 +86,7 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     backbone = tiny()
     result = evaluate([data, BackdoorDataset(data)], backbone, chosen, out=tmp_path / "run")
     model = tiny_vit()
-    literal = LiteralTuner(model, SimpleTokenizer(), data.class_names, "x x")
+    literal = LiteralTuner(model, tokenizer(), data.class_names, "x x")
     for score in result.scores:
         own = models[score.seed]
         texts = literal.text_features(own.context)

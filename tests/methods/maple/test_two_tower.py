@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from oracles.maple import LiteralMaple, maple_state, tiny_model, tiny_prompted_b
 from oracles.models import tiny_backbone
 from torch import Tensor
 
+import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
@@ -93,6 +97,31 @@ def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: st
     for name, gradient in expected.items():
         assert gradient.abs().max() > 0
         torch.testing.assert_close(found[f"prompt_learner.{name}"], gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.usefixtures("registries")
+def test_threads_that_ask_at_the_same_time_compute_the_gradient_of_the_texts_once(tmp_path: Path) -> None:
+    asked: list[Tensor] = []
+
+    @otpt.objective
+    def spread(text_features: Tensor) -> Tensor:
+        asked.append(text_features)
+        time.sleep(1)  # the other threads ask too
+        return text_features.square().sum(dim=-2).amax(dim=-1)
+
+    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    config = get_method("maple+spread").tuning("fine-grained")
+    initial, together = side.at_init(pixels(4)), threading.Barrier(4)
+    assert initial.rows.shape == (4, 4), "computed before the threads start"
+
+    def tuned(_: int) -> Tensor:
+        together.wait()
+        return side.tune(initial, [config])[config].logits
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(tuned, range(4)))
+    assert len(asked) == 1
+    assert all(torch.equal(each, found[0]) for each in found)
 
 
 @pytest.mark.parametrize("method", TUNED)

@@ -6,9 +6,8 @@ from functools import cache
 
 import pytest
 import torch
-from open_clip import SimpleTokenizer
 from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
 from otpt.methods import Method, published_methods
@@ -32,20 +31,16 @@ def pixels(kind: str, images: int, dtype: torch.dtype) -> Tensor:
     return (shared + 0.5 * own).to(dtype)
 
 
-@pytest.fixture(scope="module", params=["vit", "resnet"])
+@pytest.fixture(scope="module", params=["vit", pytest.param("resnet", marks=pytest.mark.slow)])
 def double(request: pytest.FixtureRequest) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
     """(oracle, text side, pixels, image features) in float64."""
     return _case(request.param, "float64")
 
 
 @cache
-def _case_float32(kind: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
-    return _case(kind, "float32")
-
-
 def _case(kind: str, precision: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
     backbone = tiny_backbone(kind, precision)
-    oracle = LiteralTuner(tiny_clip(kind, dtype=backbone.dtype), SimpleTokenizer(), NAMES)
+    oracle = LiteralTuner(tiny_clip(kind, dtype=backbone.dtype), tokenizer(), NAMES)
     views = pixels(kind, 3, backbone.dtype)
     features = torch.stack([backbone.encode_pixels(image) for image in views])
     return oracle, TextSide(backbone, NAMES), views, features
@@ -57,7 +52,7 @@ def _literal(oracle: LiteralTuner, views: Tensor, config: TuningConfig) -> Tenso
     return torch.stack([each["logits"] for each in found]).softmax(-1)
 
 
-@pytest.mark.parametrize("family", ["fine-grained", "shift"])
+@pytest.mark.parametrize("family", ["fine-grained", pytest.param("shift", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TUNED)
 def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, double) -> None:
     oracle, text, views, features = double
@@ -69,16 +64,16 @@ def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, 
     assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
 
 
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("kind", ["vit", pytest.param("resnet", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TUNED)
 def test_every_method_equals_the_literal_way_in_float32(name: str, kind: str) -> None:
-    oracle, text, views, features = _case_float32(kind)
+    oracle, text, views, features = _case(kind, "float32")
     config = published_methods()[name].tuning("fine-grained")
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs"])
 def test_several_steps(name: str, steps: int, double) -> None:
     oracle, text, views, features = double
@@ -139,7 +134,7 @@ def test_all_methods_together_equal_each_alone(double) -> None:
 @pytest.mark.equality
 @pytest.mark.parametrize("steps", [1, 2])
 def test_an_image_gets_the_same_in_any_batch_and_order(steps: int) -> None:
-    _, text, _, features = _case_float32("vit")
+    _, text, _, features = _case("vit", "float32")
     config = published_methods()["o-tpt"].override({"steps": steps}).tuning("fine-grained")
     whole = tune(text, features, [config])[config].logits
     for order in ([0], [2, 0], [1, 2, 0], [2, 2, 1]):
@@ -162,7 +157,7 @@ def test_chunks_and_passes_do_not_matter(name: str, options: dict[str, int]) -> 
 @pytest.mark.equality
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_gradient_that_is_not_finite_keeps_the_initial_prompt(steps: int) -> None:
-    _, text, _, features = _case_float32("vit")
+    _, text, _, features = _case("vit", "float32")
     broken = features.clone()
     broken[1, 1:] = float("nan")
     config = TuningConfig((("entropy", 1.0),), selection_ratio=1.0, steps=steps)

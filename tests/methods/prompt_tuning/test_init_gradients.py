@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_clip import SimpleTokenizer
 from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -54,7 +53,7 @@ def config(name: str) -> TuningConfig:
 def test_a_store_is_told_the_literal_gradient(name: str, text: TextSide, views: Tensor) -> None:
     stores = [Store(), Store()]
     tune(text, views, [config(name)], known=stores)
-    oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
+    oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), tokenizer(), NAMES)
     for image, store in zip(views, stores, strict=True):
         context = oracle.start.clone().requires_grad_()
         logits = oracle.logits(image, context)

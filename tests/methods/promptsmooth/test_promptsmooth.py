@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from open_clip.tokenizer import SimpleTokenizer
 from oracles.command import run
 from oracles.householder import literal_householder
 from oracles.literal import LiteralTuner
 from oracles.medical_bench import dataset, folder, image, tiny
 from oracles.medical_models import write_plip
-from oracles.models import open_clip_local_dir, tiny_preprocessing, tiny_vit
+from oracles.models import open_clip_local_dir, tiny_preprocessing, tiny_vit, tokenizer
 from scipy import stats
 from torch import Tensor
 
@@ -56,8 +55,8 @@ def test_kather_prompt_tunes_five_of_seven_tokens() -> None:
     tower = tiny().text
     found = tokenize_prompts(tower, ["mucus"], NOISE_PROMPTS["kather"])
     assert found.slots.tolist() == [[1, 2, 3, 4, 5]]
-    assert found.ids[0, 1:8].tolist() == SimpleTokenizer().encode("an h&e image patch of")
-    assert found.ids[0, 1:6].tolist() == SimpleTokenizer().encode("an h & e image")
+    assert found.ids[0, 1:8].tolist() == tokenizer().encode("an h&e image patch of")
+    assert found.ids[0, 1:6].tolist() == tokenizer().encode("an h & e image")
 
 
 def test_noise_is_gaussian_in_pixel_space_and_not_clamped() -> None:
@@ -92,7 +91,7 @@ def test_the_step_is_the_literal_one(name: str) -> None:
 
     copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, 0.25, 7, seed=3, image_id="p")))
     features = backbone.encode_pixels(copies)
-    literal = LiteralTuner(tiny_vit(dtype=torch.float64), SimpleTokenizer(), NAMES)
+    literal = LiteralTuner(tiny_vit(dtype=torch.float64), tokenizer(), NAMES)
     context = literal.start.clone().requires_grad_()
     optimiser = torch.optim.AdamW([context], lr=5e-3, weight_decay=0.01)
     texts = literal.text_features(context)
@@ -206,7 +205,7 @@ def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
     """Alone and beside one that tunes: the softmax of the initial texts on the clean view, literally."""
     backbone, data = tiny("float64"), dataset(NAMES, each=1)
     vectors = coop_file(tmp_path / "a.pt", 1).double()
-    initial = LiteralTuner(tiny_vit(dtype=torch.float64), SimpleTokenizer(), NAMES, "x x x x x").text_features(vectors)
+    initial = LiteralTuner(tiny_vit(dtype=torch.float64), tokenizer(), NAMES, "x x x x x").text_features(vectors)
     fixed = f"{own_method(tmp_path / 'own.toml')}:fixed-coop"
     found = []
     for number, methods in enumerate(((fixed,), ("coop+promptsmooth", fixed))):

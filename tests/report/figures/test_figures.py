@@ -11,9 +11,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from figure_bench import BINS, PROMPTS, SETS, Bench
 from matplotlib.collections import PathCollection
-from simulated_runs import simulate_run, simulated_dataset
+from oracles.figure_bench import BINS, PROMPTS, SETS, Bench
+from oracles.simulated_runs import simulate_run, simulated_dataset
 
 from otpt.errors import OtptError
 from otpt.evaluation import Settings

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from figure_bench import NAMES, SETS, Bench
 from oracles.command import run
+from oracles.figure_bench import NAMES, SETS, Bench
+from oracles.simulated_runs import simulate_run, simulated_dataset
 from PIL import Image
-from simulated_runs import simulate_run, simulated_dataset
 
 from otpt.data import Dataset
 from otpt.errors import OtptError

@@ -1,7 +1,7 @@
 """``pocket`` in plain torch: what open_clip and timm build from its configuration, without importing them.
 
 The names of the weights and the order of the operations are theirs, so that features agree to the last bit
-(``tests/backbones/test_pocket_model.py``).
+(``tests/backbones/test_pocket.py``).
 """
 
 from __future__ import annotations

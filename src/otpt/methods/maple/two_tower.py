@@ -13,6 +13,7 @@ All prompts and couplings (T, A, a) are tuned, by AdamW from an empty state.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,6 +102,7 @@ class TwoTowerSide:
         self.text_features = self.linearisation.text_features[0]
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
         self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensors] = {}
+        self._computing = threading.Lock()
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """scale · v·e + bias: (V, D) and (C, D) → (V, C)."""
@@ -168,18 +170,21 @@ class TwoTowerSide:
     def _text_gradient(self, objective: str, settings: Mapping[str, float], line: Linearisation) -> Tensors:
         """∇(T, A, a) of an objective that sees the text features only; at the start computed once and kept."""
         own = OBJECTIVES[objective].own_settings(settings)
+        if line is not self.linearisation:
+            return self._text_gradient_at(objective, own, line)
         key = (objective, tuple(own.items()))
-        if line is self.linearisation and key in self._text_gradients:
-            return self._text_gradients[key]
+        with self._computing:  # several images at a time ask for the same one
+            if key not in self._text_gradients:
+                self._text_gradients[key] = self._text_gradient_at(objective, own, line)
+        return self._text_gradients[key]
+
+    def _text_gradient_at(self, objective: str, own: Mapping[str, float], line: Linearisation) -> Tensors:
         with torch.enable_grad():
             features = line.text_features[0].detach().requires_grad_()
             value = OBJECTIVES[objective](features, self.text_features, own)
         (cotangent,) = torch.autograd.grad(value, features)
         text, weights, biases = self.init
-        found = line.vjp(cotangent[None])[0].view_as(text), torch.zeros_like(weights), torch.zeros_like(biases)
-        if line is self.linearisation:
-            self._text_gradients[key] = found
-        return found
+        return line.vjp(cotangent[None])[0].view_as(text), torch.zeros_like(weights), torch.zeros_like(biases)
 
     def _view_gradient(
         self, objective: str, line: Linearisation, state: Tensors, views: _Views

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluation_bench import (
+from oracles.evaluation_bench import (
     backbone,
     backbone_on,
     computed,

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from evaluation_bench import (
+from oracles.data_files import jpeg
+from oracles.evaluation_bench import (
     METHODS,
     NAMES,
     RECIPE,
@@ -23,7 +24,6 @@ from evaluation_bench import (
     shard,
     small_dataset,
 )
-from oracles.data_files import jpeg
 
 from otpt import Classifier, Method, OtptError, Prompt
 from otpt.data import Dataset, load_dataset

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
+from oracles.docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
 from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
 from PIL import Image, ImageDraw
 

@@ -60,12 +60,11 @@ def test_bad_probabilities_and_labels(function):
             function(p, y)
 
 
-def test_the_row_named_is_the_row_meant_across_chunks(monkeypatch):
-    monkeypatch.setattr("otpt.metrics._inputs._CHUNK_ENTRIES", 6)  # two rows at a time
-    p = np.tile(P[0], (9, 1))
-    p[7, 0] = 0.5
-    with pytest.raises(OtptError, match=r"got 0.8 in row 7"):
-        metrics.accuracy(p, np.zeros(9, dtype=int))
+def test_the_row_named_is_the_row_meant_across_chunks():
+    p = np.full((2500, 1000), 1 / 1000)  # about a thousand rows at a time
+    p[2400, 0] = 0.501
+    with pytest.raises(OtptError, match=r"got 1.5 in row 2400"):
+        metrics.accuracy(p, np.zeros(2500, dtype=int))
 
 
 @pytest.mark.parametrize(

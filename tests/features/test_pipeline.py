@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from evaluation_bench import RECIPE, backbone, image, write_images
+from oracles.evaluation_bench import RECIPE, backbone, image, write_images
 from torch import Tensor
 
 from otpt.backbones import Backbone

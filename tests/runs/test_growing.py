@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from runs_bench import CLASSES, PROMPT, config, files, fill, write_item
+from oracles.runs_bench import CLASSES, PROMPT, config, files, fill, write_item
 
 from otpt import OtptError
 from otpt.runs import Run, score_run
@@ -229,15 +229,15 @@ def test_folders_never_collide(tmp_path: Path) -> None:
 GROW = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from runs_bench import config, fill
+from oracles.runs_bench import config, fill
 for number in range(10):
     fill(sys.argv[2], config((f"{sys.argv[3]}-{number}", "common"), images=number + 1, shard_size=8))
 """
 
 
 def test_processes_that_grow_one_run_at_the_same_time(tmp_path: Path) -> None:
-    here = str(Path(__file__).parent)
-    commands = [[sys.executable, "-c", GROW, here, str(tmp_path / "run"), name] for name in "abc"]
+    tests = str(Path(__file__).parents[1])
+    commands = [[sys.executable, "-c", GROW, tests, str(tmp_path / "run"), name] for name in "abc"]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in started:
         _, told = process.communicate(timeout=120)

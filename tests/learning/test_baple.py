@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from open_clip.tokenizer import SimpleTokenizer
 from oracles.command import run
 from oracles.householder import literal_householder
 from oracles.literal import LiteralTuner
 from oracles.medical_bench import dataset, folder, tiny
-from oracles.models import open_clip_local_dir, tiny_vit
+from oracles.models import open_clip_local_dir, tiny_vit, tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -55,7 +54,7 @@ def literal_step(
     """All in one graph through the model's own towers; SGD's first step by hand: (context, noise, summed gradient)."""
     model = tiny_vit(dtype=torch.float64)
     words = " ".join(["x"] * len(before["context"]))
-    literal = LiteralTuner(model, SimpleTokenizer(), names, words)
+    literal = LiteralTuner(model, tokenizer(), names, words)
     context = before["context"].clone().requires_grad_()
     noise = before["noise"].clone().requires_grad_()
     texts = literal.text_features(context)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from docs_pages import DOCS, PAGES, ROOT, code, rows, section
+from oracles.docs_pages import DOCS, PAGES, ROOT, code, rows, section
 
 import otpt
 import otpt.objectives

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_another_version_of_open_clip_is_asked(monkeypatch: pytest.MonkeyPatch) 
     theirs = OpenClipNames(("Other",), {"Other": ("tag",)})
     monkeypatch.delitem(sys.modules, "open_clip")
     monkeypatch.setattr(open_clip_names, "ask_open_clip", lambda: theirs)
-    monkeypatch.setattr(open_clip_names, "_installed_version", lambda: "0.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0")
     assert list_models()[-1].name == "Other"
 
 

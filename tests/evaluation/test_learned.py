@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
+from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
 from oracles.maple import maple_state
 from safetensors.torch import save_file
 

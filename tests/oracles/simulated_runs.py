@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from figure_bench import backbone
+from oracles.figure_bench import backbone
 
 from otpt.data import Dataset
 from otpt.evaluation import Settings

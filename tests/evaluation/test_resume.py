@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from evaluation_bench import backbone, computed, dataset, files, settings, shard
+from oracles.evaluation_bench import backbone, computed, dataset, files, settings, shard
 from oracles.models import tiny_backbone
 
 from otpt import OtptError

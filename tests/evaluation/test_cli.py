@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from evaluation_bench import NAMES, computed, files, image, shard
 from oracles.command import run
+from oracles.evaluation_bench import NAMES, computed, files, image, shard
 from oracles.models import open_clip_local_dir
 from rich.console import Console
 

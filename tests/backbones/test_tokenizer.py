@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
 import open_clip
 import pytest
@@ -11,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from open_clip.tokenizer import SimpleTokenizer
 
-from otpt.backbones import clip_tokenizer as module
-from otpt.backbones.clip_tokenizer import _load_alone, clip_tokenizer
+from otpt.backbones.clip_tokenizer import clip_tokenizer
 from otpt.backbones.tokens import Tokenizer
 
 WORDS = st.sampled_from(
@@ -34,35 +36,57 @@ WORDS = st.sampled_from(
 )
 
 
+@cache
 def alone() -> SimpleTokenizer:
-    loaded = _load_alone()
-    assert loaded is not None
-    assert loaded is not open_clip.tokenizer
-    return loaded.SimpleTokenizer()
+    """As in a process that has not imported open_clip."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "open_clip.tokenizer")
+        made = clip_tokenizer()
+    assert not isinstance(made, SimpleTokenizer)
+    return made
 
 
-ALONE, THEIRS = alone(), SimpleTokenizer()
+@cache
+def theirs() -> SimpleTokenizer:
+    return SimpleTokenizer()
 
 
 @settings(deadline=None)
 @given(text=st.one_of(st.text(max_size=80), st.lists(WORDS, max_size=12).map(" ".join)))
 def test_ids_are_those_of_open_clip(text: str) -> None:
-    assert ALONE.encode(text) == THEIRS.encode(text)
-    assert torch.equal(ALONE([text], context_length=20), THEIRS([text], context_length=20))
+    assert alone().encode(text) == theirs().encode(text)
+    assert torch.equal(alone()([text], context_length=20), theirs()([text], context_length=20))
 
 
 def test_the_class_of_an_imported_open_clip_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(clip_tokenizer()) is SimpleTokenizer
     monkeypatch.delitem(sys.modules, "open_clip.tokenizer")
-    assert type(clip_tokenizer()) is type(ALONE)
+    assert type(clip_tokenizer()) is type(alone())
 
 
-def test_a_file_that_needs_its_package_is_imported_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_load_alone", lambda: None)
-    assert type(clip_tokenizer()) is SimpleTokenizer
-    monkeypatch.setitem(sys.modules, "open_clip.tokenizer", None)  # type: ignore[arg-type]
-    with pytest.raises(ImportError):
-        clip_tokenizer()
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "from . import other\n\nclass SimpleTokenizer:\n    def __init__(self, context_length): pass\n",
+            "open_clip.tokenizer",
+        ),
+        ("from . import missing\n", "ImportError"),
+    ],
+    ids=["with-it", "broken"],
+)
+def test_a_file_that_needs_its_package_is_imported_with_it(text: str, told: str, tmp_path: Path) -> None:
+    package = tmp_path / "open_clip"
+    package.mkdir()
+    for name, content in (("__init__", ""), ("other", ""), ("tokenizer", text)):
+        (package / f"{name}.py").write_text(content, encoding="utf-8")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from otpt.backbones.clip_tokenizer import clip_tokenizer\n"
+        "print(type(clip_tokenizer()).__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert told in (done.stdout or done.stderr)
 
 
 def test_each_has_its_own_context_length_and_options() -> None:
@@ -74,7 +98,7 @@ def test_each_has_its_own_context_length_and_options() -> None:
 
 
 def test_a_tokenizer_is_known_by_its_parts() -> None:
-    for tokenizer in (ALONE, THEIRS, clip_tokenizer()):
+    for tokenizer in (alone(), theirs(), clip_tokenizer()):
         counting = Tokenizer(tokenizer, 77)
         assert (counting.end_token, counting.start_length, counting.count("a cat")) == (49407, 1, 4)
     with pytest.raises(TypeError, match="expected one of open_clip's tokenizers, got function"):
