@@ -115,7 +115,7 @@ def test_an_aggregation_of_the_clean_view_is_the_clean_view(method: str, tmp_pat
 @pytest.mark.parametrize("method", ["zero-shot", "tpt", "o-tpt", "tpt+ts"])
 def test_a_mean_over_the_views_is_the_literal_one(method: str) -> None:
     @otpt.aggregation
-    def mean_probability(probabilities: Tensor) -> Tensor:
+    def own_mean(probabilities: Tensor) -> Tensor:
         return probabilities.mean(dim=0)
 
     literal = oracle()
@@ -123,7 +123,7 @@ def test_a_mean_over_the_views_is_the_literal_one(method: str) -> None:
     pixels = _pixels()
     context = literal.predict(pixels, weights=weights)["context"] if weights else literal.start
     logits = literal.logits(views(), context) / (1.16 if "ts" in method else 1.0)
-    torch.testing.assert_close(predicted(f"{method}+mean-probability"), logits.softmax(-1).mean(0), **EXACT)
+    torch.testing.assert_close(predicted(f"{method}+own-mean"), logits.softmax(-1).mean(0), **EXACT)
 
 
 def _pixels() -> Tensor:
@@ -308,7 +308,7 @@ def test_a_stream_carries_its_state_from_image_to_image() -> None:
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("method", ["tpt", "o-tpt+sals", "cocoop+tpt", "maple+o-tpt", "moved", "tpt+mean-probability"])
+@pytest.mark.parametrize("method", ["tpt", "o-tpt+sals", "cocoop+tpt", "maple+o-tpt", "moved", "tpt+own-mean"])
 def test_a_gate_that_is_always_open_or_closed(method: str, tmp_path: Path) -> None:
     """Bit for bit the method without gate, or the same with nothing adapted."""
 
@@ -326,12 +326,12 @@ def test_a_gate_that_is_always_open_or_closed(method: str, tmp_path: Path) -> No
         return zero_shot + features[:, :4]
 
     @otpt.aggregation
-    def mean_probability(probabilities: Tensor) -> Tensor:
+    def own_mean(probabilities: Tensor) -> Tensor:
         return probabilities.mean(dim=0)
 
     contexts = learned(method.split("+")[0], tmp_path)
     kept = "+".join(part for part in method.split("+") if part not in ("tpt", "o-tpt", "moved")) or "zero-shot"
-    kept = f"zero-shot+{kept}" if kept in ("sals", "mean-probability") else kept
+    kept = f"zero-shot+{kept}" if kept in ("sals", "own-mean") else kept
     names = [method, kept, f"{method}+always", f"{method}+never"]
     found = classifier(*contexts).compare(image(1), names, image_id="p")
     assert np.array_equal(found[f"{method}+always"].probabilities, found[method].probabilities)
@@ -450,7 +450,7 @@ def test_a_function_of_ours_that_is_called_in_ones_own_is_named_too() -> None:
 
 def test_one_view_is_not_enough_for_a_function_of_all_views() -> None:
     @otpt.aggregation
-    def mean_probability(probabilities: Tensor) -> Tensor:
+    def own_mean(probabilities: Tensor) -> Tensor:
         return probabilities.mean(dim=0)
 
     @otpt.gate
@@ -458,7 +458,7 @@ def test_one_view_is_not_enough_for_a_function_of_all_views() -> None:
         return True
 
     single = ViewRecipe(n_views=1)
-    for name in ("mean-probability", "tpt+mean-probability", "tpt+always"):
+    for name in ("own-mean", "tpt+own-mean", "tpt+always"):
         with pytest.raises(OtptError, match=r"needs several views of an image, but the recipe has one"):
             Classifier(backbone(), name, recipe=single)
     assert Classifier(backbone(), "tpt", recipe=single).method.name == "tpt"
@@ -562,7 +562,7 @@ def test_parts_of_ones_own_conflict_like_ours() -> None:
 
 PLUGIN = '''
 @otpt.aggregation
-def mean_probability(probabilities):
+def own_mean(probabilities):
     """The mean over all views."""
     return probabilities.mean(dim=0)
 
@@ -584,7 +584,7 @@ def sharpened(zero_shot):
 
 FACTOR = 2
 '''
-METHODS = ("tpt+mean-probability", "o-tpt+halved", "tpt+views-disagree", "tpt+my-dispersion", "sharpened")
+METHODS = ("tpt+own-mean", "o-tpt+halved", "tpt+views-disagree", "tpt+my-dispersion", "sharpened")
 
 
 def plugin(folder: Path, text: str, name: str = "mine.py") -> Path:
@@ -692,23 +692,21 @@ def test_a_plugin_is_listed_with_its_axis(bench: Path, capsys: pytest.CaptureFix
     code, out, _ = run(capsys, "methods", "--plugin", "mine.py")
     assert code == 0
     listed = {part.name: part.axis for part in known_parts().values()}
-    assert listed["mean-probability"] == "aggregate"
-    assert (
-        out.index("\naggregate:") < out.index("mean-probability") < out.index("\ngate:") < out.index("views-disagree")
-    )
+    assert listed["own-mean"] == "aggregate"
+    assert out.index("\naggregate:") < out.index("own-mean") < out.index("\ngate:") < out.index("views-disagree")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         (
-            "@otpt.aggregation\ndef mean_probability(probabilities):\n    return probabilities",
-            "The aggregation 'mean-pro",
+            "@otpt.aggregation\ndef own_mean(probabilities):\n    return probabilities",
+            "The aggregation 'own-mean",
         ),
-        ("@otpt.aggregation\ndef mean_probability(pixels):\n    return pixels", "takes a parameter 'pixels'"),
+        ("@otpt.aggregation\ndef own_mean(pixels):\n    return pixels", "takes a parameter 'pixels'"),
         ("def", "The plugin 'mine.py' failed: SyntaxError: "),
         ("1 / 0", "The plugin 'mine.py' failed: ZeroDivisionError: division by zero."),
-        ("", "Unknown part 'mean-probability' of the method 'tpt+mean-probability'."),
+        ("", "Unknown part 'own-mean' of the method 'tpt+own-mean'."),
     ],
 )
 def test_wrong_plugins_on_the_command_line(
@@ -716,13 +714,11 @@ def test_wrong_plugins_on_the_command_line(
 ) -> None:
     plugin(bench, text)
     model = ("--plugin", "mine.py", "--backbone", "tiny", "--device", "cpu", "--views", 8)
-    code, _, err = run(
-        capsys, "evaluate", "data", "--methods", "tpt+mean-probability", "--out", "run", "--no-cache", *model
-    )
+    code, _, err = run(capsys, "evaluate", "data", "--methods", "tpt+own-mean", "--out", "run", "--no-cache", *model)
     assert (code, words in err) == (2, True), err
     assert err.count("\n") == 1
     image_and_classes = ("data/cat/0.png", "--classes", *NAMES)
-    code, _, err = run(capsys, "predict", *image_and_classes, "--method", "tpt+mean-probability", *model)
+    code, _, err = run(capsys, "predict", *image_and_classes, "--method", "tpt+own-mean", *model)
     assert (code, words in err) == (2, True), err
 
 

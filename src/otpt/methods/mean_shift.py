@@ -51,7 +51,7 @@ def mode(
     def kernel(centre: Tensor) -> Tensor:
         return (-(features - centre).square().sum(dim=1) / (2 * bandwidth)).exp()
 
-    affinity = probabilities @ probabilities.mT
+    affinity = (probabilities @ probabilities.mT).to(features.dtype)
     centre, weights = features[0], torch.full_like(bandwidth, 1 / len(features))
     for _ in range(ROUNDS):
         near = kernel(centre)

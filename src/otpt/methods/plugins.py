@@ -4,7 +4,7 @@
 
     @otpt.aggregation
     def median_probability(probabilities):        # (V, C) → (C,)
-        median = probabilities.median(dim=0).values
+        median = probabilities.quantile(0.5, dim=0)
         return median / median.sum()
 
     otpt.load("pocket", "tpt+median-probability")
