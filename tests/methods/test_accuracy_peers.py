@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from open_clip import SimpleTokenizer
 from oracles import accuracy, field
-from oracles.literal import LiteralTuner
+from oracles.literal import LiteralTuner, literal_reward
+from oracles.maple import maple_state
 from oracles.models import tiny_backbone, tiny_clip
 from PIL import Image
 from torch import Tensor
@@ -19,8 +21,10 @@ import otpt
 from otpt import Classifier, OtptError, ViewRecipe
 from otpt.methods import compose
 from otpt.methods.mean_shift import mta
+from otpt.methods.prompt_tuning import TextSide, tune
 from otpt.methods.text_shift import leading_directions, sts, tps
 from otpt.methods.zero import zero
+from otpt.prompts.learned import read_learned
 from otpt.views import make_views
 
 NAMES = ("cat", "dog", "red panda", "sea", "oak", "2012 BMW M3 coupe")
@@ -189,7 +193,7 @@ def test_official_precision() -> None:
         torch.testing.assert_close(torch.from_numpy(answer.probabilities), expected, rtol=0, atol=2e-2)
 
 
-# ---- ZERO's ties and temperature ---------------------------------------------------------------------------------------
+# ---- ZERO's ties and temperature -------------------------------------------------------------------------------------
 
 
 def votes(*rows: tuple[float, ...]) -> Tensor:
@@ -223,7 +227,7 @@ def test_votes_of_the_released_code_are_soft(temperature: float) -> None:
     assert (found - zero(field.logits(), field.SCALE, vote_ratio=1.0)).abs().max() > 1e-4
 
 
-# ---- shifts and modes --------------------------------------------------------------------------------------------------
+# ---- shifts and modes ------------------------------------------------------------------------------------------------
 
 
 def test_the_basis_is_made_once_for_a_class_list_and_its_signs_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +269,35 @@ def test_a_mean_over_a_fraction_of_the_views(what: str) -> None:
     torch.testing.assert_close(torch.from_numpy(answer.probabilities), expected, **EXACT)
 
 
-# ---- names and settings ------------------------------------------------------------------------------------------------
+def test_a_logit_bias_is_no_part_of_the_reward() -> None:
+    """SigLIP's: cosines are those of the features, and softmax does not see a constant."""
+    config = compose("rlcf").tuning("shift")
+    assert config is not None
+    views = torch.stack([features(seed) for seed in SEEDS])
+    biased = tiny_backbone("vit", "float64")
+    biased.logit_bias = -90.0  # larger than all logits: mistaken for a part of the cosine, it would leave no reward
+    plain, shifted = (tune(TextSide(each, NAMES), views, [config])[config].logits for each in (backbone(), biased))
+    torch.testing.assert_close(shifted + 90, plain, **EXACT)
+
+
+@pytest.mark.usefixtures("registries")
+def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
+    """The same loss as a function of one's own, whose cosines come from the logits at the init."""
+
+    @otpt.objective(on="views")
+    def own_reward(logits: Tensor, zero_shot: Tensor) -> Tensor:
+        return literal_reward(logits, zero_shot / 100)
+
+    torch.save({"state_dict": maple_state("vit", 2)}, tmp_path / "maple.pt")
+    clf = Classifier(backbone(), recipe=RECIPE, contexts=[read_learned(tmp_path / "maple.pt")]).set_classes(NAMES)
+    numbers = {"steps": 2, "learning-rate": 7e-3, "weight-decay": 5e-4}
+    methods = [compose(name).override(numbers) for name in ("maple+rlcf", "maple+own-reward")]
+    ours, own, start = clf.compare(image(1), [*methods, "maple"], image_id="1").values()
+    np.testing.assert_allclose(ours.probabilities, own.probabilities, rtol=0, atol=1e-10)
+    assert np.abs(ours.probabilities - start.probabilities).max() > 1e-4
+
+
+# ---- names and settings ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
