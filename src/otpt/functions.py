@@ -64,7 +64,7 @@ def check_parameters(kind: str, function: Callable[..., Any], available: tuple[s
 
 
 def part_name(function: Callable[..., Any]) -> str:
-    """What a function is called in names of methods: ``mean_probability`` → ``mean-probability``."""
+    """What a function is called in names of methods: ``median_probability`` → ``median-probability``."""
     name = getattr(function, "__name__", "")
     if not name.isidentifier():
         raise OtptError(f"{function!r} has no name that a method could have; expected a function made with 'def'.")

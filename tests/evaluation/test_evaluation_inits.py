@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluation_bench import NAMES, backbone, dataset, settings
+from oracles.evaluation_bench import NAMES, backbone, dataset, settings
 from oracles.models import tiny_backbone
 
 from otpt.errors import OtptError

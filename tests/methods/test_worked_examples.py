@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 PAGE = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
-METHODS = ("zero-shot", "tpt", "tpt+largest-cosine", "zero-shot+mean-probability", "recent-classes")
+METHODS = ("zero-shot", "tpt", "tpt+largest-cosine", "zero-shot+median-probability", "recent-classes")
 
 
 def examples() -> list[str]:
@@ -68,7 +68,7 @@ def test_they_do_something_of_their_own(run: Path) -> None:
     assert all(values.shape == (6, 2) for values in found.values())
     for own, base in (
         ("tpt+largest-cosine", "tpt"),
-        ("zero-shot+mean-probability", "zero-shot"),
+        ("zero-shot+median-probability", "zero-shot"),
         ("recent-classes", "zero-shot"),
     ):
         assert not np.allclose(found[own], found[base], atol=1e-6), own

@@ -110,6 +110,8 @@ TEXT = [
 ]
 VIEW = [
     ob.entropy_of_mean,
+    ob.mean_of_entropies,
+    lambda x: ob.clip_reward(x, torch.linspace(-0.5, 0.9, x.shape[-1], dtype=x.dtype).expand_as(x)),
     lambda x: ob.range_penalty(x, ob.logit_range(x[..., 0, :])),
     lambda x: ob.range_penalty(x, (x.new_full(x.shape[:-2], -0.6), x.new_full(x.shape[:-2], 0.7))),
     lambda x: ob.rescaled_entropy(x, ob.logit_range(x[..., 0, :])),

@@ -13,6 +13,8 @@ import torch
 from oracles.householder import literal_householder
 from torch import Tensor
 
+VIEW_OBJECTIVES = {"entropy", "rescaled-entropy", "range-penalty", "pointwise-entropy", "clip-reward"}
+
 
 class LiteralTuner:
     """TPT, C-TPT, O-TPT and the Robust-adapt variants on an open_clip ``CLIP``."""
@@ -52,6 +54,7 @@ class LiteralTuner:
         calibration: str = "none",
         temperature: float = 1.0,
         lr: float = 5e-3,
+        weight_decay: float = 0.01,
     ) -> dict[str, Tensor]:
         """Probabilities, logits and tuned context of one image: pixels (V, 3, S, S), the clean view first."""
         with torch.no_grad():
@@ -61,7 +64,7 @@ class LiteralTuner:
             zero_shot = self.logits(images[:1], self.start)[0] if needed else None
         context = self.start.clone().requires_grad_()
         if weights:
-            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr)
+            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay)
         with torch.no_grad():
             clean = self.model.encode_image(pixels[:1])
             logits = self.logits(clean / clean.norm(dim=-1, keepdim=True), context)[0]
@@ -71,9 +74,9 @@ class LiteralTuner:
             final = spread * (zero_shot.max() - zero_shot.min()) + zero_shot.min()
         return {"probabilities": final.softmax(-1), "logits": logits, "context": context.detach()}
 
-    def _tune(self, context, images, zero_shot, weights, steps, reference, two_step, lr) -> None:
-        optimiser = torch.optim.AdamW([context], lr=lr)
-        view = {k: w for k, w in weights.items() if k in {"entropy", "rescaled-entropy", "range-penalty"}}
+    def _tune(self, context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay) -> None:
+        optimiser = torch.optim.AdamW([context], lr=lr, weight_decay=weight_decay)
+        view = {k: w for k, w in weights.items() if k in VIEW_OBJECTIVES}
         text = {k: w for k, w in weights.items() if k not in view}
         chosen = bounds = None
         for _ in range(steps):
@@ -83,19 +86,30 @@ class LiteralTuner:
                 if chosen is None:
                     entropies = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
                     chosen = torch.argsort(entropies)[: int(len(images) * 0.1)]
+                    cosines = (images @ features.t()).detach()[chosen]
                 selected = logits[chosen]
                 row = selected[0] if reference == "confident" else zero_shot
                 if bounds is None or "range-penalty" in part:  # rescaling keeps the first range, the penalty does not
                     bounds = (row.min(), row.max())
-                loss = sum(w * self._objective(name, selected, features, bounds) for name, w in part.items())
+                loss = sum(w * self._objective(name, selected, features, bounds, cosines) for name, w in part.items())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
                 bounds = (bounds[0].detach(), bounds[1].detach())
 
     @staticmethod
-    def _objective(name: str, selected: Tensor, features: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
+    def _objective(
+        name: str,
+        selected: Tensor,
+        features: Tensor,
+        bounds: tuple[Tensor, Tensor],
+        cosines: Tensor | None = None,
+    ) -> Tensor:
         lo, hi = bounds
+        if name == "pointwise-entropy":
+            return sum(-(row.softmax(0) * row.softmax(0).log()).sum() for row in selected) / len(selected)
+        if name == "clip-reward":
+            return literal_reward(selected, cosines)
         if name in {"entropy", "rescaled-entropy"}:
             if name == "rescaled-entropy":
                 least, most = selected.min(1, keepdim=True)[0], selected.max(1, keepdim=True)[0]
@@ -112,3 +126,15 @@ class LiteralTuner:
         if name == "orthogonality-rows":
             return off.norm(dim=1).mean()
         return off.norm() if name == "orthogonality-frobenius" else off.square().sum()
+
+
+def literal_reward(selected: Tensor, cosines: Tensor) -> Tensor:
+    """RLCF's loss view by view: three likeliest classes, 2.5·max(cos, 0) less its mean, times the cross-entropy."""
+    terms = []
+    for row, cosine in zip(selected, cosines, strict=True):
+        classes = sorted(range(len(row)), key=lambda c, row=row: -row[c].item())[:3]
+        scores = [2.5 * max(cosine[c].item(), 0.0) for c in classes]
+        for c, score in zip(classes, scores, strict=True):
+            entropy = torch.nn.functional.cross_entropy(row[None], torch.tensor([c]))
+            terms.append((score - sum(scores) / len(scores)) * entropy)
+    return sum(terms) / len(terms)

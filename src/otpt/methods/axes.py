@@ -69,6 +69,8 @@ BEFORE = tuple(name for name in AVAILABLE if name not in ("adapted_text_features
 
 _PROMPTSMOOTH = {"adapt": ("promptsmooth",)}
 _OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
+_FROM_FEATURES = {"calibrate": (NONE,)}  # they make logits of their own, which nothing has rescaled
+_SHIFT = ("shift_rate", "shift_ratio")
 
 ADAPTATIONS = values(
     Value("context"),
@@ -77,8 +79,38 @@ ADAPTATIONS = values(
     ),
     Value("baple", only=_OWN_NETWORK),
     Value("fpt", only=_OWN_NETWORK),
+    Value("tps", "otpt.methods.text_shift:tps", views=True, gives_texts=True, settings=_SHIFT),
+    Value("tps-shared", "otpt.methods.text_shift:tps_shared", views=True, gives_texts=True, settings=_SHIFT),
+    Value("sts", "otpt.methods.text_shift:sts", views=True, gives_texts=True, settings=_SHIFT),
 )
-AGGREGATIONS = values(Value(CLEAN), Value("votes", only=_PROMPTSMOOTH), Value("certificate", only=_PROMPTSMOOTH))
+AGGREGATIONS = values(
+    Value(CLEAN),
+    Value("votes", only=_PROMPTSMOOTH),
+    Value("certificate", only=_PROMPTSMOOTH),
+    Value("zero", "otpt.methods.zero:zero", views=True, settings=("vote_ratio", "vote_temperature")),
+    Value(
+        "mta",
+        "otpt.methods.mean_shift:mta",
+        views=True,
+        only=_FROM_FEATURES,
+        settings=("mta_neighbours", "mta_lambda_q", "mta_lambda_y"),
+    ),
+    Value(
+        "reliability",
+        "otpt.methods.reliability:reliability",
+        views=True,
+        settings=("reliable_neighbours", "reliable_temperature"),
+    ),
+    Value("mean-probability", "otpt.methods.view_means:mean_probability", views=True, settings=("mean_fraction",)),
+    Value("mean-logit", "otpt.methods.view_means:mean_logit", views=True, settings=("mean_fraction",)),
+    Value(
+        "mean-feature",
+        "otpt.methods.view_means:mean_feature",
+        views=True,
+        only=_FROM_FEATURES,
+        settings=("mean_fraction",),
+    ),
+)
 GATES = values(Value(NONE))
 
 

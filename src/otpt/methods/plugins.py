@@ -3,10 +3,11 @@
     import otpt
 
     @otpt.aggregation
-    def mean_probability(probabilities):          # (V, C) → (C,)
-        return probabilities.mean(dim=0)
+    def median_probability(probabilities):        # (V, C) → (C,)
+        median = probabilities.quantile(0.5, dim=0)
+        return median / median.sum()
 
-    otpt.load("pocket", "tpt+mean-probability")
+    otpt.load("pocket", "tpt+median-probability")
 
 A function names what it needs as parameters (:data:`otpt.methods.axes.AVAILABLE`). Its name, with hyphens, is then a
 part of methods' names like any other.

@@ -1,15 +1,18 @@
 from .dispersion import text_dispersion
-from .entropy import entropy_of_mean, select_confident, view_entropies
+from .entropy import entropy_of_mean, mean_of_entropies, select_confident, view_entropies
 from .gram import frobenius_orthogonality, orthogonality, row_orthogonality, squared_orthogonality
 from .ranges import logit_range, range_penalty, rescaled_entropy
 from .registry import OBJECTIVES, Objective
+from .reward import clip_reward
 
 __all__ = [
     "OBJECTIVES",
     "Objective",
+    "clip_reward",
     "entropy_of_mean",
     "frobenius_orthogonality",
     "logit_range",
+    "mean_of_entropies",
     "orthogonality",
     "range_penalty",
     "rescaled_entropy",

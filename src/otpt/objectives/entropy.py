@@ -35,6 +35,11 @@ def entropy_of_mean(logits: Tensor) -> Tensor:
     return -(log_mean.exp() * log_mean).sum(dim=-1)
 
 
+def mean_of_entropies(logits: Tensor) -> Tensor:
+    """(1/k) Σ_v H_v, each view's own entropy (R-TPT): (…, k, C) → (…)."""
+    return view_entropies(logits).mean(dim=-1)
+
+
 def select_strong(logits: Tensor, count: int) -> Tensor:
     """The clean view, then the most confident augmented ones: ``count`` in all, (…, V, C) → (…, count)."""
     strong = 1 + select_confident(logits[..., 1:, :], count - 1)

@@ -3,8 +3,9 @@
 An objective sees the logits of the selected views, f(logits (…, k, C)), or the text features, f(text_features
 (…, C, D)), and gives one number per image (…). A further argument is the reference range of the logits
 (:mod:`otpt.objectives.ranges`), or the text features at the init. View objectives may also ask by name for
-``zero_shot``, (…, k, C) logits of the selected views under the initial prompt, and ``all_views``, (…, V, C) those of
-all views, both without gradient. Arguments with a default are settings.
+``zero_shot``, (…, k, C) logits of the selected views under the initial prompt, ``cosines``, (…, k, C) of their features
+with the texts there, and ``all_views``, (…, V, C) logits of all views, all without gradient. Arguments with a default
+are settings.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from otpt.errors import OtptError, unknown
 from otpt.functions import describe, parameters, part_name, reason, resolve, settings_of, source_digest
 
 VIEWS, TEXTS = "views", "texts"
-_AT_INIT = ("zero_shot", "all_views")
+_AT_INIT = ("zero_shot", "all_views", "cosines")
 _Weight = TypeVar("_Weight")
 
 
@@ -101,6 +102,8 @@ OBJECTIVES: dict[str, Objective] = {
     each.name: each
     for each in (
         Objective("entropy", VIEWS, "otpt.objectives.entropy:entropy_of_mean"),
+        Objective("pointwise-entropy", VIEWS, "otpt.objectives.entropy:mean_of_entropies"),
+        Objective("clip-reward", VIEWS, "otpt.objectives.reward:clip_reward", settings=("sampled_classes",)),
         Objective("rescaled-entropy", VIEWS, "otpt.objectives.ranges:rescaled_entropy"),
         Objective("range-penalty", VIEWS, "otpt.objectives.ranges:range_penalty"),
         Objective("orthogonality", TEXTS, "otpt.objectives.gram:orthogonality"),

@@ -30,14 +30,14 @@ def test_an_aggregation_of_the_clean_view_is_the_clean_view(method: str, tmp_pat
 @pytest.mark.parametrize("method", ["zero-shot", "tpt", "o-tpt", "tpt+ts"])
 def test_a_mean_over_the_views_is_the_literal_one(method: str) -> None:
     @otpt.aggregation
-    def mean_probability(probabilities: Tensor) -> Tensor:
+    def own_mean(probabilities: Tensor) -> Tensor:
         return probabilities.mean(dim=0)
 
     literal = oracle()
     weights = {name: 18.0 if name == "orthogonality" else 1.0 for name in compose(method).objectives}
     context = literal.predict(pixels(), weights=weights)["context"] if weights else literal.start
     logits = literal.logits(views(), context) / (1.16 if "ts" in method else 1.0)
-    torch.testing.assert_close(predicted(f"{method}+mean-probability"), logits.softmax(-1).mean(0), **EXACT)
+    torch.testing.assert_close(predicted(f"{method}+own-mean"), logits.softmax(-1).mean(0), **EXACT)
 
 
 def test_what_an_aggregation_may_ask_for() -> None:

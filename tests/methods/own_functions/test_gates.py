@@ -14,7 +14,7 @@ import otpt
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("method", ["tpt", "o-tpt+sals", "cocoop+tpt", "maple+o-tpt", "moved", "tpt+mean-probability"])
+@pytest.mark.parametrize("method", ["tpt", "o-tpt+sals", "cocoop+tpt", "maple+o-tpt", "moved", "tpt+own-mean"])
 def test_a_gate_that_is_always_open_or_closed(method: str, tmp_path: Path) -> None:
     """Bit for bit the method without gate, or the same with nothing adapted."""
 
@@ -32,12 +32,12 @@ def test_a_gate_that_is_always_open_or_closed(method: str, tmp_path: Path) -> No
         return zero_shot + features[:, :4]
 
     @otpt.aggregation
-    def mean_probability(probabilities: Tensor) -> Tensor:
+    def own_mean(probabilities: Tensor) -> Tensor:
         return probabilities.mean(dim=0)
 
     contexts = learned(method.split("+")[0], tmp_path)
     kept = "+".join(part for part in method.split("+") if part not in ("tpt", "o-tpt", "moved")) or "zero-shot"
-    kept = f"zero-shot+{kept}" if kept in ("sals", "mean-probability") else kept
+    kept = f"zero-shot+{kept}" if kept in ("sals", "own-mean") else kept
     names = [method, kept, f"{method}+always", f"{method}+never"]
     found = classifier(*contexts).compare(image(1), names, image_id="p")
     assert np.array_equal(found[f"{method}+always"].probabilities, found[method].probabilities)

@@ -18,7 +18,7 @@ from otpt.methods import compose, known_parts
 
 PLUGIN = '''
 @otpt.aggregation
-def mean_probability(probabilities):
+def own_mean(probabilities):
     """The mean over all views."""
     return probabilities.mean(dim=0)
 
@@ -40,7 +40,7 @@ def sharpened(zero_shot):
 
 FACTOR = 2
 '''
-METHODS = ("tpt+mean-probability", "o-tpt+halved", "tpt+views-disagree", "tpt+my-dispersion", "sharpened")
+METHODS = ("tpt+own-mean", "o-tpt+halved", "tpt+views-disagree", "tpt+my-dispersion", "sharpened")
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_a_plugin_is_listed_with_its_axis(bench: Path, capsys: pytest.CaptureFix
     code, out, _ = run(capsys, "methods", "--plugin", "mine.py")
     assert code == 0
     listed = {part.name: part.axis for part in known_parts().values()}
-    assert listed["mean-probability"] == "aggregate"
+    assert listed["own-mean"] == "aggregate"
     assert (
-        out.index("\naggregate:") < out.index("mean-probability") < out.index("\ngate:") < out.index("views-disagree")
+        out.index("\naggregate:") < out.index("own-mean") < out.index("\ngate:") < out.index("views-disagree")
     )
 
 
@@ -107,13 +107,13 @@ def test_a_plugin_is_listed_with_its_axis(bench: Path, capsys: pytest.CaptureFix
     ("text", "words"),
     [
         (
-            "@otpt.aggregation\ndef mean_probability(probabilities):\n    return probabilities",
-            "The aggregation 'mean-pro",
+            "@otpt.aggregation\ndef own_mean(probabilities):\n    return probabilities",
+            "The aggregation 'own-mean",
         ),
-        ("@otpt.aggregation\ndef mean_probability(pixels):\n    return pixels", "takes a parameter 'pixels'"),
+        ("@otpt.aggregation\ndef own_mean(pixels):\n    return pixels", "takes a parameter 'pixels'"),
         ("def", "The plugin 'mine.py' failed: SyntaxError: "),
         ("1 / 0", "The plugin 'mine.py' failed: ZeroDivisionError: division by zero."),
-        ("", "Unknown part 'mean-probability' of the method 'tpt+mean-probability'."),
+        ("", "Unknown part 'own-mean' of the method 'tpt+own-mean'."),
     ],
 )
 def test_wrong_plugins_on_the_command_line(
@@ -122,12 +122,12 @@ def test_wrong_plugins_on_the_command_line(
     plugin(bench, text)
     model = ("--plugin", "mine.py", "--backbone", "tiny", "--device", "cpu", "--views", 8)
     code, _, err = run(
-        capsys, "evaluate", "data", "--methods", "tpt+mean-probability", "--out", "run", "--no-cache", *model
+        capsys, "evaluate", "data", "--methods", "tpt+own-mean", "--out", "run", "--no-cache", *model
     )
     assert (code, words in err) == (2, True), err
     assert err.count("\n") == 1
     image_and_classes = ("data/cat/0.png", "--classes", *NAMES)
-    code, _, err = run(capsys, "predict", *image_and_classes, "--method", "tpt+mean-probability", *model)
+    code, _, err = run(capsys, "predict", *image_and_classes, "--method", "tpt+own-mean", *model)
     assert (code, words in err) == (2, True), err
 
 

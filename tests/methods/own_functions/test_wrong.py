@@ -93,7 +93,7 @@ def test_a_function_of_ours_that_is_called_in_ones_own_is_named_too() -> None:
 
 def test_one_view_is_not_enough_for_a_function_of_all_views() -> None:
     @otpt.aggregation
-    def mean_probability(probabilities: Tensor) -> Tensor:
+    def own_mean(probabilities: Tensor) -> Tensor:
         return probabilities.mean(dim=0)
 
     @otpt.gate
@@ -101,7 +101,7 @@ def test_one_view_is_not_enough_for_a_function_of_all_views() -> None:
         return True
 
     single = ViewRecipe(n_views=1)
-    for name in ("mean-probability", "tpt+mean-probability", "tpt+always"):
+    for name in ("own-mean", "tpt+own-mean", "tpt+always"):
         with pytest.raises(OtptError, match=r"needs several views of an image, but the recipe has one"):
             Classifier(backbone(), name, recipe=single)
     assert Classifier(backbone(), "tpt", recipe=single).method.name == "tpt"

@@ -108,6 +108,10 @@ class TwoTowerSide:
         """scale · v·e + bias: (V, D) and (C, D) → (V, C)."""
         return self._scale * image_features @ text_features.mT + self._bias
 
+    def cosines(self, logits: Tensor) -> Tensor:
+        """(ℓ − bias)/scale, what :meth:`logits` was made of."""
+        return (logits - self._bias) / self._scale
+
     def at_init(self, pixels: Tensor) -> TwoTowerTuned:
         """One image (V, 3, S, S), the clean view first, under the initial prompts."""
         return self._predict(self.tower.embed(pixels), self.init, skipped=False)
@@ -193,7 +197,8 @@ class TwoTowerSide:
 
         def loss(logits: Tensor) -> Tensor:
             reference = views.range_of(objective) or logit_range(logits[0])
-            at_init = {"zero_shot": views.zero_shot, "all_views": views.all_views}
+            own = views.zero_shot
+            at_init = {"zero_shot": own, "cosines": self.cosines(own), "all_views": views.all_views}
             return OBJECTIVES[objective](logits, reference, views.settings, at_init)
 
         logits, gradients = self.differentiate(loss, views.selected, state, line)

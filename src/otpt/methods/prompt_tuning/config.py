@@ -74,10 +74,15 @@ class TuningConfig:
     def selected_count(self, views: int) -> int:
         """int(V·ratio): 6 of 64 at 10 %; with "strong" int((V − 1)·ratio) augmented views and the clean one."""
         clean = int(self.selection == "strong")
-        return max(int((views - clean) * self.selection_ratio), 1) + clean
+        return fraction_of(views - clean, self.selection_ratio) + clean
 
     def _on(self, kind: str) -> tuple[tuple[str, float], ...]:
         return tuple((name, weight) for name, weight in self.weights if find_objective(name).on == kind)
+
+
+def fraction_of(views: int, fraction: float) -> int:
+    """int(V·fraction), at least one."""
+    return max(int(views * fraction), 1)
 
 
 def _require(holds: bool, what: str, given: object, expected: str) -> None:

@@ -94,7 +94,8 @@ def _cotangent(text: TextSide, image: Tensor, objective: ViewObjective) -> Tenso
     with torch.enable_grad():
         leaf = logits[chosen].requires_grad_()
         row = logits[0] if objective.reference == "clean" else leaf[0]
-        at_init = {"zero_shot": logits[chosen], "all_views": logits}
+        own = logits[chosen]
+        at_init = {"zero_shot": own, "cosines": text.cosines(own), "all_views": logits}
         value = OBJECTIVES[objective.name](leaf, logit_range(row), dict(objective.settings), at_init)
     (gradient,) = torch.autograd.grad(value, leaf)
     return text.pull_back(gradient, image[chosen])

@@ -64,7 +64,7 @@ def _tune_pass(
     selected = images.gather(1, chosen[..., None].expand(-1, -1, images.shape[-1]))
     clean = logit_range(at_start[:, 0]) if config.reference == "clean" else None
     own = at_start.gather(1, chosen[..., None].expand(-1, -1, at_start.shape[-1]))
-    at_init = {"zero_shot": own, "all_views": at_start}
+    at_init = {"zero_shot": own, "cosines": text.cosines(own), "all_views": at_start}
 
     contexts = start.clone().requires_grad_()
     optimiser = torch.optim.AdamW([contexts], lr=config.learning_rate, weight_decay=config.weight_decay)

@@ -97,6 +97,10 @@ class TextSide:
         """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
         return self._scale * image_features @ text_features.mT + self._bias
 
+    def cosines(self, logits: Tensor) -> Tensor:
+        """(ℓ − bias)/scale, what :meth:`logits` was made of: also SigLIP's logits, which have a bias."""
+        return (logits - self._bias) / self._scale
+
     def zero_shot(self, views: Tensor) -> Tensor:
         """Logits of the clean view under the initial context: (B, V, D) → (B, C).
 

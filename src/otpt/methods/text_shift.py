@@ -1,0 +1,107 @@
+"""TPS and STS: one step on a shift of the text features themselves, without the text tower.
+
+E' = unit rows of E + Z, from Z = 0. With L the entropy of the mean prediction over the selected views, the gradient on
+the row z_c is g_c = (I − e_c·e_cᵀ)·∂L/∂e_c, ∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S. The step is AdamW's first one, lr·sign(g);
+weight decay does nothing at Z = 0.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from otpt.methods.prompt_tuning.config import fraction_of
+from otpt.methods.prompt_tuning.one_step import adamw_first_step
+from otpt.objectives.entropy import entropy_of_mean, select_confident
+
+
+def tps(
+    zero_shot: Tensor,
+    features: Tensor,
+    text_features: Tensor,
+    logit_scale: float,
+    shift_rate: float = 5e-3,
+    shift_ratio: float = 0.1,
+) -> Tensor:
+    """E' with a shift z_c for each class: (C, D) → (C, D).
+
+    Args:
+        shift_rate: lr, how far each coordinate moves.
+        shift_ratio: fraction of the views that is selected, the most confident ones (at least one).
+    """
+    gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio)
+    return normalize(text_features + _step(gradient, shift_rate), dim=-1)
+
+
+def tps_shared(
+    zero_shot: Tensor,
+    features: Tensor,
+    text_features: Tensor,
+    logit_scale: float,
+    shift_rate: float = 5e-3,
+    shift_ratio: float = 0.1,
+) -> Tensor:
+    """E' with one shift z for all classes, whose gradient is Σ_c g_c: (C, D) → (C, D)."""
+    gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio).sum(dim=0)
+    return normalize(text_features + _step(gradient, shift_rate), dim=-1)
+
+
+def sts(
+    zero_shot: Tensor,
+    features: Tensor,
+    text_features: Tensor,
+    logit_scale: float,
+    shift_rate: float = 5e-3,
+    shift_ratio: float = 0.1,
+) -> Tensor:
+    """E' with one shift z = B_k·γ within the span of the texts' leading directions: (C, D) → (C, D).
+
+    The k numbers γ take the step: their gradient is B_kᵀ Σ_c g_c. The sign of a column of B_k does not matter, for γ
+    turns with it. STS's penalty λ‖B_kγ‖ has the sub-gradient 0 at γ = 0, so it has no part in one step.
+    """
+    basis = leading_directions(text_features)
+    gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio).sum(dim=0)
+    return normalize(text_features + basis @ _step(basis.mT @ gradient, shift_rate), dim=-1)
+
+
+def leading_directions(text_features: Tensor) -> Tensor:
+    """B_k (D, k) of E = U·diag(σ)·Bᵀ, k = number of σ above ω(β)·median σ, at least one (Gavish–Donoho).
+
+    β = min(C, D)/max(C, D), ω(β) = 0.56β³ − 0.95β² + 1.82β + 1.43. In float64 on the CPU, once for each class list.
+    """
+    plain = text_features.detach().cpu().double().contiguous()
+    basis = _leading_directions(plain.numpy().tobytes(), *plain.shape)
+    return basis.to(device=text_features.device, dtype=text_features.dtype)
+
+
+@lru_cache(maxsize=4)
+def _leading_directions(numbers: bytes, classes: int, width: int) -> Tensor:
+    """Of the (C, D) float64 numbers themselves: images that share texts share the decomposition."""
+    texts = torch.frombuffer(bytearray(numbers), dtype=torch.float64).view(classes, width)
+    _, sizes, directions = torch.linalg.svd(texts, full_matrices=False)
+    return directions[: leading_count(sizes, classes, width)].mT.contiguous()
+
+
+def leading_count(sizes: Tensor, classes: int, width: int) -> int:
+    """How many singular values are above the threshold, at least one."""
+    beta = min(classes, width) / max(classes, width)
+    omega = 0.56 * beta**3 - 0.95 * beta**2 + 1.82 * beta + 1.43
+    return max(int((sizes > omega * sizes.quantile(0.5)).sum()), 1)
+
+
+def _gradient(zero_shot: Tensor, features: Tensor, text_features: Tensor, scale: float, ratio: float) -> Tensor:
+    """g (C, D) at Z = 0."""
+    chosen = select_confident(zero_shot, fraction_of(len(zero_shot), ratio))
+    with torch.enable_grad():
+        leaf = zero_shot[chosen].detach().requires_grad_()
+        loss = entropy_of_mean(leaf)
+    (of_logits,) = torch.autograd.grad(loss, leaf)
+    cotangent = scale * of_logits.mT @ features[chosen]
+    return cotangent - (cotangent * text_features).sum(dim=-1, keepdim=True) * text_features
+
+
+def _step(gradient: Tensor, rate: float) -> Tensor:
+    return adamw_first_step(torch.zeros_like(gradient), gradient, learning_rate=rate, weight_decay=0.0)

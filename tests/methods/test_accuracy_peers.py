@@ -1,0 +1,343 @@
+"""The episodic accuracy peers among the methods, against literal computations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from open_clip import SimpleTokenizer
+from oracles import accuracy, field
+from oracles.literal import LiteralTuner, literal_reward
+from oracles.maple import maple_state
+from oracles.models import tiny_backbone, tiny_clip
+from PIL import Image
+from torch import Tensor
+
+import otpt
+from otpt import Classifier, OtptError, ViewRecipe
+from otpt.methods import compose
+from otpt.methods.mean_shift import mta
+from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.text_shift import leading_directions, sts, tps
+from otpt.methods.zero import zero
+from otpt.prompts.learned import read_learned
+from otpt.views import make_views
+
+NAMES = ("cat", "dog", "red panda", "sea", "oak", "2012 BMW M3 coupe")
+RECIPE = ViewRecipe(n_views=30)
+SEEDS = (1, 2, 3)
+EXACT = {"rtol": 0, "atol": 1e-10}
+MEANS = ("mean-probability", "mean-logit", "mean-feature")
+
+
+def image(seed: int) -> Image.Image:
+    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
+
+
+@cache
+def backbone() -> otpt.Backbone:
+    return tiny_backbone("vit", "float64")
+
+
+@cache
+def oracle() -> LiteralTuner:
+    return LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
+
+
+def classifier(family: str = "fine-grained", *, official: bool = False) -> Classifier:
+    return Classifier(backbone(), recipe=RECIPE, family=family, official_precision=official).set_classes(NAMES)
+
+
+@cache
+def pixels(seed: int) -> Tensor:
+    made = make_views(image(seed), RECIPE, backbone().preprocessing, seed=0, image_id=str(seed), dtype=np.float64)
+    return torch.from_numpy(made)
+
+
+@cache
+def features(seed: int) -> Tensor:
+    found = oracle().model.encode_image(pixels(seed))
+    return found / found.norm(dim=1, keepdim=True)
+
+
+@cache
+def texts(objective: str, seed: int, steps: int = 1, lr: float = 5e-3, weight_decay: float = 0.01) -> Tensor:
+    """Text features (C, D) after the literal steps on one objective; "" takes none."""
+    context = oracle().start
+    if objective:
+        options = {"steps": steps, "lr": lr, "weight_decay": weight_decay}
+        context = oracle().predict(pixels(seed), weights={objective: 1.0}, **options)["context"]
+    with torch.no_grad():
+        return oracle().text_features(context)
+
+
+def scale() -> float:
+    return float(oracle().model.logit_scale.exp())
+
+
+Literal = Callable[[Tensor, Tensor, Tensor], "Tensor | list[float]"]
+
+
+def aggregated(how: Literal, objective: str, seed: int, *step: float) -> Tensor:
+    """``how`` of (features, logits, texts) under tuned texts."""
+    own = texts(objective, seed, *step)  # type: ignore[arg-type]
+    return torch.as_tensor(how(features(seed), scale() * features(seed) @ own.T, own), dtype=torch.float64)
+
+
+def zero_vote(_: Tensor, logits: Tensor, __: Tensor) -> list[float]:
+    return accuracy.literal_zero(logits, scale())
+
+
+def mta_mode(views: Tensor, logits: Tensor, own: Tensor) -> Tensor:
+    return accuracy.literal_mta(views, logits, own, scale())
+
+
+def reliable(views: Tensor, logits: Tensor, _: Tensor) -> Tensor:
+    return accuracy.literal_reliability(views, logits)
+
+
+def clean(_: Tensor, logits: Tensor, __: Tensor) -> Tensor:
+    return logits[0].softmax(0)
+
+
+def mean_of(what: str, seed: int) -> Literal:
+    def how(views: Tensor, logits: Tensor, own: Tensor) -> Tensor:
+        zero_shot = scale() * views @ texts("", seed).T
+        return accuracy.literal_mean(what, views, logits, zero_shot, own, scale())
+
+    return how
+
+
+def shifted(kind: str, rate: float, seed: int) -> Tensor:
+    own = accuracy.literal_shift(features(seed), texts("", seed), scale(), rate, kind)
+    logits = scale() * features(seed) @ own.T
+    if kind != "directions":
+        return logits[0].softmax(0)
+    zero_shot = scale() * features(seed) @ texts("", seed).T
+    return accuracy.literal_mean("mean-probability", features(seed), logits, zero_shot, own, scale(), 0.1)
+
+
+EXPECTED: dict[str, Callable[[int], Tensor]] = {
+    "zero": partial(aggregated, zero_vote, ""),
+    "tpt+zero": partial(aggregated, zero_vote, "entropy"),
+    "mta": partial(aggregated, mta_mode, ""),
+    "tpt+mta": partial(aggregated, mta_mode, "entropy"),
+    "reliability": partial(aggregated, reliable, ""),
+    "r-tpt": partial(aggregated, reliable, "pointwise-entropy"),
+    "rlcf": lambda seed: aggregated(clean, "clip-reward", seed, 3, 7e-3, 5e-4),
+    "tps": partial(shifted, "own", 1e-3),
+    "tps-shared": partial(shifted, "shared", 1e-3),
+    "sts": partial(shifted, "directions", 5e-3),
+    **{name: lambda seed, name=name: aggregated(mean_of(name, seed), "", seed) for name in MEANS},
+    **{f"tpt+{name}": lambda seed, name=name: aggregated(mean_of(name, seed), "entropy", seed) for name in MEANS},
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[int, dict[str, otpt.Prediction]]:
+    """By seed and method: all images and all methods together."""
+    ids = [str(seed) for seed in SEEDS]
+    answers = classifier().stream([image(seed) for seed in SEEDS], list(EXPECTED), image_ids=ids)
+    return dict(zip(SEEDS, answers, strict=True))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_method_equals_the_literal_way(name: str, found: dict[int, dict[str, otpt.Prediction]]) -> None:
+    for seed in SEEDS:
+        expected = EXPECTED[name](seed)
+        torch.testing.assert_close(torch.from_numpy(found[seed][name].probabilities), expected, **EXACT)
+        assert found[seed][name].index == int(expected.argmax())
+
+
+def test_each_is_a_method_of_its_own(found: dict[int, dict[str, otpt.Prediction]]) -> None:
+    rows = torch.stack([torch.from_numpy(found[1][name].probabilities) for name in EXPECTED])
+    apart = (rows[:, None] - rows).abs().amax(dim=-1)
+    assert apart[~torch.eye(len(rows), dtype=torch.bool)].min() > 1e-6
+
+
+@pytest.mark.equality
+def test_an_image_gets_the_same_alone(found: dict[int, dict[str, otpt.Prediction]]) -> None:
+    alone = classifier().compare(image(2), list(EXPECTED), image_id="2")
+    for name in EXPECTED:
+        assert np.array_equal(alone[name].probabilities, found[2][name].probabilities)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("tps", "own"), ("tps-shared", "shared"), ("sts", "directions")])
+def test_the_rate_on_shifts(name: str, kind: str) -> None:
+    answer = classifier("shift").compare(image(1), [name], image_id="1")[name]
+    torch.testing.assert_close(torch.from_numpy(answer.probabilities), shifted(kind, 5e-3, 1), **EXACT)
+
+
+def test_shifted_texts_are_those_of_the_results(found: dict[int, dict[str, otpt.Prediction]]) -> None:
+    """Aggregations and the column of cosines see the texts that a shift left."""
+    own = accuracy.literal_shift(features(1), texts("", 1), scale(), 1e-3, "own")
+    gram = own @ own.T
+    expected = (gram.sum() - gram.trace()) / (len(NAMES) * (len(NAMES) - 1))
+    assert found[1]["tps"].mean_cosine == pytest.approx(expected.item(), abs=1e-12)
+    answer = classifier().compare(image(1), ["tps+mta"], image_id="1")["tps+mta"]
+    logits = scale() * features(1) @ own.T
+    torch.testing.assert_close(
+        torch.from_numpy(answer.probabilities), accuracy.literal_mta(features(1), logits, own, scale()), **EXACT
+    )
+
+
+def test_official_precision() -> None:
+    rows = classifier(official=True).compare(image(1), list(EXPECTED), image_id="1")
+    for name, answer in rows.items():
+        expected = EXPECTED[name](1)
+        torch.testing.assert_close(torch.from_numpy(answer.probabilities), expected, rtol=0, atol=2e-2)
+
+
+# ---- ZERO's ties and temperature -------------------------------------------------------------------------------------
+
+
+def votes(*rows: tuple[float, ...]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_a_tie_is_decided_by_the_first_of_the_remaining_views() -> None:
+    logits = votes((9, 0, 0), (0, 8, 0), (0, 0, 7), (1, 6, 0), (5, 0, 0), (4, 0, 0), (3, 0, 0))
+    found = zero(logits, 100.0, vote_ratio=0.3)  # two views vote: one for 0, one for 1; the third is for neither
+    assert found.tolist() == pytest.approx([1 / 3, 2 / 3, 0], abs=1e-12)
+    assert found.tolist() == pytest.approx(accuracy.literal_zero(logits, 100.0), abs=1e-12)
+
+
+def test_a_tie_that_no_view_decides_goes_to_the_larger_logit_of_the_next_one() -> None:
+    logits = votes((9, 0, 0), (0, 8, 0), (1, 2, 7), (0, 0, 4), (3, 0, 3.5), (0, 0, 1), (0, 0, 2))
+    found = zero(logits, 100.0, vote_ratio=0.3)
+    assert found.tolist() == pytest.approx([1 / 3, 2 / 3, 0], abs=1e-12)
+    assert found.tolist() == pytest.approx(accuracy.literal_zero(logits, 100.0), abs=1e-12)
+
+
+def test_a_tie_of_all_views_is_decided_by_the_most_confident_one() -> None:
+    assert zero(votes((0, 8, 0), (9, 0, 0)), 100.0, vote_ratio=1.0).tolist() == pytest.approx([2 / 3, 1 / 3, 0])
+
+
+@pytest.mark.parametrize("temperature", [2**-10, 0.01])
+def test_votes_of_the_released_code_are_soft(temperature: float) -> None:
+    """All views vote here: those that are nearly undecided show the difference."""
+    found = zero(field.logits(), field.SCALE, vote_ratio=1.0, vote_temperature=temperature)
+    expected = accuracy.literal_zero(field.logits(), field.SCALE, 1.0, temperature)
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+    assert (found - zero(field.logits(), field.SCALE, vote_ratio=1.0)).abs().max() > 1e-4
+
+
+# ---- shifts and modes ------------------------------------------------------------------------------------------------
+
+
+def test_the_basis_is_made_once_for_a_class_list_and_its_signs_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(4)
+    own = torch.nn.functional.normalize(torch.randn(12, 7, generator=generator, dtype=torch.float64) + 0.4, dim=1)
+    views = torch.nn.functional.normalize(torch.randn(30, 7, generator=generator, dtype=torch.float64), dim=1)
+    expected = accuracy.literal_shift(views, own, 20.0, 5e-3, "directions")
+    torch.testing.assert_close(sts(20 * views @ own.T, views, own, 20.0), expected, **EXACT)
+    calls: list[int] = []
+    literal = torch.linalg.svd
+    monkeypatch.setattr(torch.linalg, "svd", lambda *a, **k: calls.append(1) or literal(*a, **k))
+    leading_directions(own), leading_directions(own.clone()), leading_directions(own + 1e-3)
+    assert len(calls) == 1, "the first two are known; other texts are decomposed for themselves"
+    basis = leading_directions(own)
+    monkeypatch.setattr("otpt.methods.text_shift.leading_directions", lambda _: -basis)
+    torch.testing.assert_close(sts(20 * views @ own.T, views, own, 20.0), expected, **EXACT)
+
+
+def test_a_shift_sees_the_fraction_of_views_that_it_is_told() -> None:
+    given = (field.logits(), field.views(), field.texts(), field.SCALE)
+    assert not torch.equal(tps(*given, shift_ratio=0.1), tps(*given, shift_ratio=0.5))
+
+
+def test_views_that_are_all_alike_have_a_mode() -> None:
+    views = field.views()[:1].expand(10, -1)
+    logits = field.logits()[:1]
+    found = mta(views, logits.softmax(1).expand(10, -1), field.texts(), field.SCALE)
+    torch.testing.assert_close(found, logits[0].softmax(0), **EXACT)
+
+
+@pytest.mark.parametrize("what", MEANS)
+def test_a_mean_over_a_fraction_of_the_views(what: str) -> None:
+    name = f"tpt+{what}"
+    method = compose(name).override({"mean-fraction": 0.2})
+    answer = classifier().compare(image(1), [method], image_id="1")[name]
+    own, zero_shot = texts("entropy", 1), scale() * features(1) @ texts("", 1).T
+    logits = scale() * features(1) @ own.T
+    expected = accuracy.literal_mean(what, features(1), logits, zero_shot, own, scale(), 0.2)
+    torch.testing.assert_close(torch.from_numpy(answer.probabilities), expected, **EXACT)
+
+
+def test_a_logit_bias_is_no_part_of_the_reward() -> None:
+    """SigLIP's: cosines are those of the features, and softmax does not see a constant."""
+    config = compose("rlcf").tuning("shift")
+    assert config is not None
+    views = torch.stack([features(seed) for seed in SEEDS])
+    biased = tiny_backbone("vit", "float64")
+    biased.logit_bias = -90.0  # larger than all logits: mistaken for a part of the cosine, it would leave no reward
+    plain, shifted = (tune(TextSide(each, NAMES), views, [config])[config].logits for each in (backbone(), biased))
+    torch.testing.assert_close(shifted + 90, plain, **EXACT)
+
+
+@pytest.mark.usefixtures("registries")
+def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
+    """The same loss as a function of one's own, whose cosines come from the logits at the init."""
+
+    @otpt.objective(on="views")
+    def own_reward(logits: Tensor, zero_shot: Tensor) -> Tensor:
+        return literal_reward(logits, zero_shot / 100)
+
+    torch.save({"state_dict": maple_state("vit", 2)}, tmp_path / "maple.pt")
+    clf = Classifier(backbone(), recipe=RECIPE, contexts=[read_learned(tmp_path / "maple.pt")]).set_classes(NAMES)
+    numbers = {"steps": 2, "learning-rate": 7e-3, "weight-decay": 5e-4}
+    methods = [compose(name).override(numbers) for name in ("maple+rlcf", "maple+own-reward")]
+    ours, own, start = clf.compare(image(1), [*methods, "maple"], image_id="1").values()
+    np.testing.assert_allclose(ours.probabilities, own.probabilities, rtol=0, atol=1e-10)
+    assert np.abs(ours.probabilities - start.probabilities).max() > 1e-4
+
+
+# ---- names and settings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("tpt+ts+mta", "mta leaves no choice of calibrate"),
+        ("mean-feature+sals", "mean-feature leaves no choice of calibrate"),
+        ("sts+zero", "both say how to aggregate"),
+        ("r-tpt+mta", "both say how to aggregate"),
+        ("tps+tpt", "tps takes no steps on the context"),
+        ("tps+sts", "both are adaptations"),
+    ],
+)
+def test_what_does_not_go_together(name: str, why: str) -> None:
+    with pytest.raises(OtptError, match=why):
+        compose(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "words"),
+    [
+        ("zero", "vote-ratio", 0, "vote-ratio is 0; expected a finite number, above 0, at most 1"),
+        ("zero", "vote-temperature", -1, "vote-temperature is -1; expected a finite number, 0 or more"),
+        ("mta", "mta-lambda-y", 0, "mta-lambda-y is 0; expected a finite number, above 0"),
+        ("r-tpt", "reliable-neighbours", 1.5, "reliable-neighbours is 1.5; expected a whole number, 1 or more"),
+        ("tps", "shift-rate", 0, "shift-rate is 0; expected a finite number, above 0"),
+        ("sts", "mean-fraction", 1.1, "mean-fraction is 1.1; expected a finite number, above 0, at most 1"),
+        ("rlcf", "sampled-classes", 1, "sampled-classes is 1; expected a whole number, 2 or more"),
+    ],
+)
+def test_settings_out_of_range_are_refused(name: str, setting: str, value: float, words: str) -> None:
+    with pytest.raises(OtptError, match=words):
+        compose(name).override({setting: value})
+
+
+def test_published_numbers() -> None:
+    config = compose("rlcf").tuning("shift")
+    assert config is not None
+    assert (config.steps, config.learning_rate, config.weight_decay) == (3, 7e-3, 5e-4)
+    assert [compose("tps").settings_for(family)["shift_rate"] for family in ("fine-grained", "shift")] == [1e-3, 5e-3]
+    assert dict(compose("zero").settings) == {"vote_ratio": 0.3, "vote_temperature": 0}
+    assert dict(compose("mta").settings) == {"mta_neighbours": 0.3, "mta_lambda_q": 4, "mta_lambda_y": 0.2}
+    assert dict(compose("r-tpt").settings) == {"reliable_neighbours": 20, "reliable_temperature": 0.01}
