@@ -11,7 +11,10 @@ from typing import Any
 
 import torch
 from oracles.householder import literal_householder
+from oracles.posthoc import literal_use_loss
 from torch import Tensor
+
+USE = "ensemble-cross-entropy"
 
 
 class LiteralTuner:
@@ -52,6 +55,7 @@ class LiteralTuner:
         calibration: str = "none",
         temperature: float = 1.0,
         lr: float = 5e-3,
+        selection: str = "confident",
     ) -> dict[str, Tensor]:
         """Probabilities, logits and tuned context of one image: pixels (V, 3, S, S), the clean view first."""
         with torch.no_grad():
@@ -61,7 +65,7 @@ class LiteralTuner:
             zero_shot = self.logits(images[:1], self.start)[0] if needed else None
         context = self.start.clone().requires_grad_()
         if weights:
-            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr)
+            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr, selection)
         with torch.no_grad():
             clean = self.model.encode_image(pixels[:1])
             logits = self.logits(clean / clean.norm(dim=-1, keepdim=True), context)[0]
@@ -71,11 +75,11 @@ class LiteralTuner:
             final = spread * (zero_shot.max() - zero_shot.min()) + zero_shot.min()
         return {"probabilities": final.softmax(-1), "logits": logits, "context": context.detach()}
 
-    def _tune(self, context, images, zero_shot, weights, steps, reference, two_step, lr) -> None:
+    def _tune(self, context, images, zero_shot, weights, steps, reference, two_step, lr, selection) -> None:
         optimiser = torch.optim.AdamW([context], lr=lr)
-        view = {k: w for k, w in weights.items() if k in {"entropy", "rescaled-entropy", "range-penalty"}}
+        view = {k: w for k, w in weights.items() if k in {"entropy", "rescaled-entropy", "range-penalty", USE}}
         text = {k: w for k, w in weights.items() if k not in view}
-        chosen = bounds = None
+        chosen = bounds = at_start = None
         for _ in range(steps):
             for part in [view, text] if two_step else [weights]:
                 features = self.text_features(context)
@@ -83,11 +87,19 @@ class LiteralTuner:
                 if chosen is None:
                     entropies = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
                     chosen = torch.argsort(entropies)[: int(len(images) * 0.1)]
+                    if selection == "strong":
+                        strong = 1 + torch.argsort(entropies[1:])[: int((len(images) - 1) * 0.1)]
+                        chosen = torch.tensor([0, *strong.tolist()])
+                    at_start = logits.detach()
                 selected = logits[chosen]
                 row = selected[0] if reference == "confident" else zero_shot
                 if bounds is None or "range-penalty" in part:  # rescaling keeps the first range, the penalty does not
                     bounds = (row.min(), row.max())
-                loss = sum(w * self._objective(name, selected, features, bounds) for name, w in part.items())
+                loss = sum(
+                    w * self._objective(name, selected, features, bounds) for name, w in part.items() if name != USE
+                )
+                if USE in part:
+                    loss = loss + part[USE] * literal_use_loss(selected, at_start, chosen[1:].tolist())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()

@@ -86,13 +86,12 @@ def _own_roots(gaps: Tensor, target: Tensor) -> Tensor:
         log_odds, mean_gap = _log_odds(gaps, b)
         excess = log_odds - target
         low, high = torch.where(excess > 0, b, low), torch.where(excess < 0, b, high)
+        settled = (excess.abs() <= 1e-14 * (1 + target.abs())) | (high - low <= 1e-15 * b)  # as far as rounding allows
+        if bool(settled.all()):
+            break
         newton = b + excess / mean_gap
         step = torch.where((low < newton) & (newton < high), newton, (low * high).sqrt())
-        step = torch.where((excess == 0) | (low == high), b, step)
-        done = bool(((step - b).abs() <= 1e-15 * b).all())
-        b = step
-        if done:
-            break
+        b = torch.where(settled, b, step)
     return b
 
 
@@ -124,7 +123,7 @@ def _global_minimum(gaps: Tensor, target: Tensor, low: float, high: float) -> fl
 def _loss_and_slope(log_b: Tensor, gaps: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The mean squared difference at each of (m,), and half its derivative by log b: (m,) each."""
     rows = max(1, _CHUNK_ENTRIES // gaps.numel())
-    found = [_chunk(part.exp(), gaps, target) for part in log_b.split(rows)] if len(log_b) else [(log_b, log_b)]
+    found = [_chunk(part.exp(), gaps, target) for part in log_b.split(rows)]
     return torch.cat([loss for loss, _ in found]), torch.cat([slope for _, slope in found])
 
 

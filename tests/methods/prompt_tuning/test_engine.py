@@ -11,14 +11,15 @@ from oracles.literal import LiteralTuner
 from oracles.models import tiny_backbone, tiny_clip
 from torch import Tensor
 
-from otpt.methods import Method, published_methods
+from otpt.methods import Method, compose, published_methods
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, adamw_first_step, tune, tune_many_steps, tune_one_step
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
 VIEWS, SIZE = 30, {"vit": 32, "resnet": 64}
+METHODS = {**published_methods(), **{name: compose(name) for name in ("use",)}}
 TUNED = [
     name
-    for name, method in published_methods().items()
+    for name, method in METHODS.items()
     if method.objectives and method.init == "words" and method.adapt == "context"
 ]
 
@@ -53,6 +54,7 @@ def _case(kind: str, precision: str) -> tuple[LiteralTuner, TextSide, Tensor, Te
 
 def _literal(oracle: LiteralTuner, views: Tensor, config: TuningConfig) -> Tensor:
     settings = {"steps": config.steps, "reference": config.reference, "two_step": config.two_step}
+    settings["selection"] = config.selection
     found = [oracle.predict(image, weights=dict(config.weights), **settings) for image in views]
     return torch.stack([each["logits"] for each in found]).softmax(-1)
 
@@ -61,7 +63,7 @@ def _literal(oracle: LiteralTuner, views: Tensor, config: TuningConfig) -> Tenso
 @pytest.mark.parametrize("name", TUNED)
 def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, double) -> None:
     oracle, text, views, features = double
-    config = published_methods()[name].tuning(family)
+    config = METHODS[name].tuning(family)
     found = tune(text, features, [config])[config]
     expected = _literal(oracle, views, config)
     torch.testing.assert_close(found.logits.softmax(-1), expected, rtol=0, atol=1e-10)
@@ -73,16 +75,16 @@ def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, 
 @pytest.mark.parametrize("name", TUNED)
 def test_every_method_equals_the_literal_way_in_float32(name: str, kind: str) -> None:
     oracle, text, views, features = _case_float32(kind)
-    config = published_methods()[name].tuning("fine-grained")
+    config = METHODS[name].tuning("fine-grained")
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [2, 3])
-@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs"])
+@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs", "use"])
 def test_several_steps(name: str, steps: int, double) -> None:
     oracle, text, views, features = double
-    config = published_methods()[name].override({"steps": steps}).tuning("fine-grained")
+    config = METHODS[name].override({"steps": steps}).tuning("fine-grained")
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
 
@@ -90,7 +92,7 @@ def test_several_steps(name: str, steps: int, double) -> None:
 @pytest.mark.parametrize("name", ["c-tpt", "o-tpt"])
 def test_two_step_mode(name: str, double) -> None:
     oracle, text, views, features = double
-    config = published_methods()[name].override({"two-step": "on"}).tuning("fine-grained")
+    config = METHODS[name].override({"two-step": "on"}).tuning("fine-grained")
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
 
@@ -98,7 +100,7 @@ def test_two_step_mode(name: str, double) -> None:
 @pytest.mark.parametrize("name", ["tpt+penalty", "tpt+zs", "c-tpt+penalty", "c-tpt+zs"])
 def test_clean_view_as_reference(name: str, double) -> None:
     oracle, text, views, features = double
-    method = published_methods()[name]
+    method = METHODS[name]
     config = method.override({"reference": "clean"}).tuning("fine-grained")
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
@@ -107,7 +109,7 @@ def test_clean_view_as_reference(name: str, double) -> None:
 @pytest.mark.parametrize("name", TUNED)
 def test_both_engines_agree_where_both_apply(name: str, double) -> None:
     _, text, _, features = double
-    config = published_methods()[name].tuning("fine-grained")
+    config = METHODS[name].tuning("fine-grained")
     one, many = tune_one_step(text, features, [config])[0], tune_many_steps(text, features, config)
     torch.testing.assert_close(one.logits.softmax(-1), many.logits.softmax(-1), rtol=0, atol=1e-10)
     torch.testing.assert_close(one.mean_cosine, many.mean_cosine, rtol=0, atol=1e-10)
@@ -129,7 +131,7 @@ def test_first_step_is_adamw() -> None:
 @pytest.mark.equality
 def test_all_methods_together_equal_each_alone(double) -> None:
     _, text, _, features = double
-    configs = [published_methods()[name].tuning("fine-grained") for name in TUNED]
+    configs = [METHODS[name].tuning("fine-grained") for name in TUNED]
     together = tune(text, features, configs)
     for config in configs:
         alone = tune(text, features, [config])[config]
@@ -151,7 +153,7 @@ def test_an_image_gets_the_same_in_any_batch_and_order(steps: int) -> None:
 @pytest.mark.parametrize("options", [{"memory_budget": 200_000}, {"contexts_per_pass": 2}, {"contexts_per_pass": 5}])
 def test_chunks_and_passes_do_not_matter(name: str, options: dict[str, int]) -> None:
     _, text, _, features = _case("vit", "float64")
-    config = published_methods()[name].tuning("fine-grained")
+    config = METHODS[name].tuning("fine-grained")
     other = TextSide(tiny_backbone("vit", "float64"), NAMES, **options)
     for steps in (1, 2):
         stepped = TuningConfig(config.weights, steps=steps)
