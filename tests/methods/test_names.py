@@ -193,9 +193,9 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     table = resources.files("otpt.methods").joinpath("methods.toml").read_text(encoding="utf-8")
     ours = read_toml(table)["parts"]  # other tests register functions of their own, which are parts too
     parts = {name: part for name, part in known_parts().items() if name in ours}
-    assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate"}
+    assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate", "gate"}
     assert all(part.summary.endswith(".") and part.source for part in parts.values())
-    used = {part for name in PUBLISHED for part in name.split("+")}
+    used = {part for name in [*PUBLISHED, *read_toml(table)["field"]] for part in name.split("+")}
     assert used | {"votes", "certificate"} == set(parts)
 
 
@@ -208,7 +208,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
         ({"aggregate": "votes"}, "votes does not go with adapt = 'context'; expected 'promptsmooth'"),
         ({"aggregate": "mode"}, "Unknown aggregation 'mode'"),
         ({"adapt": "cache"}, "Unknown adaptation 'cache'"),
-        ({"gate": "cas"}, "Unknown gate 'cas'"),
+        ({"gate": "doubt"}, "Unknown gate 'doubt'"),
         ({"views": 0}, "number of views is 0"),
     ],
 )
