@@ -201,7 +201,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     field = read_toml(table)["field"]
     ours = read_toml(table)["parts"]  # other tests register functions of their own, which are parts too
     parts = {name: part for name, part in known_parts().items() if name in ours}
-    assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate"}
+    assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate", "gate"}
     assert all(part.summary.endswith(".") and part.source for part in parts.values())
     used = {part for name in (*PUBLISHED, *field) for part in name.split("+")}
     templates = {"templates-80", "dataset-templates", "templates"}
@@ -217,7 +217,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
         ({"aggregate": "votes"}, "votes does not go with adapt = 'context'; expected 'promptsmooth'"),
         ({"aggregate": "mode"}, "Unknown aggregation 'mode'"),
         ({"adapt": "cache"}, "Unknown adaptation 'cache'"),
-        ({"gate": "cas"}, "Unknown gate 'cas'"),
+        ({"gate": "doubt"}, "Unknown gate 'doubt'"),
         ({"init": "templates-7", "objectives": TPT}, "its init is 'templates-7', which leaves no context to tune"),
         ({"views": 0}, "number of views is 0"),
     ],

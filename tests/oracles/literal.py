@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from oracles.householder import literal_householder
+from oracles.posthoc import literal_use_loss
 from torch import Tensor
 
-VIEW_OBJECTIVES = {"entropy", "rescaled-entropy", "range-penalty", "pointwise-entropy", "clip-reward"}
+USE = "ensemble-cross-entropy"
+VIEW_OBJECTIVES = {"entropy", "rescaled-entropy", "range-penalty", "pointwise-entropy", "clip-reward", USE}
 
 
 class LiteralTuner:
@@ -55,6 +57,7 @@ class LiteralTuner:
         temperature: float = 1.0,
         lr: float = 5e-3,
         weight_decay: float = 0.01,
+        selection: str = "confident",
     ) -> dict[str, Tensor]:
         """Probabilities, logits and tuned context of one image: pixels (V, 3, S, S), the clean view first."""
         with torch.no_grad():
@@ -64,7 +67,7 @@ class LiteralTuner:
             zero_shot = self.logits(images[:1], self.start)[0] if needed else None
         context = self.start.clone().requires_grad_()
         if weights:
-            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay)
+            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay, selection)
         with torch.no_grad():
             clean = self.model.encode_image(pixels[:1])
             logits = self.logits(clean / clean.norm(dim=-1, keepdim=True), context)[0]
@@ -74,11 +77,13 @@ class LiteralTuner:
             final = spread * (zero_shot.max() - zero_shot.min()) + zero_shot.min()
         return {"probabilities": final.softmax(-1), "logits": logits, "context": context.detach()}
 
-    def _tune(self, context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay) -> None:
+    def _tune(
+        self, context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay, selection
+    ) -> None:
         optimiser = torch.optim.AdamW([context], lr=lr, weight_decay=weight_decay)
         view = {k: w for k, w in weights.items() if k in VIEW_OBJECTIVES}
         text = {k: w for k, w in weights.items() if k not in view}
-        chosen = bounds = None
+        chosen = bounds = at_start = None
         for _ in range(steps):
             for part in [view, text] if two_step else [weights]:
                 features = self.text_features(context)
@@ -86,12 +91,19 @@ class LiteralTuner:
                 if chosen is None:
                     entropies = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
                     chosen = torch.argsort(entropies)[: int(len(images) * 0.1)]
+                    if selection == "strong":
+                        strong = 1 + torch.argsort(entropies[1:])[: int((len(images) - 1) * 0.1)]
+                        chosen = torch.tensor([0, *strong.tolist()])
+                    at_start = logits.detach()
                     cosines = (images @ features.t()).detach()[chosen]
                 selected = logits[chosen]
                 row = selected[0] if reference == "confident" else zero_shot
                 if bounds is None or "range-penalty" in part:  # rescaling keeps the first range, the penalty does not
                     bounds = (row.min(), row.max())
-                loss = sum(w * self._objective(name, selected, features, bounds, cosines) for name, w in part.items())
+                own = {name: w for name, w in part.items() if name != USE}
+                loss = sum(w * self._objective(name, selected, features, bounds, cosines) for name, w in own.items())
+                if USE in part:
+                    loss = loss + part[USE] * literal_use_loss(selected, at_start, chosen[1:].tolist())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()

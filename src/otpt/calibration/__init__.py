@@ -1,4 +1,4 @@
-"""What is done to logits afterwards: temperature (published, fitted), SaLS, precision of the softmax.
+"""What is done to logits afterwards: temperature (published, fitted, CoTS), SaLS, DAC, precision of the softmax.
 
 Pure functions of logits (..., C), torch tensors or numpy arrays; the result is a torch tensor. None of them changes the
 argmax. ``@otpt.calibration`` registers a function of the user's own.

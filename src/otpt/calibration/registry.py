@@ -9,7 +9,14 @@ from otpt.functions import Value, register, values
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-CALIBRATIONS = values(Value("none"), Value("temperature"), Value("sals", "otpt.calibration.rescaling:sals"))
+CALIBRATIONS = values(
+    Value("none"),
+    Value("temperature"),
+    Value("sals", "otpt.calibration.rescaling:sals"),
+    Value("cots", "otpt.calibration.cots:cots", views=True, settings=("strong_ratio",)),
+    Value("cor", "otpt.calibration.cots:cor"),
+    Value("dac", "otpt.calibration.dac:dac", views=True, settings=("dac_neighbours",)),
+)
 """All calibrations, ours and those that were registered."""
 
 

@@ -39,6 +39,7 @@ AVAILABLE = (
     "logits",
     "zero_shot",
     "probabilities",
+    "uncalibrated",
     "features",
     "text_features",
     "adapted_text_features",
@@ -52,6 +53,7 @@ AVAILABLE = (
 | ``logits`` | (V, C) | of all views after the steps before this one, the clean view first |
 | ``zero_shot`` | (V, C) | under the initial prompt |
 | ``probabilities`` | (V, C) | softmax of ``logits`` |
+| ``uncalibrated`` | (V, C) | logits before calibration; of aggregations only |
 | ``features`` | (V, D) | unit image features |
 | ``text_features`` | (C, D) | unit text features under the initial prompt |
 | ``adapted_text_features`` | (C, D) | those that an adaptation left; of calibrations and aggregations only |
@@ -63,7 +65,7 @@ Arguments with a default are settings: a method may give them another value (``-
 its tensor, or (tensor, {name: number}) to add columns to the results.
 """
 
-BEFORE = tuple(name for name in AVAILABLE if name not in ("adapted_text_features", "mean_cosine"))
+BEFORE = tuple(name for name in AVAILABLE if name not in ("uncalibrated", "adapted_text_features", "mean_cosine"))
 """What is known before anything was adapted."""
 
 
@@ -87,6 +89,8 @@ AGGREGATIONS = values(
     Value(CLEAN),
     Value("votes", only=_PROMPTSMOOTH),
     Value("certificate", only=_PROMPTSMOOTH),
+    Value("weak-strong", "otpt.methods.ensembles:weak_strong", views=True, settings=("strong_ratio",)),
+    Value("se", "otpt.methods.ensembles:se", views=True, settings=("se_power", "strong_ratio")),
     Value("zero", "otpt.methods.zero:zero", views=True, settings=("vote_ratio", "vote_temperature")),
     Value(
         "mta",
@@ -111,7 +115,12 @@ AGGREGATIONS = values(
         settings=("mean_fraction",),
     ),
 )
-GATES = values(Value(NONE))
+GATES = values(
+    Value(NONE),
+    Value("agreement", "otpt.methods.gates:agreement", views=True, settings=("gate_ratio",)),
+    Value("strong-agreement", "otpt.methods.gates:strong_agreement", views=True, settings=("strong_ratio",)),
+    Value("cas", "otpt.methods.gates:cas", views=True, settings=("cas_threshold", "gate_ratio")),
+)
 
 
 def adaptation(function: _Function | None = None, *, gives: str = LOGITS) -> Any:

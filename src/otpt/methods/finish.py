@@ -139,12 +139,14 @@ class _Finisher:
         """Probabilities (C,) of image ``i``, by a function of all its views."""
         value, name = AGGREGATIONS[self.method.aggregate], self.names[i]
         zero_shot, available = self.initial.view_logits(i), self._available(i)
-        logits, extras = self.calibrate(self.adapted.view_logits(i), zero_shot, available, name)
+        adapted = self.adapted.view_logits(i)
+        logits, extras = self.calibrate(adapted, zero_shot, available, name)
         own: Available = {
             **available,
             "logits": lambda: logits,
             "zero_shot": lambda: zero_shot,
             "probabilities": lambda: _softmax(logits),
+            "uncalibrated": lambda: _half(adapted).float() if self.official else adapted,
         }
         found, more = call_function(value, "aggregation", own, self.settings, tuple(logits.shape[-1:]), name)
         total = float(found.sum())

@@ -106,6 +106,12 @@ OBJECTIVES: dict[str, Objective] = {
         Objective("clip-reward", VIEWS, "otpt.objectives.reward:clip_reward", settings=("sampled_classes",)),
         Objective("rescaled-entropy", VIEWS, "otpt.objectives.ranges:rescaled_entropy"),
         Objective("range-penalty", VIEWS, "otpt.objectives.ranges:range_penalty"),
+        Objective(
+            "ensemble-cross-entropy",
+            VIEWS,
+            "otpt.objectives.ensemble:ensemble_cross_entropy",
+            settings=("se_power",),
+        ),
         Objective("orthogonality", TEXTS, "otpt.objectives.gram:orthogonality"),
         Objective("orthogonality-rows", TEXTS, "otpt.objectives.gram:row_orthogonality"),
         Objective("orthogonality-frobenius", TEXTS, "otpt.objectives.gram:frobenius_orthogonality"),

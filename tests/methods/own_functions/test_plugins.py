@@ -98,9 +98,7 @@ def test_a_plugin_is_listed_with_its_axis(bench: Path, capsys: pytest.CaptureFix
     assert code == 0
     listed = {part.name: part.axis for part in known_parts().values()}
     assert listed["own-mean"] == "aggregate"
-    assert (
-        out.index("\naggregate:") < out.index("own-mean") < out.index("\ngate:") < out.index("views-disagree")
-    )
+    assert out.index("\naggregate:") < out.index("own-mean") < out.index("\ngate:") < out.index("views-disagree")
 
 
 @pytest.mark.parametrize(
@@ -121,9 +119,7 @@ def test_wrong_plugins_on_the_command_line(
 ) -> None:
     plugin(bench, text)
     model = ("--plugin", "mine.py", "--backbone", "tiny", "--device", "cpu", "--views", 8)
-    code, _, err = run(
-        capsys, "evaluate", "data", "--methods", "tpt+own-mean", "--out", "run", "--no-cache", *model
-    )
+    code, _, err = run(capsys, "evaluate", "data", "--methods", "tpt+own-mean", "--out", "run", "--no-cache", *model)
     assert (code, words in err) == (2, True), err
     assert err.count("\n") == 1
     image_and_classes = ("data/cat/0.png", "--classes", *NAMES)

@@ -20,7 +20,7 @@ TUNED = [
     for name, method in published_methods().items()
     if method.objectives and method.init == "words" and method.adapt == "context"
 ]
-TUNED += ["r-tpt", "rlcf"]
+TUNED += ["r-tpt", "rlcf", "use"]
 
 
 def pixels(kind: str, images: int, dtype: torch.dtype) -> Tensor:
@@ -49,7 +49,7 @@ def _case(kind: str, precision: str) -> tuple[LiteralTuner, TextSide, Tensor, Te
 
 def _literal(oracle: LiteralTuner, views: Tensor, config: TuningConfig) -> Tensor:
     settings = {"steps": config.steps, "reference": config.reference, "two_step": config.two_step}
-    settings |= {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    settings |= {"lr": config.learning_rate, "weight_decay": config.weight_decay, "selection": config.selection}
     found = [oracle.predict(image, weights=dict(config.weights), **settings) for image in views]
     return torch.stack([each["logits"] for each in found]).softmax(-1)
 
@@ -76,7 +76,7 @@ def test_every_method_equals_the_literal_way_in_float32(name: str, kind: str) ->
 
 
 @pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs", "r-tpt"])
+@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs", "r-tpt", "use"])
 def test_several_steps(name: str, steps: int, double) -> None:
     oracle, text, views, features = double
     config = get_method(name).override({"steps": steps}).tuning("fine-grained")

@@ -1,0 +1,339 @@
+"""CoTS, CoR, DAC, the mixtures, USE and the gates on whole methods, against the literal way; reference values."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from open_clip import SimpleTokenizer
+from oracles import field, posthoc
+from oracles.literal import USE, LiteralTuner
+from oracles.models import tiny_backbone, tiny_clip
+from PIL import Image
+from torch import Tensor
+
+from otpt import Classifier, OtptError, ViewRecipe
+from otpt.backbones import Backbone
+from otpt.methods import compose
+from otpt.methods.ensembles import se, weak_strong
+from otpt.methods.gates import agreement, cas, strong_agreement
+from otpt.methods.groups import TextGroup
+from otpt.methods.prompt_tuning import TextSide
+from otpt.prompts import PromptEncoder
+from otpt.views import make_views
+
+NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "house")
+RECIPE = ViewRecipe(n_views=32)
+SEEDS = range(6)
+SOME_DISAGREE = (9, 10, 11, 24, 25, 26, 27)
+"""Images whose confident views agree with the clean one, and images whose do not."""
+WEIGHTS: dict[str, dict[str, float]] = {
+    "zero-shot": {},
+    "tpt": {"entropy": 1.0},
+    "o-tpt": {"entropy": 1.0, "orthogonality": 18.0},
+}
+
+
+def image(seed: int) -> Image.Image:
+    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
+
+
+@cache
+def backbone(precision: str = "float64") -> Backbone:
+    return tiny_backbone("vit", precision)
+
+
+@cache
+def classifier(precision: str = "float64") -> Classifier:
+    return Classifier(backbone(precision), recipe=RECIPE).set_classes(NAMES)
+
+
+@cache
+def answers(seed: int, methods: tuple[str, ...], precision: str = "float64") -> dict[str, Any]:
+    return classifier(precision).compare(image(seed), methods, image_id=str(seed))
+
+
+@cache
+def oracle() -> LiteralTuner:
+    return LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
+
+
+@cache
+def literal(seed: int, base: str) -> tuple[Tensor, list[list[float]], list[list[float]]]:
+    """Tuned text features, adapted and zero-shot logits of all views, of an image the literal way."""
+    made = make_views(image(seed), RECIPE, backbone().preprocessing, seed=0, image_id=str(seed), dtype=np.float64)
+    pixels, tuner = torch.from_numpy(made), oracle()
+    options: dict[str, Any] = {"weights": WEIGHTS.get(base, {USE: 1.0})}
+    if base == "use":
+        options["selection"] = "strong"
+    context = tuner.predict(pixels, **options)["context"]
+    with torch.no_grad():
+        features = tuner.model.encode_image(pixels)
+        features = features / features.norm(dim=-1, keepdim=True)
+        adapted, zero_shot = (tuner.logits(features, each).tolist() for each in (context, tuner.start))
+        return tuner.text_features(context), adapted, zero_shot
+
+
+# ---- reference values ------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_values_of_the_mixtures() -> None:
+    logits = field.logits()
+    found, extras = weak_strong(logits.softmax(-1), logits, posthoc.mean_cosine(field.texts()))
+    expected = [0.113805835126, 0.760112652910, 0.034065603117, 0.059620590873, 0.032395317974]
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+    assert extras["alpha"] == pytest.approx(0.818944724618, abs=1e-12)
+    found, extras = se(logits.softmax(-1), logits)
+    expected = [0.091064778996, 0.661679047179, 0.064925252825, 0.119542474055, 0.062788446945]
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+    assert extras["alpha"] == pytest.approx(0.636507936508, abs=1e-12)
+    assert se(logits.softmax(-1), logits, se_power=2.0)[1]["alpha"] == pytest.approx(0.546586041824, abs=1e-12)
+
+
+def test_the_reference_value_of_e_cots_has_the_strong_views_before_calibration() -> None:
+    adapted = field.adapted_logits()
+    scaled = adapted / 1.460610765
+    assert posthoc.strong(scaled.tolist()) != posthoc.strong(adapted.tolist()), "the temperature changes their order"
+    found, extras = weak_strong(scaled.softmax(-1), adapted, posthoc.mean_cosine(field.second_texts()))
+    expected = [0.069045497186, 0.790017896496, 0.037846488912, 0.061664817328, 0.041425300078]
+    assert found.tolist() == pytest.approx(expected, abs=1e-11)
+    assert extras["alpha"] == pytest.approx(0.806550806948, abs=1e-12)
+
+
+def test_the_reference_values_of_the_gates() -> None:
+    logits = field.logits()
+    assert posthoc.confident(logits.tolist()) == [33, 29, 21, 5, 61, 56]
+    closed, extras = cas(logits)
+    assert not closed, "0.98 is above the threshold"
+    assert extras["cas"] == pytest.approx(0.983064030508, abs=1e-12)
+    assert extras["agreeing_views"] == 2
+    assert cas(logits, cas_threshold=0.99)[0]
+    assert agreement(logits) == strong_agreement(logits) == (True, {"agreeing_views": 2.0})
+
+
+# ---- gates -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gates_are_the_literal_ones(seed: int) -> None:
+    logits = 2 * torch.randn(41, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    logits[:, seed % 4] += seed / 3  # from views that disagree to views that agree
+    rows = logits.tolist()
+    score, agreeing = posthoc.cas(rows)
+    found, extras = cas(logits)
+    assert extras == {"cas": pytest.approx(score, abs=1e-12), "agreeing_views": agreeing}
+    assert found == (score < 0.5)
+    assert agreement(logits) == (agreeing < 4, {"agreeing_views": agreeing})
+    assert cas(logits, cas_threshold=1.0)[0] == (agreeing < 4), "1 exactly where all agree"
+    same = sum(posthoc.label(rows[i]) == posthoc.label(rows[0]) for i in posthoc.strong(rows))
+    assert strong_agreement(logits) == (same < 4, {"agreeing_views": same})
+
+
+def test_the_fraction_of_views_that_a_gate_asks() -> None:
+    logits = torch.tensor([[3.0, 0.0], [9.0, 0.0], [8.0, 0.0], [0.0, 7.0]])
+    assert not agreement(logits, gate_ratio=0.5)[0]
+    assert agreement(logits, gate_ratio=0.75)[0]
+    assert not strong_agreement(logits, strong_ratio=0.7)[0]
+    assert strong_agreement(logits, strong_ratio=1.0)[0]
+
+
+def test_views_that_share_nothing_with_the_clean_one_have_no_score() -> None:
+    logits = torch.tensor([[1000.0, 0.0, 900.0], [0.0, 2000.0, 0.0], [0.0, 2000.0, 0.0]])
+    assert cas(logits, gate_ratio=0.7) == (True, {"cas": 0.0, "agreeing_views": 0.0})
+
+
+@pytest.mark.parametrize("gate", ["agreement", "cas"])
+def test_a_closed_gate_spares_the_text_passes(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = f"tpt+{gate}"
+    clf = Classifier(backbone(), method, recipe=RECIPE).set_classes(NAMES)
+    side = next(group.text for group in clf._predictor((clf.method,))._groups if isinstance(group, TextGroup))
+    assert isinstance(side, TextSide)
+    encoder = type(side.encoder)
+    passes: list[str] = []
+    encode, vjp = encoder.encode, type(side.linearisation).vjp
+    assert issubclass(encoder, PromptEncoder)
+
+    def counted_encode(self: Any, *arguments: Any) -> Any:
+        passes.append("forward")
+        return encode(self, *arguments)
+
+    def counted_vjp(self: Any, *arguments: Any) -> Any:
+        passes.append("backward")
+        return vjp(self, *arguments)
+
+    monkeypatch.setattr(encoder, "encode", counted_encode)
+    monkeypatch.setattr(type(side.linearisation), "vjp", counted_vjp)
+    adapted = []
+    for seed in SOME_DISAGREE:
+        before = len(passes)
+        found = clf.predict(image(seed), image_id=str(seed))
+        adapted.append(bool(found.extras["adapted"]))
+        assert len(passes) - before == (2 if adapted[-1] else 0)
+        score, agreeing = posthoc.cas(literal(seed, "zero-shot")[2])
+        assert adapted[-1] == (score < 0.5 if gate == "cas" else agreeing < 3)
+    assert 0 < sum(adapted) < len(adapted), "or the test shows nothing"
+
+
+# ---- whole methods ---------------------------------------------------------------------------------------------------
+
+AFTERWARDS = ("cots", "e-cots", "weak-strong", "se", "cor", "dac")
+
+
+def expected(seed: int, base: str, part: str) -> tuple[list[float], dict[str, float]]:
+    texts, adapted, zero_shot = literal(seed, base)
+    chosen = posthoc.strong(adapted)
+    cosine = posthoc.mean_cosine(texts)
+    temperature = posthoc.cots(adapted, zero_shot) if base != "zero-shot" else 1.0
+    if part == "cots":
+        return posthoc.softmax(adapted[0], temperature), {"temperature": temperature}
+    if part == "e-cots":
+        p = posthoc.mixture(adapted, chosen, cosine, temperature)
+        return p, {"temperature": temperature, "alpha": cosine}
+    if part == "weak-strong":
+        return posthoc.mixture(adapted, chosen, cosine), {"alpha": cosine}
+    if part == "se":
+        alpha = posthoc.se_weight(zero_shot)
+        return posthoc.mixture(adapted, posthoc.strong(zero_shot), alpha), {"alpha": alpha}
+    if part == "cor":
+        temperature = posthoc.matching(adapted[:1], zero_shot[:1]) if base != "zero-shot" else 1.0
+        return posthoc.softmax(adapted[0], temperature), {}
+    c = posthoc.label(adapted[0])
+    start = oracle().text_features(oracle().start).tolist()
+    factor = posthoc.dac_factor(start, texts.tolist(), c, [b for b in range(len(NAMES)) if b != c], 5)
+    return posthoc.softmax(adapted[0], 1 / factor), {"temperature": 1 / factor}
+
+
+@pytest.mark.parametrize("part", AFTERWARDS)
+@pytest.mark.parametrize("base", WEIGHTS)
+def test_methods_are_the_literal_ones(base: str, part: str) -> None:
+    names = (base, *(f"{base}+{each}" for each in AFTERWARDS))
+    for seed in SEEDS:
+        found = answers(seed, names)[f"{base}+{part}"]
+        p, extras = expected(seed, base, part)
+        assert found.probabilities.tolist() == pytest.approx(p, abs=1e-10)
+        assert {name: found.extras[name] for name in extras} == pytest.approx(extras, rel=1e-9)
+        if part in ("cots", "cor", "dac"):
+            assert found.index == answers(seed, names)[base].index, "labels stay"
+    changed = [
+        answers(seed, names)[f"{base}+{part}"].confidence - answers(seed, names)[base].confidence for seed in SEEDS
+    ]
+    unchanged = base == "zero-shot" and part in ("cots", "cor", "dac")
+    assert max(map(abs, changed)) < 1e-12 if unchanged else min(map(abs, changed)) > 1e-8
+
+
+def test_use_is_the_literal_one() -> None:
+    adapted = []
+    for seed in SOME_DISAGREE:
+        _, tuned, zero_shot = literal(seed, "use")
+        chosen, alpha = posthoc.strong(zero_shot), posthoc.se_weight(zero_shot)
+        agree = all(posthoc.label(zero_shot[i]) == posthoc.label(zero_shot[0]) for i in chosen)
+        found = answers(seed, ("use", "zero-shot"))
+        p = posthoc.mixture(zero_shot if agree else tuned, chosen, alpha)
+        assert found["use"].probabilities.tolist() == pytest.approx(p, abs=1e-10)
+        assert found["use"].extras["adapted"] == (not agree)
+        assert found["use"].extras["alpha"] == pytest.approx(alpha, abs=1e-12)
+        if agree:
+            assert found["use"].index == found["zero-shot"].index
+        adapted.append(not agree)
+    assert 0 < sum(adapted) < len(adapted), "or the test shows nothing"
+
+
+def test_a_gated_image_keeps_the_zero_shot_confidence_under_cots() -> None:
+    """Where nothing was adapted the temperature is 1 exactly."""
+    kept = 0
+    for seed in SOME_DISAGREE:
+        found = answers(seed, ("tpt+agreement+e-cots", "tpt+agreement+cots", "zero-shot", "zero-shot+weak-strong"))
+        closed = found["tpt+agreement+cots"].extras["adapted"] == 0
+        kept += closed
+        assert (found["tpt+agreement+cots"].extras["temperature"] == 1.0) == closed
+        for gated, plain in (("cots", "zero-shot"), ("e-cots", "zero-shot+weak-strong")):
+            same = np.allclose(
+                found[f"tpt+agreement+{gated}"].probabilities, found[plain].probabilities, rtol=0, atol=1e-12
+            )
+            assert same == closed
+    assert 0 < kept < len(SOME_DISAGREE)
+
+
+METHODS = (
+    "tpt+cots",
+    "o-tpt+e-cots",
+    "zero-shot+weak-strong",
+    "tpt+se",
+    "tpt+cor",
+    "o-tpt+dac",
+    "use",
+    "tpt+cas+e-cots",
+)
+
+
+@pytest.mark.equality
+def test_an_image_gets_the_same_alone_and_in_a_batch() -> None:
+    """Also in one pass of several images, as on a GPU."""
+    clf = classifier("float32")
+    features = torch.stack([clf.encode_views(image(seed), image_id=str(seed)) for seed in SOME_DISAGREE[1:5]])
+    together = clf.classify_features(features, METHODS)
+    methods = tuple(compose(name) for name in METHODS)
+    predictor = clf._predictor(methods)
+    predictor._on_cpu = False
+    try:
+        in_one_pass = clf.classify_features(features, METHODS)
+    finally:
+        predictor._on_cpu = True
+    for i in range(4):
+        alone = clf.classify_features(features[i : i + 1], METHODS)[0]
+        for name in METHODS:
+            for other in (together[i][name], in_one_pass[i][name]):
+                assert np.array_equal(alone[name].probabilities, other.probabilities), name
+                assert dict(alone[name].extras) == dict(other.extras), name
+
+
+def test_official_precision_selects_by_the_rounded_logits() -> None:
+    clf = Classifier(backbone("float32"), "tpt+e-cots", recipe=RECIPE, official_precision=True).set_classes(NAMES)
+    rounded = clf.predict(image(0), image_id="0")
+    plain = answers(0, ("tpt+e-cots",), "float32")["tpt+e-cots"]
+    assert rounded.probabilities == pytest.approx(plain.probabilities, abs=0.02)
+    assert not np.array_equal(rounded.probabilities, plain.probabilities)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "value", "words"),
+    [
+        ("tpt+cots", "strong-ratio", 0, "above 0"),
+        ("tpt+e-cots", "strong-ratio", 1.5, "at most 1"),
+        ("zero-shot+se", "se-power", 0, "above 0"),
+        ("tpt+cas", "cas-threshold", 1.1, "at most 1"),
+        ("tpt+agreement", "gate-ratio", -1, "above 0"),
+        ("tpt+dac", "dac-neighbours", 2.5, "a whole number, 1 or more"),
+    ],
+)
+def test_settings_out_of_range_are_refused(method: str, setting: str, value: float, words: str) -> None:
+    with pytest.raises(OtptError, match=rf"{setting} is {value:g}; expected .*{words}"):
+        compose(method).override({setting: value})
+
+
+def test_settings_change_what_they_say() -> None:
+    quadratic = compose("use").override({"se-power": 2})
+    found = classifier().compare(image(0), [quadratic], image_id="0")["use"]
+    rows = literal(0, "zero-shot")[2]
+    assert found.extras["alpha"] == pytest.approx(posthoc.se_weight(rows, quadratic=True), abs=1e-12)
+    assert dict(quadratic.tuning("shift").settings) == {"se_power": 2.0}, (
+        "the step and the mixture have the same weight"
+    )
+    wide = compose("tpt+e-cots").override({"strong-ratio": 1.0})
+    found = classifier().compare(image(0), [wide], image_id="0")["tpt+e-cots"]
+    _, adapted, zero_shot = literal(0, "tpt")
+    assert found.extras["temperature"] == pytest.approx(posthoc.matching(adapted[1:], zero_shot[1:]), rel=1e-9)
+
+
+def test_what_use_is_made_of() -> None:
+    method = compose("use")
+    assert (method.gate, method.aggregate, method.selection) == ("strong-agreement", "se", "strong")
+    assert dict(method.objectives) == {USE: 1.0}
+    with pytest.raises(OtptError, match="'use' and 'weak-strong', which conflict: both say how to aggregate"):
+        compose("use+weak-strong")
+    with pytest.raises(OtptError, match="'e-cots' and 'sals', which conflict: both say how to calibrate"):
+        compose("tpt+e-cots+sals")
