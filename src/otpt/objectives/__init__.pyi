@@ -1,15 +1,26 @@
+from .angle import nearest_angle
+from .attributes import attribute_inter, attribute_intra
+from .coordinates import coordinate_divergence
 from .dispersion import text_dispersion
 from .entropy import entropy_of_mean, select_confident, view_entropies
 from .gram import frobenius_orthogonality, orthogonality, row_orthogonality, squared_orthogonality
+from .huber import huber_cosine
+from .moments import moment_distance
 from .ranges import logit_range, range_penalty, rescaled_entropy
 from .registry import OBJECTIVES, Objective
 
 __all__ = [
     "OBJECTIVES",
     "Objective",
+    "attribute_inter",
+    "attribute_intra",
+    "coordinate_divergence",
     "entropy_of_mean",
     "frobenius_orthogonality",
+    "huber_cosine",
     "logit_range",
+    "moment_distance",
+    "nearest_angle",
     "orthogonality",
     "range_penalty",
     "rescaled_entropy",
