@@ -27,7 +27,7 @@ def find_contexts(
 ) -> Mapping[str, LearnedPrompt]:
     """The learned prompts of a data set, by the init that they are for: "coop", "cocoop", "maple"."""
     found: dict[str, LearnedPrompt] = {}
-    inits = {method.init: method.name for method in methods if method.init != "words"}
+    inits = {method.init: method.name for method in methods if not method.starts_from_words}
     for source in sources:
         learned = read_context(source, dataset)
         if learned.kind in found:

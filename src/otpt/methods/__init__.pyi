@@ -1,3 +1,4 @@
+from .attributes import read_attributes
 from .axes import AVAILABLE
 from .method import Method
 from .output import KEPT_INIT, Output
@@ -29,4 +30,5 @@ __all__ = [
     "objective",
     "published_methods",
     "published_names",
+    "read_attributes",
 ]

@@ -2,7 +2,7 @@
 
 | axis | question | a value is |
 |---|---|---|
-| init | what is the initial prompt? | words, or prompts learned before |
+| init | what is the initial prompt? | words, with or without attributes of the classes; or prompts learned before |
 | adapt | how do the views of this image change texts or logits? | steps on the context, or a function of its own |
 | calibrate | how are logits rescaled? | a function of (logits, zero_shot), both (…, C), that gives logits |
 | aggregate | which views decide, and how? | a function of the views' logits or probabilities (V, C) that gives (C,) |
@@ -28,7 +28,10 @@ IMAGE, STREAM = "image", "stream"
 STATE = "state"
 LOGITS, TEXTS = "logits", "texts"
 
-INITS = ("words", "coop", "cocoop", "maple")
+ATTRIBUTES = "attributes"
+INITS = ("words", ATTRIBUTES, "coop", "cocoop", "maple")
+OF_WORDS = ("words", ATTRIBUTES)
+"""Inits whose context is made of words, not learned before."""
 
 AVAILABLE = (
     "logits",

@@ -11,7 +11,7 @@ from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM
+from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, ATTRIBUTES, CLEAN, GATES, IMAGE, INITS, NONE, OF_WORDS, STREAM
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.settings import FAMILIES, Setting, check_setting, setting_bounds, setting_for
 from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
@@ -37,8 +37,8 @@ class Method:
 
     Attributes:
         name: what to call it.
-        init: the initial prompt: "words", or one that was learned before ("coop", "cocoop", "maple") and is read from
-            a file.
+        init: the initial prompt: "words"; "attributes", words with several texts per class; or one that was learned
+            before ("coop", "cocoop", "maple") and is read from a file.
         adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
             an adaptation of its own.
         objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
@@ -134,6 +134,11 @@ class Method:
         return bool(self.objectives) and self.adapt == CONTEXT
 
     @property
+    def starts_from_words(self) -> bool:
+        """Whether its initial context is made of words, not learned before."""
+        return self.init in OF_WORDS
+
+    @property
     def scope(self) -> str:
         """ "image": each image for itself; "stream": the order matters, state is carried from image to image."""
         return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
@@ -163,6 +168,11 @@ class Method:
                         f"Method {self.name!r}: {value.name} does not go with {axis} = {getattr(self, axis)!r}; "
                         f"expected {' or '.join(map(repr, allowed))}."
                     )
+        if self.init == ATTRIBUTES and self.adapt != CONTEXT:
+            raise OtptError(
+                f"Method {self.name!r}: {self.adapt} does not go with init = 'attributes', where a class has several "
+                "texts; expected steps on the context, or nothing adapted."
+            )
         if self.objectives and ADAPTATIONS[self.adapt].source:
             raise OtptError(
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its adaptation is "

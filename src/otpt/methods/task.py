@@ -33,6 +33,7 @@ class Task:
         class_names: (C,).
         prompts: the contexts to start from; methods that start from words are run with each.
         contexts: learned prompts by the init that they are for: "coop", "cocoop", "maple".
+        attributes: of each class, for methods whose init is "attributes".
         family: whose weights methods take: "fine-grained" or "shift".
         dataset: the registered name, for numbers that were published for some data sets; "" for images of one's own.
         recipe: the views of methods that need views; ``augmix`` None lets each method decide, then ``recipe``.
@@ -48,6 +49,7 @@ class Task:
     class_names: tuple[str, ...]
     prompts: Sequence[Prompt] = (Prompt(),)
     contexts: Mapping[str, LearnedPrompt] = field(default_factory=dict)
+    attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     family: str = "fine-grained"
     dataset: str = ""
     recipe: ViewRecipe = field(default_factory=ViewRecipe)
@@ -70,7 +72,7 @@ class Task:
         """What a method starts from: prompts of words, or the name of something learned."""
         if method.adapt in OWN_NETWORK:
             return [OWN_NETWORK[method.adapt]]
-        if method.init != "words":
+        if not method.starts_from_words:
             return [method.init]
         if method.adapt == "promptsmooth" and self.noise_prompt is not None:
             return [self.noise_prompt]

@@ -12,8 +12,8 @@ CLIP = 0.99999
 def nearest_angle(text_features: Tensor) -> Tensor:
     """R_A = (1/C) Σ_c arccos( clip( max_{j≠c} e_c·e_j, ±0.99999 ) ), in radians, for unit rows: (…, C, D) → (…).
 
-    Each class has its own nearest class, and that one alone gets a gradient. Where the cosine is clipped, as between two
-    classes of one name, the gradient is 0.
+    Each class has its own nearest class, and that one alone gets a gradient. Where the cosine is clipped, as between
+    two classes of one name, the gradient is 0.
     """
     cosines = text_features @ text_features.mT
     itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)

@@ -112,9 +112,7 @@ OBJECTIVES: dict[str, Objective] = {
         Objective("nearest-angle", TEXTS, "otpt.objectives.angle:nearest_angle", maximise=True),
         Objective("nearest-angle-narrowed", TEXTS, "otpt.objectives.angle:nearest_angle"),
         Objective("huber", TEXTS, "otpt.objectives.huber:huber_cosine", settings=("huber_delta",)),
-        Objective(
-            "coordinates", TEXTS, "otpt.objectives.coordinates:coordinate_divergence", settings=("reverse_kl",)
-        ),
+        Objective("coordinates", TEXTS, "otpt.objectives.coordinates:coordinate_divergence", settings=("reverse_kl",)),
         Objective("moments", TEXTS, "otpt.objectives.moments:moment_distance"),
         Objective("attribute-inter", TEXTS, "otpt.objectives.attributes:attribute_inter", maximise=True),
         Objective("attribute-intra", TEXTS, "otpt.objectives.attributes:attribute_intra"),
