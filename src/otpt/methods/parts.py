@@ -143,10 +143,12 @@ def _refuse_conflicts(name: str, parts: Sequence[Part]) -> None:
                 )
     for part in parts:
         if part.needs and not any(_brings(each, part.needs) for each in parts):
-            what, such_as = ("a regulariser", "o-tpt") if part.needs == TEXTS else (f"the {part.needs}", "tpt")
+            what, such_as = (f"that minimises the {part.needs}", "tpt")
+            if part.needs == TEXTS:
+                what, such_as = ("with a regulariser", "o-tpt")
             raise OtptError(
-                f"The method {name!r} has {part.name!r}, which needs a method that minimises {what}; join it "
-                f"with one, such as '{such_as}+{part.name}'."
+                f"The method {name!r} has {part.name!r}, which needs a method {what}; join it with "
+                f"one, such as '{such_as}+{part.name}'."
             )
         for other in parts:
             if part.needs in other.drop:
