@@ -16,7 +16,7 @@ from otpt.errors import OtptError
 from otpt.methods import get_method
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig, tune, tune_many_steps, tune_one_step
-from otpt.prompts import PromptEncoder
+from otpt.prompts import Prompt, PromptEncoder
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
 ATTRIBUTES = {
@@ -269,3 +269,18 @@ def test_attributes_that_do_not_fit_are_refused(attributes: dict[str, list[str]]
         names_with_attributes(["cat", "dog"], attributes)
     assert words in str(error.value)
     assert str(error.value).count(". ") == 0, "one sentence"
+
+
+def test_moments_of_an_image_with_an_init_of_its_own() -> None:
+    """CoCoOp: the text features at the init are the image's own."""
+    backbone = tiny_backbone("vit", "float64")
+    _, text = sides("vit", 0)
+    _, features = images("vit")
+    noise = torch.randn(2, *text.init.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    starts = text.init + 0.1 * noise
+    config = config_of("tpt+moments")
+    found = tune(text, features[:2], [config], starts=starts)[config].logits
+    for i, start in enumerate(starts):
+        alone = TextSide(backbone, NAMES, Prompt.learned(start))
+        expected = tune(alone, features[i : i + 1], [config])[config].logits[0]
+        torch.testing.assert_close(found[i], expected, rtol=0, atol=1e-8)
