@@ -129,7 +129,12 @@ class Classifier:
         return self._task.recipe
 
     def set_classes(
-        self, names: Sequence[str], prompt: str | Prompt | None = None, *, allow_duplicates: bool = False
+        self,
+        names: Sequence[str],
+        prompt: str | Prompt | None = None,
+        *,
+        allow_duplicates: bool = False,
+        attributes: Mapping[str, Sequence[str]] | None = None,
     ) -> Classifier:
         """Prepare the text features, once for all images.
 
@@ -137,12 +142,14 @@ class Classifier:
             names: class names, two at least.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a duplicate name, as ImageNet has two.
+            attributes: of each class, as many for each, for methods that start from them (``tca``).
         """
         given = Prompt(prompt) if isinstance(prompt, str) else prompt or Prompt()
         self._task = replace(
             self._task,
             class_names=check_class_names(names, allow_duplicates=allow_duplicates),
             prompts=(given,),
+            attributes=attributes or {},
             allow_duplicates=allow_duplicates,
         )
         self._classes_set = True

@@ -65,6 +65,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (toml,) = blocks(DOCS / "methods.md", "toml")
     assert toml.title == 'title="mine.toml"'
     (folder / "mine.toml").write_text(toml.source, encoding="utf-8")
+    (attributes,) = blocks(DOCS / "methods.md", "json")
+    (folder / "attributes.json").write_text(attributes.source, encoding="utf-8")
     own = [block.source for block in blocks(ROOT / "CONTRIBUTING.md", "python") if "@otpt." in block.source]
     (folder / "mine.py").write_text("\n".join(own), encoding="utf-8")
     open_clip_local_dir(folder / "tiny")

@@ -161,6 +161,82 @@ def test_what_needs_the_entropy_is_refused_without_it(name: str) -> None:
         assert f"'tpt+{part}'" in refusal(name)
 
 
+@pytest.mark.parametrize("name", ["static", "tpt+static", "coop+static", "tpt+sals+static"])
+def test_a_static_prompt_needs_a_regulariser(name: str) -> None:
+    assert refusal(name) == (
+        f"The method {name!r} has 'static', which needs a method with a regulariser; join it with one, such as "
+        "'o-tpt+static'."
+    )
+
+
+@pytest.mark.parametrize("name", ["o-tpt+zs+static", "tpt+zs+static", "static+penalty+o-tpt", "tpt+moments+static"])
+def test_a_static_prompt_has_no_views(name: str) -> None:
+    part = next(part for part in name.split("+") if part in ("zs", "penalty", "moments"))
+    expected = f"joins 'static' and {part!r}, which conflict: static leaves out the entropy, which {part} needs."
+    assert expected in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "objectives"),
+    [
+        ("o-tpt+static", {"orthogonality": ORTHOGONALITY}),
+        ("static+c-tpt", {"dispersion": DISPERSION}),
+        ("coop+a-tpt+static+sals", {"nearest-angle": {"fine-grained": 80.0, "shift": 10.0}}),
+        ("tca+static", {"attribute-inter": {"fine-grained": 10.0, "shift": 45.0},
+                        "attribute-intra": {"fine-grained": 35.0, "shift": 15.0}}),
+    ],
+)  # fmt: skip
+def test_a_static_prompt_keeps_the_regulariser_alone(name: str, objectives: dict[str, Any]) -> None:
+    method = compose(name)
+    assert dict(method.objectives) == objectives
+    assert not method.needs_views
+    assert all(config is not None and config.static for config in map(method.tuning, ("fine-grained", "shift")))
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("a-tpt", {"nearest-angle": (80, 10)}),
+        ("a-tpt-released", {"nearest-angle": (0, 10), "nearest-angle-narrowed": (80, 0)}),
+        ("soc", {"huber": (30, 3.3)}),
+        ("d-tpt", {"coordinates": (1000, 1000)}),
+        ("tpt+moments", {"moments": (100, 100)}),
+        ("tca", {"attribute-inter": (10, 45), "attribute-intra": (35, 15)}),
+        ("tca-single", {"attribute-inter": (1, 10), "attribute-intra": (10, 20)}),
+    ],
+)
+def test_numbers_of_the_field(name: str, weights: dict[str, tuple[float, float]]) -> None:
+    method = compose(name)
+    for i, family in enumerate(("fine-grained", "shift")):
+        config = method.tuning(family)
+        assert config is not None
+        expected = {"entropy": 1.0, **{objective: pair[i] for objective, pair in weights.items()}}
+        assert dict(config.weights) == expected
+        assert (config.learning_rate, config.steps) == (5e-3, 2 if "moments" in name else 1)
+
+
+def test_settings_of_the_field() -> None:
+    assert compose("soc").settings_for("shift") == {"huber_delta": 0.5}
+    assert compose("soc").override({"huber-delta": 0.8}).tuning("shift").settings == (("huber_delta", 0.8),)  # type: ignore[union-attr]
+    with pytest.raises(OtptError, match="huber-delta is 0; expected a finite number, above 0"):
+        compose("soc").override({"huber-delta": 0})
+    with pytest.raises(OtptError, match=r"reverse-kl is 0\.5; expected a whole number"):
+        compose("d-tpt").override({"reverse-kl": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("coop+tca", "both are initial prompts"),
+        ("tca+attributes", "both are initial prompts"),
+        ("promptsmooth+tca", "promptsmooth goes with coop only"),
+        ("promptsmooth+static", "both are adaptations"),
+    ],
+)
+def test_what_does_not_go_with_the_field(name: str, why: str) -> None:
+    assert refusal(name).endswith(f"which conflict: {why}.")
+
+
 @pytest.mark.parametrize("name", ["votes", "tpt+votes", "coop+certificate"])
 def test_votes_are_for_promptsmooth(name: str) -> None:
     assert f"which goes with promptsmooth only; join it with it, as 'promptsmooth+{name.split('+')[-1]}'" in refusal(
@@ -219,6 +295,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
         ({"adapt": "cache"}, "Unknown adaptation 'cache'"),
         ({"gate": "doubt"}, "Unknown gate 'doubt'"),
         ({"init": "templates-7", "objectives": TPT}, "its init is 'templates-7', which leaves no context to tune"),
+        ({"init": "attributes", "adapt": "fpt"}, "fpt does not go with init = 'attributes'"),
         ({"views": 0}, "number of views is 0"),
     ],
 )

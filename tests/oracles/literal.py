@@ -6,7 +6,8 @@ tensors with graph, torch's AdamW, the C×C×C Householder loss. Slow, and obvio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +20,15 @@ VIEW_OBJECTIVES = {"entropy", "rescaled-entropy", "range-penalty", "pointwise-en
 
 
 class LiteralTuner:
-    """TPT, C-TPT, O-TPT and the Robust-adapt variants on an open_clip ``CLIP``."""
+    """TPT, C-TPT, O-TPT, the Robust-adapt variants and the field's regularisers on an open_clip ``CLIP``.
 
-    def __init__(self, model: Any, tokenizer: Any, names: Sequence[str], words: str = "a photo of a") -> None:
-        self.model = model
+    With ``attributes`` the names are those of texts, so many of each class in a row.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, names: Sequence[str], words: str = "a photo of a", *, attributes: int = 1
+    ) -> None:
+        self.model, self.attributes = model, attributes
         dtype = model.token_embedding.weight.dtype
         count = len(words.split(" "))
         self.ids = tokenizer([f"{words} {name}." for name in names])
@@ -43,7 +49,14 @@ class LiteralTuner:
         return x / x.norm(dim=-1, keepdim=True)
 
     def logits(self, images: Tensor, context: Tensor) -> Tensor:
-        return self.model.logit_scale.exp() * images @ self.text_features(context).t()
+        return self._of_classes(self.model.logit_scale.exp() * images @ self.text_features(context).t())
+
+    def _of_classes(self, logits: Tensor) -> Tensor:
+        """Logits of texts → log-probabilities of classes, each the sum over its texts; as they are if it has one."""
+        if self.attributes == 1:
+            return logits
+        shares = logits.softmax(1)
+        return torch.stack([part.sum(1) for part in shares.split(self.attributes, dim=1)], dim=1).log()
 
     def predict(
         self,
@@ -58,6 +71,7 @@ class LiteralTuner:
         lr: float = 5e-3,
         weight_decay: float = 0.01,
         selection: str = "confident",
+        settings: Mapping[str, float] | None = None,
     ) -> dict[str, Tensor]:
         """Probabilities, logits and tuned context of one image: pixels (V, 3, S, S), the clean view first."""
         with torch.no_grad():
@@ -67,7 +81,8 @@ class LiteralTuner:
             zero_shot = self.logits(images[:1], self.start)[0] if needed else None
         context = self.start.clone().requires_grad_()
         if weights:
-            self._tune(context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay, selection)
+            rules = {"lr": lr, "weight_decay": weight_decay, "selection": selection, "settings": settings or {}}
+            self._tune(context, images, zero_shot, weights, steps, reference, two_step, **rules)
         with torch.no_grad():
             clean = self.model.encode_image(pixels[:1])
             logits = self.logits(clean / clean.norm(dim=-1, keepdim=True), context)[0]
@@ -78,7 +93,7 @@ class LiteralTuner:
         return {"probabilities": final.softmax(-1), "logits": logits, "context": context.detach()}
 
     def _tune(
-        self, context, images, zero_shot, weights, steps, reference, two_step, lr, weight_decay, selection
+        self, context, images, zero_shot, weights, steps, reference, two_step, *, lr, weight_decay, selection, settings
     ) -> None:
         optimiser = torch.optim.AdamW([context], lr=lr, weight_decay=weight_decay)
         view = {k: w for k, w in weights.items() if k in VIEW_OBJECTIVES}
@@ -87,7 +102,7 @@ class LiteralTuner:
         for _ in range(steps):
             for part in [view, text] if two_step else [weights]:
                 features = self.text_features(context)
-                logits = self.model.logit_scale.exp() * images @ features.t()
+                logits = self._of_classes(self.model.logit_scale.exp() * images @ features.t())
                 if chosen is None:
                     entropies = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
                     chosen = torch.argsort(entropies)[: int(len(images) * 0.1)]
@@ -101,7 +116,9 @@ class LiteralTuner:
                 if bounds is None or "range-penalty" in part:  # rescaling keeps the first range, the penalty does not
                     bounds = (row.min(), row.max())
                 own = {name: w for name, w in part.items() if name != USE}
-                loss = sum(w * self._objective(name, selected, features, bounds, cosines) for name, w in own.items())
+                loss = sum(
+                    w * self._objective(name, selected, features, bounds, settings, cosines) for name, w in own.items()
+                )
                 if USE in part:
                     loss = loss + part[USE] * literal_use_loss(selected, at_start, chosen[1:].tolist())
                 optimiser.zero_grad()
@@ -109,12 +126,13 @@ class LiteralTuner:
                 optimiser.step()
                 bounds = (bounds[0].detach(), bounds[1].detach())
 
-    @staticmethod
     def _objective(
+        self,
         name: str,
         selected: Tensor,
         features: Tensor,
         bounds: tuple[Tensor, Tensor],
+        settings: Mapping[str, float],
         cosines: Tensor | None = None,
     ) -> Tensor:
         lo, hi = bounds
@@ -134,10 +152,52 @@ class LiteralTuner:
             return -(features - features.mean(0)).norm(dim=1).mean()
         if name == "orthogonality":
             return literal_householder(features)
+        if name not in {"orthogonality-rows", "orthogonality-frobenius", "orthogonality-squared"}:
+            return self._of_the_field(name, features, settings)
         off = features @ features.t() - torch.eye(len(features), dtype=features.dtype)
         if name == "orthogonality-rows":
             return off.norm(dim=1).mean()
         return off.norm() if name == "orthogonality-frobenius" else off.square().sum()
+
+    def _of_the_field(self, name: str, features: Tensor, settings: Mapping[str, float]) -> Tensor:
+        """Regularisers of the calibration peers, pair by pair and class by class."""
+        classes = range(len(features))
+        if name in {"nearest-angle", "nearest-angle-narrowed"}:
+            angles = [min(self._angle(features[i] @ features[j]) for j in classes if j != i) for i in classes]
+            mean = torch.stack(angles).mean()
+            return -mean if name == "nearest-angle" else mean
+        if name == "huber":
+            delta = settings["huber_delta"]
+            pairs = [features[i] @ features[j] for i in classes for j in classes if i < j]
+            losses = [s * s / 2 if s <= delta else delta * s - delta**2 / 2 for s in pairs]
+            return 2 * sum(losses) / (len(classes) * (len(classes) - 1))
+        if name == "coordinates":
+            shares = features.softmax(1)
+            if settings["reverse_kl"]:
+                return (
+                    (torch.full_like(shares, 1 / shares.shape[1]) * (1 / (shares.shape[1] * shares)).log())
+                    .sum(1)
+                    .mean()
+                )
+            return (shares * (shares * shares.shape[1]).log()).sum(1).mean()
+        if name == "moments":
+            with torch.no_grad():
+                start = self.text_features(self.start)
+            means = (features.mean(0) - start.mean(0)).square().sum()
+            covariances = torch.cov(features.t(), correction=0) - torch.cov(start.t(), correction=0)
+            return means + covariances.square().sum()
+        groups = features.split(self.attributes)
+        centres = torch.stack([group.sum(0) / self.attributes for group in groups])
+        if name == "attribute-inter":
+            return -torch.stack([(centre - centres.mean(0)).norm() for centre in centres]).mean()
+        assert name == "attribute-intra", name
+        distances = [(text - centre).norm() for group, centre in zip(groups, centres, strict=True) for text in group]
+        return torch.stack(distances).mean()
+
+    @staticmethod
+    def _angle(cosine: Tensor) -> Tensor:
+        limit = cosine.new_tensor(math.acos(0.99999))
+        return cosine.arccos() if cosine.detach().abs() < 0.99999 else limit if cosine > 0 else math.pi - limit
 
 
 def literal_reward(selected: Tensor, cosines: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_context_option(parser: Any) -> None:
-    """Where learned prompts are."""
+    """Where learned prompts and attributes are."""
     parser.add_argument(
         "--context",
         nargs="+",
@@ -161,6 +161,12 @@ def add_context_option(parser: Any) -> None:
         metavar="FILE",
         help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} is replaced by the "
         "name of the data set",
+    )
+    parser.add_argument(
+        "--attributes",
+        metavar="FILE",
+        help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]; "
+        "{dataset} is replaced by the name of the data set",
     )
 
 
@@ -193,6 +199,7 @@ def run_evaluation(
         save_probabilities=options.save_probabilities,
         bins=options.bins,
         contexts=options.context,
+        attributes=options.attributes,
         trained=options.trained or (),
         smoothing=medical.smoothing_for(options),
         keep=options.keep_frozen,

@@ -107,6 +107,11 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one (coop+o-tpt)",
     )
     group.add_argument(
+        "--attributes",
+        metavar="FILE",
+        help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]",
+    )
+    group.add_argument(
         "--views",
         type=int,
         default=64,
@@ -172,7 +177,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
     from otpt.views import ViewRecipe
 
     given = options.prompt is not None or options.prompt_tokens is not None
-    if given and all(method.init != "words" for method in methods):
+    if given and not any(method.starts_from_words for method in methods):
         named = ", ".join(method.name for method in methods)
         raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
     # what is wrong with learned prompts is told before a large model is read

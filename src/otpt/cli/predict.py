@@ -48,14 +48,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict every image that can be read."""
+    from otpt.evaluation.attributes import find_attributes
+
     shared.load_plugins(options)
     methods = shared.chosen_methods(options)
     if options.top < 1:
         raise OtptError(f"--top was given {options.top}; expected 1 or more.")
     paths = list(_expand(options.images))
     names = _class_names(options)
+    attributes = find_attributes(options.attributes, "images", names, methods)
     classifier = shared.chosen_classifier(options, methods)
-    classifier.set_classes(names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates)
+    classifier.set_classes(
+        names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates, attributes=attributes
+    )
     answers = classifier.stream(paths, methods, workers=options.workers)
     failed = 0
     for path, answer in _with_progress(zip(paths, answers, strict=True), len(paths)):

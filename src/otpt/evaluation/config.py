@@ -15,7 +15,8 @@ from otpt.backbones import Preprocessing
 from otpt.data import Dataset
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
-from otpt.methods.axes import FPP, LEARNED, STREAM, TEMPLATES, digests_of
+from otpt.methods.attributes import attribute_digest, names_with_attributes
+from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, STREAM, TEMPLATES, digests_of
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
 from otpt.prompts.learned import fingerprint
@@ -112,7 +113,10 @@ def _prompt(name: str, method: Method, task: Task) -> dict[str, Any]:
     given = next((each for each in task.prompts_of(method) if isinstance(each, Prompt) and each.name == name), None)
     if given is not None:
         tokens = "all" if task.all_tokens and given.tokens is None else given.tokens
-        return {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
+        found = {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
+        if method.init == ATTRIBUTES:
+            found["attributes"] = attribute_digest(names_with_attributes(task.class_names, task.attributes))
+        return found
     if method.init in TEMPLATES:
         return {"name": name, "templates": task.templates_of(method).digest}
     if method.init in FPP:

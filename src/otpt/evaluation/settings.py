@@ -8,6 +8,7 @@ from pathlib import Path
 
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
+from otpt.evaluation.attributes import Attributes, AttributeSource, find_attributes
 from otpt.evaluation.contexts import ContextSource, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
@@ -42,6 +43,8 @@ class Settings:
         bins, side: of ECE, adaptive ECE, MCE and SCE.
         contexts: files of learned prompts for the methods that start from one, at most one per kind; ``{dataset}`` in a
             path stands for the data set's name.
+        attributes: a file of attributes, or {class: [attribute, …]}, for methods that start from them (TCA);
+            ``{dataset}`` in a path stands for the data set's name.
         trained: files of ``otpt train`` for BAPLe and FPT (see :mod:`otpt.methods.trained`).
         smoothing: PromptSmooth's numbers.
         keep: folder in which FPT keeps keys and values; None computes them anew.
@@ -65,6 +68,7 @@ class Settings:
     side: str = "right"
     memory_budget: int = MEMORY_BUDGET
     contexts: Sequence[ContextSource] = ()
+    attributes: AttributeSource | None = None
     trained: Sequence[str] = ()
     smoothing: Smoothing = field(default_factory=Smoothing)
     keep: Path | None = None
@@ -135,6 +139,10 @@ class Settings:
         """The learned prompts that a data set's images are predicted with, by the init that they are for."""
         return find_contexts(self.contexts, dataset.name, self.chosen)
 
+    def attributes_for(self, dataset: Dataset) -> Attributes:
+        """The attributes of a data set's classes; none if no method starts from them."""
+        return find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen)
+
     def prompts_for(self, dataset: Dataset) -> tuple[Prompt, ...]:
         """The contexts that a data set's images are predicted with."""
         given = self.prompts or (dataset.prompt,)
@@ -147,6 +155,7 @@ class Settings:
             dataset.class_names,
             prompts=self.prompts_for(dataset),
             contexts=self.contexts_for(dataset),
+            attributes=self.attributes_for(dataset),
             family=self.family or dataset.family,
             dataset=dataset.name,
             recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
@@ -166,7 +175,7 @@ class Settings:
 
     @staticmethod
     def _starts_from_words(method: Method) -> bool:
-        return method.init == "words" and method.adapt not in OWN_NETWORK
+        return method.starts_from_words and method.adapt not in OWN_NETWORK
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:

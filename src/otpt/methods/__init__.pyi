@@ -1,3 +1,4 @@
+from .attributes import read_attributes
 from .axes import AVAILABLE
 from .fpp.settings import Fpp
 from .method import Method
@@ -31,4 +32,5 @@ __all__ = [
     "objective",
     "published_methods",
     "published_names",
+    "read_attributes",
 ]

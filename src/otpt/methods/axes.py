@@ -28,12 +28,15 @@ IMAGE, STREAM = "image", "stream"
 STATE = "state"
 LOGITS, TEXTS = "logits", "texts"
 
+ATTRIBUTES = "attributes"
+OF_WORDS = ("words", ATTRIBUTES)
+"""Inits whose context is made of words, not learned before."""
 LEARNED = ("coop", "cocoop", "maple")
 """Inits that are read from a file."""
 TEMPLATES = ("templates-7", "templates-80", "dataset-templates", "templates")
 """Inits that are text features averaged over sentences: there is no context to tune."""
 FPP = ("fpp", "fpp-words")
-INITS = ("words", *LEARNED, *TEMPLATES, *FPP)
+INITS = (*OF_WORDS, *LEARNED, *TEMPLATES, *FPP)
 
 AVAILABLE = (
     "logits",

@@ -181,8 +181,8 @@ class TextGroup:
         if starts is None:
             shared = text.text_features.expand(len(views), -1, -1)
             rows = partial(_rows, text, views, shared)
-            extras = {"mean_cosine": mean_cosine(text.text_features).expand(len(views))}
-            return Adapted.at_init(text.zero_shot(views), rows, extras, shared.__getitem__)
+            extras = {"mean_cosine": mean_cosine(text.class_features(text.text_features)).expand(len(views))}
+            return Adapted.at_init(text.zero_shot(views), rows, extras, partial(_class_features, text, shared))
 
         def at_start(clean: Tensor, contexts: Tensor) -> Tensor:
             return logits_and_extras(text, list(clean), text.encoder.encode(contexts), keep_texts=True)
@@ -190,7 +190,9 @@ class TextGroup:
         found = in_passes(at_start, views[:, :1], starts, size=text.contexts_per_pass)
         logits, cosines, own = split_extras(text, found)
         assert own is not None
-        return Adapted.at_init(logits, partial(_rows, text, views, own), {"mean_cosine": cosines}, own.__getitem__)
+        return Adapted.at_init(
+            logits, partial(_rows, text, views, own), {"mean_cosine": cosines}, partial(_class_features, text, own)
+        )
 
     def _tune(
         self, views: Tensor, configs: Sequence[TuningConfig], starts: Tensor | None, *, keep_texts: bool
@@ -203,7 +205,7 @@ class TextGroup:
         for config, tuned in tune(text, views, configs, starts=starts, known=known, keep_texts=keep_texts).items():
             texts = tuned.text_features
             rows = None if texts is None else partial(_rows, text, views, texts)
-            own = None if texts is None else texts.__getitem__
+            own = None if texts is None else partial(_class_features, text, texts)
             found[config] = Adapted(tuned.logits, rows, tuned.skipped, {"mean_cosine": tuned.mean_cosine}, own)
         return found
 
@@ -245,6 +247,11 @@ class ConditionalGroup(TextGroup):
 def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tensor:
     """Logits (V, C) of all views of image ``i``, of (B, V, D) and (B, C, D)."""
     return text.logits(views[i], text_features[i])
+
+
+def _class_features(text: TextSide, text_features: Tensor, i: int) -> Tensor:
+    """Text features (C, D) of image ``i``, of (B, T, D) of all texts."""
+    return text.class_features(text_features[i])
 
 
 def _logits(text: TextSide, views: Tensor, i: int, text_features: Tensor) -> Tensor:

@@ -9,10 +9,11 @@ from typing import Any
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.axes import FPP, LEARNED, TEMPLATES
+from otpt.methods.attributes import names_with_attributes
+from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.groups import ConditionalGroup, Group, TextGroup
 from otpt.methods.method import Method
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import AttributeTextSide, TextSide
 from otpt.methods.task import Task
 from otpt.prompts import Prompt, Templates, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
@@ -61,7 +62,8 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
     for method in methods:
         for prompt in task.prompts_of(method):
             if isinstance(prompt, Prompt):
-                tokenize_prompts(backbone.text, names, tunable(backbone, task, prompt))
+                own_names = names_with_attributes(names, task.attributes) if method.init == ATTRIBUTES else names
+                tokenize_prompts(backbone.text, own_names, tunable(backbone, task, prompt))
     for method in methods:
         if method.init in TEMPLATES:
             check_lengths(backbone.text, task.templates_of(method).texts(names))
@@ -115,6 +117,26 @@ def coop_context(task: Task, methods: Sequence[Method]) -> CoopContext:
 def _words(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
     return [
         TextGroup(prompt.name, methods, backbone, text_side(backbone, task, tunable(backbone, task, prompt)), task)
+        for prompt in task.prompts
+    ]
+
+
+def _attributes(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    return [
+        TextGroup(
+            prompt.name,
+            methods,
+            backbone,
+            AttributeTextSide(
+                backbone,
+                task.class_names,
+                task.attributes,
+                tunable(backbone, task, prompt),
+                allow_duplicates=task.allow_duplicates,
+                memory_budget=task.memory_budget,
+            ),
+            task,
+        )
         for prompt in task.prompts
     ]
 
@@ -188,6 +210,7 @@ def _fpt(backbone: Any, task: Task, methods: Methods) -> list[Group]:
 
 _MAKERS: dict[str, _Maker] = {
     "words": _words,
+    ATTRIBUTES: _attributes,
     "coop": _coop,
     "cocoop": _cocoop,
     "maple": _maple,

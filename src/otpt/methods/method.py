@@ -11,7 +11,19 @@ from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM, TEMPLATES
+from otpt.methods.axes import (
+    ADAPTATIONS,
+    AGGREGATIONS,
+    ATTRIBUTES,
+    CLEAN,
+    GATES,
+    IMAGE,
+    INITS,
+    NONE,
+    OF_WORDS,
+    STREAM,
+    TEMPLATES,
+)
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.settings import FAMILIES, Setting, check_setting, setting_bounds, setting_for
 from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
@@ -37,9 +49,10 @@ class Method:
 
     Attributes:
         name: what to call it.
-        init: the initial prompt: "words"; one that was learned before ("coop", "cocoop", "maple") and is read from
-            a file; templates ("templates-7", "templates-80", "dataset-templates", "templates"), which leave no context
-            to tune; or a context made for the class list ("fpp", "fpp-words").
+        init: the initial prompt: "words"; "attributes", words with several texts per class; one that was learned before
+            ("coop", "cocoop", "maple") and is read from a file; templates ("templates-7", "templates-80",
+            "dataset-templates", "templates"), which leave no context to tune; or a context made for the class list
+            ("fpp", "fpp-words").
         adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
             an adaptation of its own.
         objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
@@ -135,6 +148,11 @@ class Method:
         return bool(self.objectives) and self.adapt == CONTEXT
 
     @property
+    def starts_from_words(self) -> bool:
+        """Whether its initial context is made of words, not learned before."""
+        return self.init in OF_WORDS
+
+    @property
     def scope(self) -> str:
         """ "image": each image for itself; "stream": the order matters, state is carried from image to image."""
         return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
@@ -164,6 +182,11 @@ class Method:
                         f"Method {self.name!r}: {value.name} does not go with {axis} = {getattr(self, axis)!r}; "
                         f"expected {' or '.join(map(repr, allowed))}."
                     )
+        if self.init == ATTRIBUTES and self.adapt != CONTEXT:
+            raise OtptError(
+                f"Method {self.name!r}: {self.adapt} does not go with init = 'attributes', where a class has several "
+                "texts; expected steps on the context, or nothing adapted."
+            )
         if self.objectives and self.init in TEMPLATES:
             raise OtptError(
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its init is "

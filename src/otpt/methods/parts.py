@@ -13,7 +13,7 @@ from otpt.errors import OtptError
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, NONE, TEMPLATES
 from otpt.methods.method import CONTEXT, Method, Weight
 from otpt.methods.toml import methods_table
-from otpt.objectives.registry import OBJECTIVES
+from otpt.objectives.registry import OBJECTIVES, TEXTS
 
 AXES = ("init", "adapt", "calibrate", "aggregate", "gate")
 
@@ -142,17 +142,31 @@ def _refuse_conflicts(name: str, parts: Sequence[Part]) -> None:
                     f"The method {name!r} joins {other.name!r} and {part.name!r}, which conflict: {reason}."
                 )
     for part in parts:
-        if part.needs and not any(part.needs in each.objectives for each in parts):
+        if part.needs and not any(_brings(each, part.needs) for each in parts):
+            what, such_as = (f"that minimises the {part.needs}", "tpt")
+            if part.needs == TEXTS:
+                what, such_as = ("with a regulariser", "o-tpt")
             raise OtptError(
-                f"The method {name!r} has {part.name!r}, which needs a method that minimises the {part.needs}; join it "
-                f"with one, such as 'tpt+{part.name}'."
+                f"The method {name!r} has {part.name!r}, which needs a method {what}; join it with "
+                f"one, such as '{such_as}+{part.name}'."
             )
+        for other in parts:
+            if part.needs in other.drop:
+                raise OtptError(
+                    f"The method {name!r} joins {other.name!r} and {part.name!r}, which conflict: {other.name} leaves "
+                    f"out the {part.needs}, which {part.name} needs."
+                )
         adapts = _only(part).get("adapt", ())
         if adapts and not any(each.values.get("adapt") in adapts for each in parts):
             raise OtptError(
                 f"The method {name!r} has {part.name!r}, which goes with {' or '.join(adapts)} only; join it with it, "
                 f"as '{adapts[0]}+{part.name}'."
             )
+
+
+def _brings(part: Part, needed: str) -> bool:
+    """Whether it has the objective of this name, or one of this kind."""
+    return any(needed in (name, OBJECTIVES[name].on) for name in part.objectives)
 
 
 def _only(part: Part) -> Mapping[str, tuple[str, ...]]:

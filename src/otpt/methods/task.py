@@ -35,6 +35,7 @@ class Task:
         class_names: (C,).
         prompts: the contexts to start from; methods that start from words are run with each.
         contexts: learned prompts by the init that they are for: "coop", "cocoop", "maple".
+        attributes: of each class, for methods whose init is "attributes".
         family: whose weights methods take: "fine-grained" or "shift".
         dataset: the registered name, for its template and for numbers published for some data sets; "" for one's own.
         recipe: the views of methods that need views; ``augmix`` None lets each method decide, then ``recipe``.
@@ -52,6 +53,7 @@ class Task:
     class_names: tuple[str, ...]
     prompts: Sequence[Prompt] = (Prompt(),)
     contexts: Mapping[str, LearnedPrompt] = field(default_factory=dict)
+    attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     family: str = "fine-grained"
     dataset: str = ""
     recipe: ViewRecipe = field(default_factory=ViewRecipe)
@@ -78,7 +80,7 @@ class Task:
             return [OWN_NETWORK[method.adapt]]
         if method.init in TEMPLATES:
             return [self.templates_of(method).name]
-        if method.init != "words":
+        if not method.starts_from_words:
             return [method.init]
         if method.adapt == "promptsmooth" and self.noise_prompt is not None:
             return [self.noise_prompt]

@@ -4,8 +4,9 @@ An objective sees the logits of the selected views, f(logits (…, k, C)), or th
 (…, C, D)), and gives one number per image (…). A further argument is the reference range of the logits
 (:mod:`otpt.objectives.ranges`), or the text features at the init. View objectives may also ask by name for
 ``zero_shot``, (…, k, C) logits of the selected views under the initial prompt, ``cosines``, (…, k, C) of their features
-with the texts there, and ``all_views``, (…, V, C) logits of all views, all without gradient. Arguments with a default
-are settings.
+with the texts there, and ``all_views``, (…, V, C) logits of all views, all without gradient; text objectives for
+``attributes``, how many texts a class has in a row (one, unless the init is made of attributes). Arguments with a
+default are settings.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from otpt.errors import OtptError, unknown
 from otpt.functions import describe, parameters, part_name, reason, resolve, settings_of, source_digest
 
 VIEWS, TEXTS = "views", "texts"
-_AT_INIT = ("zero_shot", "all_views", "cosines")
+_BY_NAME = ("zero_shot", "all_views", "cosines", "attributes")
 _Weight = TypeVar("_Weight")
 
 
@@ -53,7 +54,7 @@ class Objective:
     @cached_property
     def takes_reference(self) -> bool:
         """Whether it asks for a second argument: the reference range, or the text features at the init."""
-        return any(name not in _AT_INIT for name in parameters(self.function)[1:])
+        return any(name not in _BY_NAME for name in parameters(self.function)[1:])
 
     @property
     def summary(self) -> str:
@@ -61,13 +62,13 @@ class Objective:
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     def __call__(
-        self, values: Any, reference: Any, settings: Mapping[str, float], at_init: Mapping[str, Any] | None = None
+        self, values: Any, reference: Any, settings: Mapping[str, float], by_name: Mapping[str, Any] | None = None
     ) -> Any:
         """The value (…) to minimise, of ``values`` (…, k, C) or (…, C, D).
 
-        ``at_init`` has what view objectives may ask for by name.
+        ``by_name`` has what objectives may ask for by name.
         """
-        more = at_init or {}
+        more = {"attributes": 1} | dict(by_name or {})
         arguments = (values, *(more.get(name, reference) for name in parameters(self.function)[1:]))
         own = self.own_settings(settings)
         found = self._of_user(arguments, own) if self.digest else self.function(*arguments, **own)
@@ -117,6 +118,13 @@ OBJECTIVES: dict[str, Objective] = {
         Objective("orthogonality-frobenius", TEXTS, "otpt.objectives.gram:frobenius_orthogonality"),
         Objective("orthogonality-squared", TEXTS, "otpt.objectives.gram:squared_orthogonality"),
         Objective("dispersion", TEXTS, "otpt.objectives.dispersion:text_dispersion", maximise=True),
+        Objective("nearest-angle", TEXTS, "otpt.objectives.angle:nearest_angle", maximise=True),
+        Objective("nearest-angle-narrowed", TEXTS, "otpt.objectives.angle:nearest_angle"),
+        Objective("huber", TEXTS, "otpt.objectives.huber:huber_cosine", settings=("huber_delta",)),
+        Objective("coordinates", TEXTS, "otpt.objectives.coordinates:coordinate_divergence", settings=("reverse_kl",)),
+        Objective("moments", TEXTS, "otpt.objectives.moments:moment_distance"),
+        Objective("attribute-inter", TEXTS, "otpt.objectives.attributes:attribute_inter", maximise=True),
+        Objective("attribute-intra", TEXTS, "otpt.objectives.attributes:attribute_intra"),
     )
 }
 """All objectives, ours and those that were registered. Their order is that in which a loss adds them up."""

@@ -1,3 +1,4 @@
+from .attribute_side import AttributeTextSide
 from .config import REFERENCES, TuningConfig
 from .engine import tune
 from .many_steps import tune_many_steps
@@ -7,6 +8,7 @@ from .text_side import TextSide
 
 __all__ = [
     "REFERENCES",
+    "AttributeTextSide",
     "TextSide",
     "Tuned",
     "TuningConfig",

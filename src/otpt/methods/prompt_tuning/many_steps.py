@@ -58,6 +58,7 @@ def _tune_pass(
 
     ``at`` is the linearisation at ``start``, (n, W) or (b, n, W).
     """
+    initial = text.text_features if start.ndim == 2 else at.text_features
     start = start.expand(len(images), -1, -1)
     at_start = torch.stack([text.logits(p, e) for p, e in zip(images, at.text_features, strict=True)])
     chosen = SELECTED_BY[config.selection](at_start, config.selected_count(images.shape[1]))
@@ -75,7 +76,7 @@ def _tune_pass(
     for part in config.steps * [part for part in parts if part]:
         line = line or text.encoder.linearise(contexts.detach())
         gradient, now = _gradient(
-            text, line, selected, part, dict(config.settings), at_init, penalty=clean, rescaling=clean or first
+            text, line, selected, part, dict(config.settings), at_init, initial, penalty=clean, rescaling=clean or first
         )
         first = first or now
         finite = gradient.flatten(1).isfinite().all(dim=1)
@@ -93,13 +94,15 @@ def _gradient(
     weights: tuple[tuple[str, float], ...],
     settings: Mapping[str, float],
     at_init: Mapping[str, Tensor],
+    initial: Tensor,
     *,
     penalty: Range | None,
     rescaling: Range | None,
 ) -> tuple[Tensor, Range]:
     """∇_θ Σ weight·objective at the contexts of ``line``, and the range of the most confident view there, detached.
 
-    ``penalty`` and ``rescaling`` are the reference ranges of these two objectives; None means that range.
+    ``initial`` are the text features at the init; ``penalty`` and ``rescaling`` the reference ranges of these two
+    objectives, None means that range.
     """
     with torch.enable_grad():
         features = line.text_features.detach().requires_grad_()
@@ -111,7 +114,7 @@ def _gradient(
                 reference = penalty if objective == "range-penalty" else rescaling
                 value = OBJECTIVES[objective](logits, reference or now, settings, at_init)
             else:
-                value = OBJECTIVES[objective](features, text.text_features, settings)
+                value = text.objective(objective, features, settings, initial)
             loss = loss + weight * value.sum()
     (cotangent,) = torch.autograd.grad(loss, features)
     return line.vjp(cotangent), (now[0].detach(), now[1].detach())

@@ -80,7 +80,7 @@ def _shared(text: TextSide, views: Tensor, contexts: Tensor) -> tuple[Tensor, Te
     """Logits (B, C), mean cosines (B,) and text features (B, C, D) under one context that all images share."""
     texts = text.encoded_once(contexts[0])
     logits = torch.stack([text.logits(image[:1], texts)[0] for image in views])
-    return logits, mean_cosine(texts).expand(len(views)), texts.expand(len(views), -1, -1)
+    return logits, mean_cosine(text.class_features(texts)).expand(len(views)), texts.expand(len(views), -1, -1)
 
 
 def _predict(

@@ -22,7 +22,7 @@ class Tuned:
         contexts: (B, n, W) tuned contexts.
         skipped: (B,) whether the gradient was not finite, so that the image kept the initial context.
         mean_cosine: (B,) mean cosine similarity between the tuned text features of different classes.
-        text_features: (B, C, D), if they were asked for.
+        text_features: (B, T, D) of all texts, one for each class as a rule, if they were asked for.
     """
 
     logits: Tensor
@@ -57,18 +57,18 @@ def mean_cosine(text_features: Tensor) -> Tensor:
 def logits_and_extras(
     text: TextSide, clean: Sequence[Tensor], text_features: Tensor, *, keep_texts: bool = False
 ) -> Tensor:
-    """Of b images with clean views (1, D) and text features (b, C, D): logits, mean cosine, texts, as one (b, …)."""
+    """Of b images with clean views (1, D) and text features (b, T, D): logits, mean cosine, texts, as one (b, …)."""
     logits = torch.stack([text.logits(each, own)[0] for each, own in zip(clean, text_features, strict=True)])
     texts = [text_features.flatten(1)] if keep_texts else []
-    return torch.cat([logits, mean_cosine(text_features)[:, None], *texts], dim=1)
+    return torch.cat([logits, mean_cosine(text.class_features(text_features))[:, None], *texts], dim=1)
 
 
 def split_extras(text: TextSide, answer: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What :func:`logits_and_extras` joined: logits (B, C), mean cosines (B,), text features (B, C, D) or None."""
-    classes, width = text.text_features.shape
+    """What :func:`logits_and_extras` joined: logits (B, C), mean cosines (B,), text features (B, T, D) or None."""
+    classes = len(text.class_names)
     texts = answer[:, classes + 1 :]
     if texts.shape[1] == 0:
         return answer[:, :classes], answer[:, classes], None
     # in memory of their own: the last digits of a matrix product may depend on how its inputs are aligned
-    own = texts.unflatten(1, (classes, width)).clone()
+    own = texts.unflatten(1, text.text_features.shape).clone()
     return answer[:, :classes], answer[:, classes], own

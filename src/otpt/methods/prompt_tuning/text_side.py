@@ -38,10 +38,13 @@ class TextSide:
         encoder: contexts → text features.
         init: (n, W), θ₀.
         text_features: (C, D), E₀.
+        attributes: texts per class; 1 here.
         contexts_per_pass: contexts that go through the text tower together. Always exactly so many, by repeating the
             last where fewer are left: the size of a matrix product may change its rounding, and what an image gets
             must not depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
     """
+
+    attributes = 1
 
     def __init__(
         self,
@@ -52,7 +55,9 @@ class TextSide:
         allow_duplicates: bool = False,
         memory_budget: int = MEMORY_BUDGET,
         contexts_per_pass: int | None = None,
+        names_in_texts: Sequence[str] | None = None,
     ) -> None:
+        """``names_in_texts`` stand in the texts in place of the class names."""
         self.class_names = check_class_names(class_names, allow_duplicates=allow_duplicates)
         self.prompt = prompt or Prompt()
         self.encoder: PromptEncoder
@@ -60,7 +65,7 @@ class TextSide:
             tokens = sentence_tokens(backbone.text, self.prompt.texts(self.class_names)[0])
             self.encoder = TemplateEncoder(backbone.text, self.class_names, self.prompt, memory_budget=memory_budget)
         else:
-            tokens = tokenize_prompts(backbone.text, self.class_names, self.prompt)
+            tokens = tokenize_prompts(backbone.text, names_in_texts or self.class_names, self.prompt)
             self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
         self._tokens = tokens
         self.contexts_per_pass = contexts_per_pass or (1 if backbone.device.type == "cpu" else 8)
@@ -71,7 +76,11 @@ class TextSide:
         self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensor] = {}
         self._encoded: dict[bytes, Tensor] = {}
         self._computing = threading.Lock()
-        self._facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
+        self._facts: dict[str, object] = {
+            "backbone": backbone.fingerprint,
+            "device": backbone.device.type,
+            "memory": memory_budget,
+        }
 
     @cached_property
     def fingerprint(self) -> str:
@@ -112,6 +121,18 @@ class TextSide:
         """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S at E₀, of ∂L/∂ℓ (k, C) and the k views' features (k, D): (C, D)."""
         return self._scale * gradient.mT @ image_features
 
+    def class_features(self, text_features: Tensor) -> Tensor:
+        """Unit text features of the classes, (…, C, D), of those of all texts: the same where each class has one."""
+        return text_features
+
+    def objective(
+        self, name: str, text_features: Tensor, settings: Mapping[str, float], initial: Tensor | None = None
+    ) -> Tensor:
+        """The value (…) of a text objective; ``initial`` are the text features at the init, E₀ unless given."""
+        reference = self.text_features if initial is None else initial
+        value: Tensor = OBJECTIVES[name](text_features, reference, settings, {"attributes": self.attributes})
+        return value
+
     def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
         """∇_θ of a text objective at θ₀, (n, W): computed when first asked for, then kept."""
         own = OBJECTIVES[objective].own_settings(settings)
@@ -120,7 +141,7 @@ class TextSide:
             if key not in self._text_gradients:
                 features = self.linearisation.text_features.detach().requires_grad_()
                 with torch.enable_grad():
-                    value = OBJECTIVES[objective](features, self.text_features, own).sum()
+                    value = self.objective(objective, features, own).sum()
                 (cotangent,) = torch.autograd.grad(value, features)
                 self._text_gradients[key] = self.linearisation.vjp(cotangent)[0]
         return self._text_gradients[key]

@@ -1,0 +1,286 @@
+"""Tuned methods of the field against the literal way: their regularisers, static prompts, texts with attributes."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from open_clip import SimpleTokenizer
+from oracles import field
+from oracles.literal import LiteralTuner
+from oracles.models import tiny_backbone, tiny_clip
+from torch import Tensor
+
+from otpt.errors import OtptError
+from otpt.methods import get_method
+from otpt.methods.attributes import names_with_attributes
+from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig, tune, tune_many_steps, tune_one_step
+from otpt.prompts import Prompt, PromptEncoder
+
+NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
+ATTRIBUTES = {
+    "cat": ["furry", "small", "quick"],
+    "dog": ["loyal", "brown", "large"],
+    "red panda": ["striped", "red and white", "sleepy"],
+    "2012 BMW M3 coupe": ["fast", "shiny", "low"],
+    "sea": ["blue", "calm", "wide"],
+    "abyssinian (old)": ["ticked", "slender", "gold"],
+}
+PEERS = ["a-tpt", "a-tpt-released", "soc", "d-tpt", "tpt+moments", "soc+c-tpt"]
+STATIC = ["c-tpt+static", "o-tpt+static", "a-tpt+static", "a-tpt-released+static", "soc+static", "d-tpt+static"]
+TCA = ["tca", "tca-single", "attributes+tpt", "attributes+o-tpt", "tca+static"]
+VIEWS = 30
+
+
+def config_of(name: str, family: str = "fine-grained", **settings: float) -> TuningConfig:
+    found = get_method(name).override(settings).tuning(family)
+    assert found is not None
+    return found
+
+
+def few_attributes(count: int) -> dict[str, list[str]]:
+    return {name: words[:count] for name, words in ATTRIBUTES.items()}
+
+
+@cache
+def images(kind: str) -> tuple[Tensor, Tensor]:
+    """Pixels (3, V, 3, S, S) of images whose views resemble each other, and their features."""
+    generator = torch.Generator().manual_seed(5)
+    size = {"vit": 32, "resnet": 64}[kind]
+    shared = torch.randn(3, 1, 3, size, size, generator=generator, dtype=torch.float64)
+    pixels = shared + 0.5 * torch.randn(3, VIEWS, 3, size, size, generator=generator, dtype=torch.float64)
+    backbone = tiny_backbone(kind, "float64")
+    return pixels, torch.stack([backbone.encode_pixels(image) for image in pixels])
+
+
+@cache
+def sides(kind: str, attributes: int) -> tuple[LiteralTuner, TextSide]:
+    """The oracle and the text side, without attributes for 0."""
+    backbone, model = tiny_backbone(kind, "float64"), tiny_clip(kind, dtype=torch.float64)
+    if not attributes:
+        return LiteralTuner(model, SimpleTokenizer(), NAMES), TextSide(backbone, NAMES)
+    given = few_attributes(attributes)
+    texts = [f"{word} {name}" for name in NAMES for word in given[name]]
+    oracle = LiteralTuner(model, SimpleTokenizer(), texts, attributes=attributes)
+    return oracle, AttributeTextSide(backbone, NAMES, given)
+
+
+def literal(oracle: LiteralTuner, pixels: Tensor, config: TuningConfig) -> tuple[Tensor, Tensor]:
+    """Probabilities (B, C) and contexts (B, n, W)."""
+    numbers = {"steps": config.steps, "two_step": config.two_step, "settings": dict(config.settings)}
+    found = [oracle.predict(image, weights=dict(config.weights), **numbers) for image in pixels]
+    return torch.stack([each["probabilities"] for each in found]), torch.stack([each["context"] for each in found])
+
+
+def check(kind: str, attributes: int, config: TuningConfig) -> Tensor:
+    """The probabilities, which are the oracle's, also where images come in two batches."""
+    (oracle, text), (pixels, features) = sides(kind, attributes), images(kind)
+    expected, contexts = literal(oracle, pixels, config)
+    found = tune(text, features, [config])[config]
+    torch.testing.assert_close(found.logits.softmax(-1), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.contexts, contexts, rtol=0, atol=1e-8)
+    batches = [tune(text, part, [config])[config].logits for part in (features[:2], features[2:])]
+    assert torch.equal(torch.cat(batches), found.logits)
+    start = text.zero_shot(features).softmax(-1)
+    assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
+    return expected
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("family", ["fine-grained", "shift"])
+@pytest.mark.parametrize("name", PEERS)
+def test_every_peer_equals_the_literal_way(name: str, family: str, kind: str) -> None:
+    check(kind, 0, config_of(name, family))
+
+
+@pytest.mark.parametrize("name", ["a-tpt", "soc", "d-tpt", "tpt+moments"])
+def test_several_steps(name: str) -> None:
+    check("vit", 0, config_of(name, steps=3))
+
+
+@pytest.mark.parametrize("name", ["a-tpt", "soc"])
+def test_two_step_mode(name: str) -> None:
+    found = get_method(name).override({"two-step": "on"}).tuning("fine-grained")
+    assert found is not None
+    check("vit", 0, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("soc", {"huber-delta": 0.05}), ("soc", {"huber-delta": 0.9}), ("d-tpt", {"reverse-kl": 1})]
+)
+def test_settings_reach_the_loss(name: str, settings: dict[str, float]) -> None:
+    changed, usual = config_of(name, **settings), config_of(name)
+    assert not torch.equal(check("vit", 0, changed), check("vit", 0, usual))
+
+
+def test_both_signs_of_the_nearest_angle() -> None:
+    """The paper widens it; the released fine-grained script narrows it; on shifts both widen."""
+    _, text = sides("vit", 0)
+    paper, released = (dict(config_of(name).text_weights) for name in ("a-tpt", "a-tpt-released"))
+    assert (paper, released) == ({"nearest-angle": 80}, {"nearest-angle": 0, "nearest-angle-narrowed": 80})
+    shift = dict(config_of("a-tpt-released", "shift").text_weights)
+    assert shift == {"nearest-angle": 10, "nearest-angle-narrowed": 0}
+    widen, narrow = (text.text_gradient(name, {}) for name in ("nearest-angle", "nearest-angle-narrowed"))
+    torch.testing.assert_close(widen, -narrow, rtol=0, atol=1e-14)
+
+
+def test_moments_are_not_seen_by_a_single_step() -> None:
+    _, text = sides("vit", 0)
+    _, features = images("vit")
+    one, tpt = config_of("tpt+moments", steps=1), config_of("tpt")
+    found = tune(text, features, [one, tpt])
+    assert torch.equal(found[one].logits, found[tpt].logits)
+    two, tpt = config_of("tpt+moments"), config_of("tpt", steps=2)
+    found = tune(text, features, [two, tpt])
+    assert (found[two].logits - found[tpt].logits).abs().max() > 1e-6
+
+
+# ---- static prompts ----
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_prompt_is_the_step_of_the_regulariser_alone(name: str, kind: str) -> None:
+    config = config_of(name)
+    assert config.static
+    check(kind, 0, config)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_prompt_is_one_sign_step(name: str) -> None:
+    """θ₀(1 − lr·wd) − lr·sign(∇R), for coordinates whose gradient is not tiny; the same for all images."""
+    oracle, text = sides("vit", 0)
+    _, features = images("vit")
+    config = config_of(name)
+    contexts = tune(text, features, [config])[config].contexts
+    assert torch.equal(contexts, contexts[:1].expand_as(contexts))
+    start = oracle.start.clone().requires_grad_()
+    texts = oracle.text_features(start)
+    bounds = (texts.new_zeros(()), texts.new_zeros(()))
+    terms = [w * oracle._objective(each, texts, texts, bounds, dict(config.settings)) for each, w in config.weights]
+    (gradient,) = torch.autograd.grad(sum(terms), start)
+    large = gradient.abs() > 1e-3
+    assert large.double().mean() > 0.9
+    expected = start.detach() * (1 - 5e-3 * 0.01) - 5e-3 * gradient.sign()
+    torch.testing.assert_close(contexts[0][large], expected[large], rtol=0, atol=1e-7)
+
+
+def test_a_static_prompt_is_encoded_once_for_all_images_and_needs_the_clean_view_alone() -> None:
+    from otpt import Classifier
+
+    method = get_method("soc+static")
+    assert not method.needs_views
+    classifier = Classifier(tiny_backbone("vit", "float64"), method).set_classes(NAMES)
+    features = images("vit")[1].flatten(0, 1)[:10, None]  # ten images of one view
+    passes = []
+    real = PromptEncoder.encode
+
+    def counted(self: PromptEncoder, contexts: Tensor) -> Tensor:
+        passes.append(len(contexts))
+        return real(self, contexts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PromptEncoder, "encode", counted)
+        answers = classifier.classify_features(features, [method])
+        assert passes == [1]
+        classifier.classify_features(features, [method])
+        assert passes == [1]
+    oracle, _ = sides("vit", 0)
+    _, (context, *_) = literal(oracle, images("vit")[0][:1], config_of("soc+static"))
+    expected = oracle.logits(features[:, 0], context).softmax(-1)
+    found = torch.stack([torch.from_numpy(answer["soc+static"].probabilities) for answer in answers])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+# ---- texts with attributes ----
+
+
+@pytest.mark.parametrize("name", TCA)
+def test_attributes_equal_the_literal_way(name: str) -> None:
+    check("vit", 2, config_of(name))
+
+
+@pytest.mark.parametrize(("name", "attributes"), [("tca-single", 1), ("tca", 3)])
+def test_any_number_of_attributes(name: str, attributes: int) -> None:
+    check("vit", attributes, config_of(name, "shift"))
+
+
+def test_attributes_over_several_steps() -> None:
+    check("vit", 2, config_of("tca", steps=2))
+
+
+@pytest.mark.parametrize("name", TCA)
+def test_both_engines_agree_on_attributes(name: str) -> None:
+    _, text = sides("vit", 2)
+    _, features = images("vit")
+    config = config_of(name)
+    one = tune_one_step(text, features, [config], keep_texts=True)[0]
+    many = tune_many_steps(text, features, config, keep_texts=True)
+    torch.testing.assert_close(one.logits.softmax(-1), many.logits.softmax(-1), rtol=0, atol=1e-10)
+    torch.testing.assert_close(one.mean_cosine, many.mean_cosine, rtol=0, atol=1e-10)
+    assert one.text_features is not None
+    assert many.text_features is not None
+    assert one.text_features.shape == (3, 12, 32)
+    torch.testing.assert_close(one.text_features, many.text_features, rtol=0, atol=1e-8)
+
+
+def test_class_probabilities_of_the_reference_values() -> None:
+    d = torch.arange(1, 9, dtype=torch.float64)
+    view = field.unit(torch.sin(0.9 * d) + 1.5)
+    side = AttributeTextSide.__new__(AttributeTextSide)
+    side.attributes, side._scale, side._bias = 2, field.SCALE, 0.0
+    found = side.logits(view[None], field.texts(6)).softmax(-1)[0]
+    expected = [0.892006750557, 0.056129112808, 0.051864136635]
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_mean_cosine_is_that_of_the_classes() -> None:
+    _, text = sides("vit", 2)
+    texts = text.text_features
+    means = [(texts[2 * c] + texts[2 * c + 1]) / 2 for c in range(len(NAMES))]
+    classes = torch.stack([mean / mean.norm() for mean in means])
+    torch.testing.assert_close(text.class_features(texts), classes, rtol=0, atol=1e-14)
+
+
+def test_the_same_texts_in_other_groups_have_another_fingerprint() -> None:
+    """Gradients are kept by it, and these differ."""
+    backbone = tiny_backbone("vit", "float64")
+    two = AttributeTextSide(backbone, ["x c", "y c"], {"x c": ["a", "b"], "y c": ["a", "b"]})
+    four = TextSide(backbone, ["a x c", "b x c", "a y c", "b y c"])
+    assert torch.equal(two.text_features, four.text_features)
+    assert two.fingerprint != four.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({}, "No attributes of the classes were given"),
+        ({"cat": ["small"], "dog": ["large"], "cow": ["calm"]}, "attributes for 'cow', which is not among the 2 class"),
+        ({"cat": ["small"]}, "The class 'dog' has no attributes"),
+        ({"cat": ["small"], "dog": []}, "The class 'dog' has no attributes"),
+        ({"cat": ["small"], "dog": ["large", "loyal"]}, "'dog' has 2 attributes, but 'cat' has 1; expected the same"),
+        ({"cat": "small", "dog": "large"}, "of the class 'cat' are the single text 'small'; expected a list"),
+        ({"cat": ["small"], "dog": [" "]}, "An attribute of the class 'dog' is ' '; expected some text"),
+    ],
+)
+def test_attributes_that_do_not_fit_are_refused(attributes: dict[str, list[str]], words: str) -> None:
+    with pytest.raises(OtptError) as error:
+        names_with_attributes(["cat", "dog"], attributes)
+    assert words in str(error.value)
+    assert str(error.value).count(". ") == 0, "one sentence"
+
+
+def test_moments_of_an_image_with_an_init_of_its_own() -> None:
+    """CoCoOp: the text features at the init are the image's own."""
+    backbone = tiny_backbone("vit", "float64")
+    _, text = sides("vit", 0)
+    _, features = images("vit")
+    noise = torch.randn(2, *text.init.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    starts = text.init + 0.1 * noise
+    config = config_of("tpt+moments")
+    found = tune(text, features[:2], [config], starts=starts)[config].logits
+    for i, start in enumerate(starts):
+        alone = TextSide(backbone, NAMES, Prompt.learned(start))
+        expected = tune(alone, features[i : i + 1], [config])[config].logits[0]
+        torch.testing.assert_close(found[i], expected, rtol=0, atol=1e-8)

@@ -1,0 +1,143 @@
+"""Attributes of classes on their way from files, Python and the command line to predictions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracles.models import open_clip_local_dir, tiny_backbone
+from PIL import Image
+from torch.nn.functional import normalize
+
+from otpt import Classifier
+from otpt.cli import main
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.evaluation import Settings
+from otpt.evaluation.config import dataset_configs
+from otpt.methods import read_attributes
+
+NAMES = ("cat", "dog", "sea")
+ATTRIBUTES = {"cat": ["small", "quick"], "dog": ["loyal", "large"], "sea": ["blue", "calm"]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(ATTRIBUTES), encoding="utf-8")
+    return path
+
+
+def dataset(name: str = "tiny") -> Dataset:
+    return Dataset(name, NAMES, ids=["0"], labels=[0], images=[Image.new("RGB", (8, 8))].__getitem__)
+
+
+def test_files(file: Path, tmp_path: Path) -> None:
+    assert read_attributes(file) == ATTRIBUTES
+    toml = tmp_path / "tiny.toml"
+    toml.write_text('cat = ["small"]\n"red panda" = ["striped"]\n', encoding="utf-8")
+    assert read_attributes(toml) == {"cat": ["small"], "red panda": ["striped"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "{", "is not valid JSON"),
+        ("a.toml", "=", "is not valid TOML"),
+        ("a.json", "[]", "has no classes"),
+        ("a.json", "{}", "has no classes"),
+        ("a.json", '{"cat": "small"}', "has 'small' for the class 'cat'; expected a list of texts"),
+        ("a.json", '{"cat": [1]}', "has [1] for the class 'cat'; expected a list of texts"),
+    ],
+)
+def test_files_that_cannot_be_used(name: str, text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(OtptError) as error:
+        read_attributes(tmp_path / name)
+    assert words in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match=r"Cannot read the attribute file .*: No such file"):
+        read_attributes(tmp_path / "none.json")
+
+
+def test_a_class_has_the_sum_over_its_texts() -> None:
+    """Zero-shot with attributes, from the probabilities of all six texts as classes of their own."""
+    backbone = tiny_backbone("vit", "float64")
+    generator = torch.Generator().manual_seed(0)
+    views = normalize(torch.randn(2, 1, 32, generator=generator, dtype=torch.float64), dim=-1)
+    classifier = Classifier(backbone, "attributes").set_classes(NAMES, attributes=ATTRIBUTES)
+    texts = [f"{attribute} {name}" for name in NAMES for attribute in ATTRIBUTES[name]]
+    each = Classifier(backbone, "zero-shot").set_classes(texts)
+    for found, of_texts in zip(
+        classifier.classify_features(views, ["attributes"]), each.classify_features(views, ["zero-shot"]), strict=True
+    ):
+        expected = of_texts["zero-shot"].probabilities.reshape(3, 2).sum(1)
+        np.testing.assert_allclose(found["attributes"].probabilities, expected, rtol=0, atol=1e-12)
+
+
+def test_functions_of_all_views_see_the_classes() -> None:
+    """Calibrations and aggregations get (V, C) logits and (C, D) text features, however many texts there are."""
+    import otpt
+
+    @otpt.aggregation
+    def seen_by_tca(probabilities, text_features, adapted_text_features):  # type: ignore[no-untyped-def]
+        assert probabilities.shape == (12, 3)
+        assert text_features.shape == adapted_text_features.shape == (3, 32)
+        return probabilities.mean(dim=0)
+
+    generator = torch.Generator().manual_seed(0)
+    views = normalize(torch.randn(2, 12, 32, generator=generator, dtype=torch.float64), dim=-1)
+    recipe = otpt.ViewRecipe(n_views=12)
+    classifier = Classifier(tiny_backbone("vit", "float64"), "tca", recipe=recipe)
+    classifier.set_classes(NAMES, attributes=ATTRIBUTES)
+    for answer in classifier.classify_features(views, ["tca", "tca+seen-by-tca"]):
+        assert not np.allclose(answer["tca"].probabilities, answer["tca+seen-by-tca"].probabilities)
+
+
+def test_methods_that_need_attributes_say_so() -> None:
+    classifier = Classifier(tiny_backbone("vit"), "tca")
+    with pytest.raises(OtptError, match="No attributes of the classes were given"):
+        classifier.set_classes(NAMES)
+
+
+def test_settings_of_an_evaluation(file: Path) -> None:
+    pattern = str(file.with_name("{dataset}.json"))
+    for source in (pattern, file, ATTRIBUTES):
+        settings = Settings(methods=["tca", "o-tpt"], prompts=["a photo of a", "an example of"], attributes=source)
+        assert settings.task_for(dataset()).attributes == ATTRIBUTES
+        columns = dataset_configs([dataset()], settings)[0]["columns"]
+        assert [(each["method"], "attributes" in each["prompt"]) for each in columns] == 2 * [
+            ("tca", True), ("o-tpt", False),
+        ]  # fmt: skip
+    changed = {**ATTRIBUTES, "sea": ["blue", "wide"]}
+    digests = {
+        dataset_configs([dataset()], Settings(methods=["tca"], attributes=each))[0]["columns"][0]["prompt"][
+            "attributes"
+        ]
+        for each in (ATTRIBUTES, changed)
+    }
+    assert len(digests) == 2, "a run is not continued with other attributes"
+
+
+def test_attributes_that_nothing_needs_are_refused() -> None:
+    with pytest.raises(OtptError, match=r"Attributes were given, but no method starts from them \(o-tpt\)"):
+        Settings(methods=["o-tpt"], attributes=ATTRIBUTES).task_for(dataset())
+
+
+def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_clip_local_dir(tmp_path / "model")
+    image = tmp_path / "image.png"
+    Image.effect_noise((40, 40), 80).convert("RGB").save(image)
+    command = ["predict", str(image), "--classes", *NAMES, "--backbone", f"local-dir:{tmp_path / 'model'}"]
+    command += ["--views", "12", "--json", "--method", "tca", "attributes"]
+    assert main([*command, "--attributes", str(file)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["method"] for row in rows] == ["tca", "attributes"]
+    assert rows[0]["confidence"] != rows[1]["confidence"]
+    assert main(command) == 2
+    assert "give their file with --attributes" in capsys.readouterr().err
