@@ -32,7 +32,7 @@ from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Predictor, get_method
 from otpt.methods.axes import STREAM
 from otpt.methods.batch import Batch
-from otpt.metrics import aurc, debiased_ece, ece
+from otpt.metrics import aurc, debiased_ece, ece_from_confidence
 from otpt.metrics.scores import NLL_FLOOR
 from otpt.runs import Run, read_rows
 from otpt.threads import one_thread
@@ -75,7 +75,7 @@ class Column:
 
 COLUMNS = (
     Column("accuracy %", lambda _, correct, __: float(correct.mean())),
-    Column("ECE %", lambda confidence, correct, _: ece(confidence, correct)),
+    Column("ECE %", lambda confidence, correct, _: ece_from_confidence(confidence, correct)),
     Column("debiased ECE %", lambda confidence, correct, _: debiased_ece(confidence, correct)),
     Column("NLL", lambda _, __, nll: float(nll.mean()), scale=1.0, digits=3),
     Column("AURC %", lambda confidence, correct, _: aurc(confidence, correct)),

@@ -28,18 +28,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "that tune the context may be joined with each other: coop+o-tpt, tpt+sals, o-tpt+c-tpt."
     )
     parser.add_argument("file", nargs="?", help="list the methods of a TOML file instead")
-    parser.add_argument("--json", action="store_true", help="the paper's methods with all numbers, as one JSON object")
+    parser.add_argument("--json", action="store_true", help="published methods with all numbers, as one JSON object")
     shared.add_plugin_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the methods."""
-    from otpt.methods import known_parts, load_methods, published_methods
+    from otpt.methods import field_methods, known_parts, load_methods, published_methods
 
     shared.load_plugins(options)
     if options.json:
-        methods = load_methods(options.file) if options.file else published_methods()
+        methods = load_methods(options.file) if options.file else {**published_methods(), **field_methods()}
         print(json.dumps({name: _as_data(method) for name, method in methods.items()}, indent=2, ensure_ascii=False))
     elif options.file:
         own = load_methods(options.file)
@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
                 _print([(part.name, _weights(part.objectives), part.summary) for part in parts], "part")
                 print()
         print("Names of the paper's methods: " + ", ".join(published_methods()))
+        print("Names of the field's other methods: " + ", ".join(field_methods()))
     return 0
 
 

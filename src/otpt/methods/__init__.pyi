@@ -3,10 +3,10 @@ from .axes import AVAILABLE
 from .fpp.settings import Fpp
 from .method import Method
 from .output import KEPT_INIT, Output
-from .parts import compose, known_parts, published_names
+from .parts import compose, field_names, known_parts, published_names
 from .plugins import adaptation, aggregation, calibration, gate, load_plugin, objective
 from .predictor import Predictor
-from .registry import get_method, get_methods, load_methods, published_methods
+from .registry import field_methods, get_method, get_methods, load_methods, published_methods
 from .settings import FAMILIES
 from .task import Task
 
@@ -23,6 +23,8 @@ __all__ = [
     "aggregation",
     "calibration",
     "compose",
+    "field_methods",
+    "field_names",
     "gate",
     "get_method",
     "get_methods",

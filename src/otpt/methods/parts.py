@@ -91,6 +91,11 @@ def published_names() -> tuple[str, ...]:
     return tuple(methods_table()["published"])
 
 
+def field_names() -> tuple[str, ...]:
+    """Names of the field's other methods."""
+    return tuple(methods_table()["field"])
+
+
 def compose(name: str) -> Method:
     """The method that a name describes.
 

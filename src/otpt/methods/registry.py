@@ -8,7 +8,7 @@ from typing import Any
 
 from otpt.errors import OtptError, unknown
 from otpt.methods.method import Method
-from otpt.methods.parts import compose, published_names
+from otpt.methods.parts import compose, field_names, published_names
 from otpt.methods.toml import TomlError, read_toml
 
 _FIELDS = {
@@ -38,6 +38,11 @@ _FIELDS = {
 def published_methods() -> Mapping[str, Method]:
     """The methods of the paper and of those that it compares or combines O-TPT with, by name."""
     return {name: compose(name) for name in published_names()}
+
+
+def field_methods() -> Mapping[str, Method]:
+    """The field's other methods under their own names; any of their parts can be joined with others."""
+    return {name: compose(name) for name in field_names()}
 
 
 def load_methods(path: str | Path) -> Mapping[str, Method]:
