@@ -61,7 +61,7 @@ def test_a_store_is_told_the_literal_gradient(name: str, text: TextSide, views: 
         selected = logits[entropies.argsort()[:3]]
         ((objective, _),) = config(name).weights
         bounds = selected[0].min(), selected[0].max()
-        loss = oracle._objective(objective, selected, oracle.text_features(context), bounds)
+        loss = oracle._objective(objective, selected, oracle.text_features(context), bounds, {})
         (expected,) = torch.autograd.grad(loss, context)
         assert list(store) == [ViewObjective(objective, "" if objective == "entropy" else "confident", 3)]
         torch.testing.assert_close(store[next(iter(store))], expected, rtol=1e-9, atol=1e-12)
@@ -71,7 +71,7 @@ def test_what_a_store_says_is_believed_and_nothing_is_computed(
     text: TextSide, views: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gradients = torch.randn(2, 4, 64, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    stores = [Store({("entropy", "", 3): gradient}) for gradient in gradients]
+    stores = [Store({ViewObjective("entropy", "", 3): gradient}) for gradient in gradients]
 
     def refuse(self: Linearisation, cotangents: Tensor) -> Tensor:
         raise AssertionError("a backward pass")
@@ -99,6 +99,8 @@ def test_plans_share_one_question_and_several_steps_ask_none(text: TextSide, vie
 def test_a_gradient_that_is_not_finite_stays_so(text: TextSide, views: Tensor) -> None:
     """An image that kept the start context keeps it when its gradient comes from a store."""
     bad = torch.full_like(text.init, torch.nan)
-    found = tune(text, views, [config("tpt")], known=[Store({("entropy", "", 3): bad}), Store()])[config("tpt")]
+    found = tune(text, views, [config("tpt")], known=[Store({ViewObjective("entropy", "", 3): bad}), Store()])[
+        config("tpt")
+    ]
     assert found.skipped.tolist() == [True, False]
     assert torch.equal(found.contexts[0], text.init)
