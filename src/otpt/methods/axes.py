@@ -63,6 +63,8 @@ BEFORE = tuple(name for name in AVAILABLE if name not in ("adapted_text_features
 
 
 _PROMPTSMOOTH = {"adapt": ("promptsmooth",)}
+_CACHED = ("cache_alpha", "cache_beta", "negative_weight", "mean_views", "stream_ratio")
+_SAME_TEXTS = {"init": ("words", "coop", "maple")}  # prototypes start at the texts, which are not the image's own
 _OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
 
 ADAPTATIONS = values(
@@ -72,6 +74,38 @@ ADAPTATIONS = values(
     ),
     Value("baple", only=_OWN_NETWORK),
     Value("fpt", only=_OWN_NETWORK),
+    Value("tda", "otpt.methods.caches.tda:tda", views_if=("mean_views",), in_order=True, settings=_CACHED),
+    Value(
+        "boostadapter",
+        "otpt.methods.caches.boostadapter:boostadapter",
+        views=True,
+        in_order=True,
+        settings=(*_CACHED, "boost_delta"),
+    ),
+    Value("boost", "otpt.methods.caches.boostadapter:boost", views=True, settings=(*_CACHED, "boost_delta")),
+    Value(
+        "dmn",
+        "otpt.methods.caches.dmn:dmn",
+        views=True,
+        in_order=True,
+        settings=("memory_weight", "memory_beta", "memory_size", "stream_ratio"),
+    ),
+    Value(
+        "bca",
+        "otpt.methods.caches.bca:bca",
+        views_if=("mean_views",),
+        only=_SAME_TEXTS,
+        in_order=True,
+        settings=("bca_count", "bca_centre_from", "bca_matrix_from", "mean_views", "stream_ratio"),
+    ),
+    Value(
+        "dpe",
+        "otpt.methods.caches.dpe:dpe",
+        views_if=("mean_views",),
+        only=_SAME_TEXTS,
+        in_order=True,
+        settings=("cache_alpha", "cache_beta", "dpe_rate", "dpe_contrast", "mean_views", "stream_ratio"),
+    ),
 )
 AGGREGATIONS = values(Value(CLEAN), Value("votes", only=_PROMPTSMOOTH), Value("certificate", only=_PROMPTSMOOTH))
 GATES = values(Value(NONE))

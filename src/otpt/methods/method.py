@@ -46,7 +46,7 @@ class Method:
         temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
         aggregate: "clean", or a registered function of all views.
         gate: "none", or a registered function that says whether to adapt an image.
-        summary, source: for people.
+        summary, source, caution: for people; the caution is told once when the method is evaluated.
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
         learning_rate: one number, or one for each family of data sets.
@@ -78,6 +78,7 @@ class Method:
     augmix: bool | None = None
     selection: str = "confident"
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    caution: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", MappingProxyType(dict(in_order(self.objectives))))
@@ -138,16 +139,16 @@ class Method:
         """ "image": each image for itself; "stream": the order matters, state is carried from image to image."""
         return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
 
-    @property
-    def needs_views(self) -> bool:
-        """Whether it needs more than the clean view."""
+    def needs_views(self, family: str, dataset: str = "") -> bool:
+        """Whether it needs more than the clean view on a data set."""
         sees_views = any(OBJECTIVES[name].on == VIEWS for name in self.objectives)
-        return (self.tunes and sees_views) or self.needs_all_views
+        return (self.tunes and sees_views) or self.needs_all_views(family, dataset)
 
-    @property
-    def needs_all_views(self) -> bool:
+    def needs_all_views(self, family: str, dataset: str = "") -> bool:
         """Whether a function of all views decides; with the clean view alone it would have nothing to do."""
-        return self.needs_adapted_views or ADAPTATIONS[self.adapt].views or GATES[self.gate].views
+        adaptation, numbers = ADAPTATIONS[self.adapt], self.settings_for(family, dataset)
+        chosen = any(numbers.get(name) for name in adaptation.views_if)
+        return self.needs_adapted_views or adaptation.views or chosen or GATES[self.gate].views
 
     @property
     def needs_adapted_views(self) -> bool:
