@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, IMAGE, INITS, NONE, STREAM
 from otpt.methods.prompt_tuning.config import TuningConfig
-from otpt.methods.settings import FAMILIES, Setting, check_setting, setting_bounds, setting_for
+from otpt.methods.settings import FAMILIES, Setting, check_setting, listed_datasets, setting_bounds, setting_for
 from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
 
 CONTEXT = "context"
@@ -46,7 +46,8 @@ class Method:
         temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
         aggregate: "clean", or a registered function of all views.
         gate: "none", or a registered function that says whether to adapt an image.
-        summary, source, caution: for people; the caution is told once when the method is evaluated.
+        summary, source: for people.
+        caution: what people should know who evaluate it; see :meth:`caution_on`.
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
         learning_rate: one number, or one for each family of data sets.
@@ -182,6 +183,11 @@ class Method:
         """The settings of its functions on a data set."""
         return {name: setting_for(setting, family, dataset) for name, setting in self.settings.items()}
 
+    def caution_on(self, datasets: Collection[str]) -> str:
+        """The caution, if it concerns these data sets; one about numbers by data set concerns those that have some."""
+        listed = listed_datasets(self.settings.values())
+        return self.caution if not listed or listed & set(datasets) else ""
+
     def tuning(self, family: str, dataset: str = "") -> TuningConfig | None:
         """The context steps for a family of data sets; None where nothing is tuned."""
         if family not in FAMILIES:
@@ -252,7 +258,7 @@ class Method:
         if name in self.objectives:
             return replace(self, objectives={**self.objectives, name: _number(name, value)})
         if name in self.known_settings:
-            return replace(self, settings={**self.settings, name.replace("-", "_"): _number(name, value)})
+            return self._with_setting(name.replace("-", "_"), _number(name, value))
         if name == "condition" and self.init == "cocoop":
             return replace(self, condition=str(value))
         if name not in (*_NUMBERS, *_WORDS):
@@ -272,6 +278,12 @@ class Method:
         if name == "two-step":
             return replace(self, two_step=_flag(name, value))
         return replace(self, **{key: _number(name, value) if name in _NUMBERS else str(value)})  # type: ignore[arg-type]
+
+    def _with_setting(self, name: str, value: float) -> Method:
+        settings = {**self.settings, name: value}
+        # a caution about numbers by data set does not concern those that are given
+        lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
+        return replace(self, settings=settings, caution="" if lapsed else self.caution)
 
     def _regularisers(self) -> list[str]:
         return [name for name in self.objectives if OBJECTIVES[name].on == TEXTS]
