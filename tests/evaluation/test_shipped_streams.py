@@ -1,4 +1,4 @@
-"""Our own stream methods in evaluations: literal numbers in the order of the seed, cut, resumed, by several processes."""
+"""Our own stream methods in evaluations: literal numbers in the order of the seed; resumed; by several processes."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ def rows(folder: Path, name: str, seed: int, method: str) -> list[dict[str, Any]
 def views(index: int, seed: int) -> Array:
     """Unit features (V, D) of an image."""
     opened = image(index)
-    made = make_views(
-        opened, RECIPE, exact().preprocessing, seed=seed, image_id=image_digest(opened), dtype=np.float64
-    )
+    made = make_views(opened, RECIPE, exact().preprocessing, seed=seed, image_id=image_digest(opened), dtype=np.float64)
     found: Array = exact().encode_pixels(torch.from_numpy(made)).numpy()
     return found
 

@@ -64,7 +64,7 @@ DEFAULTS = {
     "init": "words", "adapt": "context", "calibrate": "none", "aggregate": "clean", "gate": "none", "temperature": None,
     "steps": 1, "learning_rate": 5e-3, "weight_decay": 0.01, "selection_ratio": 0.1, "reference": "confident",
     "two_step": False, "condition": "unit", "views": None, "augmix": None,
-    "selection": "confident", "settings": {},
+    "selection": "confident", "settings": {}, "caution": "",
 }  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     parts = {name: part for name, part in known_parts().items() if name in ours}
     assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate"}
     assert all(part.summary.endswith(".") and part.source for part in parts.values())
-    used = {part for name in PUBLISHED for part in name.split("+")}
+    used = {part for name in (*PUBLISHED, *read_toml(table)["field"]) for part in name.split("+")}
     assert used | {"votes", "certificate"} == set(parts)
 
 

@@ -32,7 +32,9 @@ def image(i: int) -> tuple[Tensor, Tensor]:
 def test_which_images_are_doubtful() -> None:
     looks = [seen(*image(i), mean=False, ratio=0.1) for i in IMAGES]
     shares = torch.stack([look.entropy for look in looks]) / math.log2(5)
-    torch.testing.assert_close(shares, numbers("0.188532 0.319661 0.100167 0.191324 0.275583 0.475545"), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        shares, numbers("0.188532 0.319661 0.100167 0.191324 0.275583 0.475545"), rtol=0, atol=1e-6
+    )
     assert [look.label for look in looks] == [1, 2, 3, 4, 0, 4]
     assert [doubtful(look) for look in looks] == [False, True, False, False, True, True]
 
