@@ -110,6 +110,7 @@ class Value:
     Attributes:
         source: the function, or "module:name" of it; "" where there is nothing to call.
         views: whether it needs all views, not only the clean one.
+        views_if: settings any of which, unless it is 0, makes it need all views.
         only: by axis, the values that it goes with; any on the other axes.
         in_order: it carries state from image to image.
         gives_texts: an adaptation that gives text features (C, D) in place of logits.
@@ -120,6 +121,7 @@ class Value:
     name: str
     source: str | Callable[..., Any] = ""
     views: bool = False
+    views_if: tuple[str, ...] = ()
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     in_order: bool = False
     gives_texts: bool = False

@@ -16,6 +16,7 @@ from otpt.cli import interrupts, medical
 from otpt.cli import options as shared
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
+from otpt.cli.notes import tell_cautions, tell_sequential
 from otpt.cli.results import print_result, tell_incomplete
 from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError
@@ -214,6 +215,8 @@ def run_evaluation(
     _tell_apart(options.datasets, [dataset.name for dataset in datasets[:: len(makers) // len(options.datasets)]])
     for dataset in datasets:
         settings.task_for(dataset)
+    tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
+    tell_sequential(settings.chosen, engine)
     clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)
     job = Job(
         backbone=medical.model_maker(options, methods) or clip,

@@ -11,6 +11,7 @@ from otpt.cli import options as shared
 
 if TYPE_CHECKING:
     from otpt.methods import Method
+    from otpt.methods.parts import Part
 
 _QUESTIONS = {
     "init": "init: what is the initial prompt? (default: words, 'a photo of a')",
@@ -43,13 +44,13 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({name: _as_data(method) for name, method in methods.items()}, indent=2, ensure_ascii=False))
     elif options.file:
         own = load_methods(options.file)
-        _print([(name, _weights(method.objectives), method.summary) for name, method in own.items()], "method")
+        _print([(name, _weights(method.objectives), _said(method)) for name, method in own.items()], "method")
     else:
         for axis, question in _QUESTIONS.items():
             parts = [part for part in known_parts().values() if part.axis == axis]
             if parts:
                 print(question)
-                _print([(part.name, _weights(part.objectives), part.summary) for part in parts], "part")
+                _print([(part.name, _weights(part.objectives), _said(part)) for part in parts], "part")
                 print()
         print("Names of the paper's methods: " + ", ".join(published_methods()))
         print("Names of the field's other methods: " + ", ".join(field_methods()))
@@ -68,6 +69,10 @@ def _print(rows: list[tuple[str, str, str]], first: str) -> None:
     for row in rows:
         table.add_row(*(row[i] for i in shown))
     Console(highlight=False, markup=False).print(table)
+
+
+def _said(of: Part | Method) -> str:
+    return f"{of.summary} Caution: {of.caution}" if of.caution else of.summary
 
 
 def _weights(objectives: Mapping[str, Any]) -> str:

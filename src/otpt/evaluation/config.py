@@ -129,7 +129,7 @@ def _prompt(name: str, method: Method, task: Task) -> dict[str, Any]:
 
 def method_numbers(method: Method) -> dict[str, Any]:
     """What a method computes, as plain data; of functions of the user's, digests of their source code."""
-    words = {"name", "summary", "source"} | ({"condition"} if method.init != "cocoop" else set())
+    words = {"name", "summary", "source", "caution"} | ({"condition"} if method.init != "cocoop" else set())
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
     own = digests_of(method)
     return plain({**values, **({"own_functions": own} if own else {})})

@@ -73,6 +73,8 @@ BEFORE = tuple(name for name in AVAILABLE if name not in ("uncalibrated", "adapt
 
 
 _PROMPTSMOOTH = {"adapt": ("promptsmooth",)}
+_CACHED = ("cache_alpha", "cache_beta", "negative_weight", "mean_views", "stream_ratio")
+_SAME_TEXTS = {"init": ("words", "coop", "maple")}  # prototypes start at the texts, which are not the image's own
 _OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
 _FROM_FEATURES = {"calibrate": (NONE,)}  # they make logits of their own, which nothing has rescaled
 _SHIFT = ("shift_rate", "shift_ratio")
@@ -87,6 +89,38 @@ ADAPTATIONS = values(
     Value("tps", "otpt.methods.text_shift:tps", views=True, gives_texts=True, settings=_SHIFT),
     Value("tps-shared", "otpt.methods.text_shift:tps_shared", views=True, gives_texts=True, settings=_SHIFT),
     Value("sts", "otpt.methods.text_shift:sts", views=True, gives_texts=True, settings=_SHIFT),
+    Value("tda", "otpt.methods.caches.tda:tda", views_if=("mean_views",), in_order=True, settings=_CACHED),
+    Value(
+        "boostadapter",
+        "otpt.methods.caches.boostadapter:boostadapter",
+        views=True,
+        in_order=True,
+        settings=(*_CACHED, "boost_delta"),
+    ),
+    Value("boost", "otpt.methods.caches.boostadapter:boost", views=True, settings=(*_CACHED, "boost_delta")),
+    Value(
+        "dmn",
+        "otpt.methods.caches.dmn:dmn",
+        views=True,
+        in_order=True,
+        settings=("memory_weight", "memory_beta", "memory_size", "stream_ratio"),
+    ),
+    Value(
+        "bca",
+        "otpt.methods.caches.bca:bca",
+        views_if=("mean_views",),
+        only=_SAME_TEXTS,
+        in_order=True,
+        settings=("bca_count", "bca_centre_from", "bca_matrix_from", "mean_views", "stream_ratio"),
+    ),
+    Value(
+        "dpe",
+        "otpt.methods.caches.dpe:dpe",
+        views_if=("mean_views",),
+        only=_SAME_TEXTS,
+        in_order=True,
+        settings=("cache_alpha", "cache_beta", "dpe_rate", "dpe_contrast", "mean_views", "stream_ratio"),
+    ),
 )
 AGGREGATIONS = values(
     Value(CLEAN),

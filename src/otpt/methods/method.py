@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from otpt.methods.axes import (
     TEMPLATES,
 )
 from otpt.methods.prompt_tuning.config import TuningConfig
-from otpt.methods.settings import FAMILIES, Setting, check_setting, setting_bounds, setting_for
+from otpt.methods.settings import FAMILIES, Setting, check_setting, listed_datasets, setting_bounds, setting_for
 from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
 
 CONTEXT = "context"
@@ -61,6 +61,7 @@ class Method:
         aggregate: "clean", or a registered function of all views.
         gate: "none", or a registered function that says whether to adapt an image.
         summary, source: for people.
+        caution: what people should know who evaluate it; see :meth:`caution_on`.
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
         learning_rate: one number, or one for each family of data sets.
@@ -92,6 +93,7 @@ class Method:
     augmix: bool | None = None
     selection: str = "confident"
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    caution: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", MappingProxyType(dict(in_order(self.objectives))))
@@ -157,16 +159,16 @@ class Method:
         """ "image": each image for itself; "stream": the order matters, state is carried from image to image."""
         return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
 
-    @property
-    def needs_views(self) -> bool:
-        """Whether it needs more than the clean view."""
+    def needs_views(self, family: str, dataset: str = "") -> bool:
+        """Whether it needs more than the clean view on a data set."""
         sees_views = any(OBJECTIVES[name].on == VIEWS for name in self.objectives)
-        return (self.tunes and sees_views) or self.needs_all_views
+        return (self.tunes and sees_views) or self.needs_all_views(family, dataset)
 
-    @property
-    def needs_all_views(self) -> bool:
+    def needs_all_views(self, family: str, dataset: str = "") -> bool:
         """Whether a function of all views decides; with the clean view alone it would have nothing to do."""
-        return self.needs_adapted_views or ADAPTATIONS[self.adapt].views or GATES[self.gate].views
+        adaptation, numbers = ADAPTATIONS[self.adapt], self.settings_for(family, dataset)
+        chosen = any(numbers.get(name) for name in adaptation.views_if)
+        return self.needs_adapted_views or adaptation.views or chosen or GATES[self.gate].views
 
     @property
     def needs_adapted_views(self) -> bool:
@@ -209,6 +211,11 @@ class Method:
     def settings_for(self, family: str, dataset: str = "") -> dict[str, float]:
         """The settings of its functions on a data set."""
         return {name: setting_for(setting, family, dataset) for name, setting in self.settings.items()}
+
+    def caution_on(self, datasets: Collection[str]) -> str:
+        """The caution, if it concerns these data sets; one about numbers by data set concerns those that have some."""
+        listed = listed_datasets(self.settings.values())
+        return self.caution if not listed or listed & set(datasets) else ""
 
     def tuning(self, family: str, dataset: str = "") -> TuningConfig | None:
         """The context steps for a family of data sets; None where nothing is tuned."""
@@ -280,7 +287,7 @@ class Method:
         if name in self.objectives:
             return replace(self, objectives={**self.objectives, name: _number(name, value)})
         if name in self.known_settings:
-            return replace(self, settings={**self.settings, name.replace("-", "_"): _number(name, value)})
+            return self._with_setting(name.replace("-", "_"), _number(name, value))
         if name == "condition" and self.init == "cocoop":
             return replace(self, condition=str(value))
         if name not in (*_NUMBERS, *_WORDS):
@@ -300,6 +307,12 @@ class Method:
         if name == "two-step":
             return replace(self, two_step=_flag(name, value))
         return replace(self, **{key: _number(name, value) if name in _NUMBERS else str(value)})  # type: ignore[arg-type]
+
+    def _with_setting(self, name: str, value: float) -> Method:
+        settings = {**self.settings, name: value}
+        # a caution about numbers by data set does not concern those that are given
+        lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
+        return replace(self, settings=settings, caution="" if lapsed else self.caution)
 
     def _regularisers(self) -> list[str]:
         return [name for name in self.objectives if OBJECTIVES[name].on == TEXTS]

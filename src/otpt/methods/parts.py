@@ -26,6 +26,7 @@ class Part:
     axis: str
     summary: str = ""
     source: str = ""
+    caution: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     objectives: Mapping[str, Weight] = field(default_factory=dict)
     weights: Mapping[str, Weight] = field(default_factory=dict)
@@ -45,19 +46,28 @@ class Part:
         return self.axis == "adapt" and "adapt" not in self.values
 
 
-_OWN = ("axis", "summary", "source", "objectives", "weights", "rename", "drop", "needs", "settings")
+_OWN = ("axis", "summary", "source", "caution", "objectives", "weights", "rename", "drop", "needs")
+_SETTINGS = ("settings", "settings_from")
 
 
 @cache
 def _ours() -> Mapping[str, Part]:
+    tables = methods_table()["parts"]
     return {
         name: Part(
             name,
             **{key: value for key, value in table.items() if key in _OWN},
-            values={key: value for key, value in table.items() if key not in _OWN},
+            values={key: value for key, value in table.items() if key not in (*_OWN, *_SETTINGS)},
+            settings=_settings(name, tables),
         )
-        for name, table in methods_table()["parts"].items()
+        for name, table in tables.items()
     }
+
+
+def _settings(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A part's own settings, beside those of the part that it takes them from."""
+    others = tables[name].get("settings_from")
+    return {**(_settings(others, tables) if others else {}), **tables[name].get("settings", {})}
 
 
 def known_parts() -> Mapping[str, Part]:
@@ -119,6 +129,7 @@ def compose(name: str) -> Method:
         objectives |= {each: weight for each, weight in part.weights.items() if each in objectives}
     values["summary"] = " ".join(part.summary for part in parts)
     values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
+    values["caution"] = " ".join(part.caution for part in parts if part.caution)
     return Method(name, objectives, **values, settings=settings)
 
 

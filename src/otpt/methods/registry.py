@@ -14,6 +14,7 @@ from otpt.methods.toml import TomlError, read_toml
 _FIELDS = {
     "summary": str,
     "source": str,
+    "caution": str,
     "objectives": dict,
     "init": str,
     "adapt": str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,12 @@ def setting_for(setting: Setting, family: str, dataset: str) -> float:
     if not isinstance(setting, Mapping):
         return float(setting)
     return float(setting.get(dataset, setting.get(family, setting.get(OTHERS, math.nan))))
+
+
+def listed_datasets(settings: Iterable[Setting]) -> set[str]:
+    """The data sets that settings have numbers for."""
+    names = {name for setting in settings if isinstance(setting, Mapping) for name in setting}
+    return names - {*FAMILIES, OTHERS}
 
 
 def check_setting(method: str, name: str, setting: Setting, bounds: Mapping[str, Any]) -> None:

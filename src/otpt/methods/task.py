@@ -114,12 +114,13 @@ class Task:
             return None
         augmix = next((each for each in (self.augmix, method.augmix) if each is not None), self.recipe.augmix)
         views = self.recipe.n_views if method.views is None else method.views
-        if method.needs_all_views and views == 1:
+        if method.needs_all_views(self.family, self.dataset) and views == 1:
             raise OtptError(
                 f"Method {method.name!r} needs several views of an image, but the recipe has one; give a larger number "
                 "of views."
             )
-        return replace(self.recipe, augmix=augmix, n_views=views if method.needs_views else 1)
+        several = method.needs_views(self.family, self.dataset)
+        return replace(self.recipe, augmix=augmix, n_views=views if several else 1)
 
     def needs_images(self, methods: Sequence[Method]) -> bool:
         """Whether some method takes the image itself, beside or in place of its features."""

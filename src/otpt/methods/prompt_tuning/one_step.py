@@ -21,10 +21,12 @@ from otpt.methods.prompt_tuning.text_side import TextSide
 ADAM_EPSILON = 1e-8
 
 
-def adamw_first_step(start: Tensor, gradient: Tensor, *, learning_rate: float, weight_decay: float) -> Tensor:
-    """θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + 1e-8), element by element."""
+def adamw_first_step(
+    start: Tensor, gradient: Tensor, *, learning_rate: float, weight_decay: float, epsilon: float = ADAM_EPSILON
+) -> Tensor:
+    """θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε), element by element; ε = 1e-8 unless said otherwise."""
     shrunk = (1 - learning_rate * weight_decay) * start
-    return shrunk - learning_rate * gradient / (gradient.abs() + ADAM_EPSILON)
+    return shrunk - learning_rate * gradient / (gradient.abs() + epsilon)
 
 
 def tune_one_step(

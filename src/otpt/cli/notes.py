@@ -1,0 +1,45 @@
+"""What is said once before an evaluation: what to be careful with, and what several processes cannot share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otpt.evaluation import Engine
+    from otpt.methods import Method
+
+_NAMED = 3  # methods in a note; a sweep may have hundreds
+
+
+def tell_cautions(methods: Sequence[Method], datasets: Collection[str]) -> None:
+    """Each caution that concerns some of the data sets once, with the methods that it is about."""
+    found: dict[str, list[Method]] = {}
+    for method in methods:
+        found.setdefault(method.caution_on(datasets), []).append(method)
+    for caution, own in found.items():
+        if caution:
+            _tell(f"{_named(own)}: {caution}")
+
+
+def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
+    """That a stream is computed by one process, if there are several."""
+    from otpt.evaluation import LocalEngine
+    from otpt.methods.axes import STREAM
+
+    streams = [method for method in methods if method.scope == STREAM]
+    if streams and not isinstance(engine, LocalEngine):
+        _tell(
+            f"{_named(streams)}: each image depends on those before it, so one process computes a data set and seed "
+            "from its first image to its last; the other processes do the rest."
+        )
+
+
+def _named(methods: Sequence[Method]) -> str:
+    names = ", ".join(method.name for method in methods[:_NAMED])
+    return names if len(methods) <= _NAMED else f"{names} and {len(methods) - _NAMED} more"
+
+
+def _tell(line: str) -> None:
+    print(f"otpt: note: {line}", file=sys.stderr, flush=True)

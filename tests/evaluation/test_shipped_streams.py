@@ -1,0 +1,169 @@
+"""Our own stream methods in evaluations: literal numbers in the order of the seed; resumed; by several processes."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, settings
+from oracles.command import run as run_command
+from oracles.models import open_clip_local_dir, tiny_backbone
+from oracles.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
+
+from otpt import Backbone
+from otpt.data import Dataset
+from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
+from otpt.evaluation.evaluator import stream_order
+from otpt.images import image_digest
+from otpt.methods.prompt_tuning import TextSide
+from otpt.views import make_views
+
+COUNT = 13
+STREAMS = ["tda", "boostadapter", "dmn", "bca", "dpe"]
+IDS = [f"p/{i}" for i in range(COUNT)]
+
+
+@cache
+def exact() -> Backbone:
+    return tiny_backbone("vit", "float64")
+
+
+def data(name: str = "cars", family: str = "fine-grained", count: int = COUNT) -> Dataset:
+    """Named as a registered one, whose numbers it takes."""
+    return Dataset(
+        name,
+        NAMES,
+        ids=IDS[:count],
+        labels=[i % len(NAMES) for i in range(count)],
+        images=[image(i) for i in range(count)].__getitem__,
+        family=family,
+    )
+
+
+def small() -> Dataset:
+    """For worker processes."""
+    return data(count=7)
+
+
+def run(folder: Path, methods: list[str], dataset: Dataset | None = None, **changes: Any) -> None:
+    evaluate(dataset or data(), exact(), settings(methods=methods, **changes), out=folder)
+
+
+def rows(folder: Path, name: str, seed: int, method: str) -> list[dict[str, Any]]:
+    shards = sorted((folder / f"{name}/seed-{seed}/{method}").glob("*.parquet"))
+    return [row for path in shards for row in pq.read_table(path).to_pylist()]
+
+
+@cache
+def views(index: int, seed: int) -> Array:
+    """Unit features (V, D) of an image."""
+    opened = image(index)
+    made = make_views(opened, RECIPE, exact().preprocessing, seed=seed, image_id=image_digest(opened), dtype=np.float64)
+    found: Array = exact().encode_pixels(torch.from_numpy(made)).numpy()
+    return found
+
+
+def literal(name: str) -> dict[str, Any]:
+    """By method, with the published numbers of Cars, or of ImageNet-A."""
+    e, scale = TextSide(exact(), NAMES).text_features.numpy(), exact().logit_scale
+    if name == "cars":
+        cached: dict[str, Any] = {"alpha": 1.0, "beta": 7.0, "mean": False}
+        evolving: dict[str, Any] = {"alpha": 3.0, "beta": 7.0, "rate": 1e-4, "contrast": 1.5, "mean": False}
+    else:
+        cached = {"alpha": 2.0, "beta": 5.0, "mean": True}
+        evolving = {"alpha": 6.0, "beta": 5.0, "rate": 3e-4, "contrast": 2.5, "mean": True}
+    return {
+        "tda": Tda(e, scale, **cached),
+        "boostadapter": BoostAdapter(e, scale, delta=3, **cached),
+        "dmn": Dmn(e, scale),
+        "bca": Bca(e, scale, mean=cached["mean"]),
+        "dpe": Dpe(e, scale, **evolving),
+    }
+
+
+@pytest.mark.parametrize(("name", "family"), [("cars", "fine-grained"), ("imagenet-a", "shift")])
+def test_rows_are_the_literal_ones_in_the_order_of_the_seed(name: str, family: str, tmp_path: Path) -> None:
+    run(tmp_path / "run", ["zero-shot", *STREAMS], data(name, family), seeds=[0, 1])
+    for seed in (0, 1):
+        order = stream_order(seed, IDS)
+        for method, oracle in literal(name).items():
+            found = rows(tmp_path / "run", name, seed, method)
+            assert [row["index"] for row in found] == order
+            expected = np.stack([softmax(oracle(views(index, seed))[0]) for index in order])
+            kept = [[row["confidence"], row["probability"]] for row in found]
+            own = [[p.max(), p[i % len(NAMES)]] for i, p in zip(order, expected, strict=True)]
+            np.testing.assert_allclose(kept, own, rtol=0, atol=1e-10)
+            assert [row["prediction"] for row in found] == expected.argmax(axis=1).tolist()
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("after", [3, 30, 50])
+def test_cut_and_resumed_the_streams_have_the_same_bytes(tmp_path: Path, after: int) -> None:
+    def stop() -> None:
+        if sum(images) > after:
+            raise KeyboardInterrupt
+
+    run(tmp_path / "whole", STREAMS)
+    with computed(stop) as images, pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", STREAMS)
+    run(tmp_path / "run", STREAMS)
+    assert files(tmp_path / "run") == files(tmp_path / "whole")
+
+
+@pytest.mark.equality
+def test_several_processes_have_the_same_bytes(tmp_path: Path) -> None:
+    chosen = settings(methods=["zero-shot", *STREAMS, "boost"], shard_size=2)
+    jobs = [Job(backbone_on, [small], chosen, tmp_path / name, device="cpu") for name in ("local", "several")]
+    run_job(jobs[0], LocalEngine())
+    run_job(jobs[1], ProcessEngine(2))
+    assert files(tmp_path / "several") == files(tmp_path / "local")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cli")
+    open_clip_local_dir(root / "model")
+    for position, name in enumerate(NAMES[:3]):
+        (root / "food101" / name).mkdir(parents=True)
+        image(position).save(root / "food101" / name / "0.png")
+    return root
+
+
+def command(place: Path, out: Path, *more: object) -> list[object]:
+    few = ["--views", 8, "--no-cache", "--out", out, "--device", "cpu"]
+    return ["evaluate", place / "food101", "--backbone", f"local-dir:{place / 'model'}", *few, *more]
+
+
+def test_several_processes_are_told_that_the_pass_is_sequential(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    line = "otpt: note: bca: each image depends on those before it, so one process computes a data set and seed"
+    given = command(place, tmp_path / "several", "--methods", "zero-shot", "bca")
+    code, out, err = run_command(capsys, *given, "--workers", 2)
+    assert code == 0
+    assert err.count(line) == 1
+    assert [row.split()[0] for row in out.splitlines()[1:3]] == ["zero-shot", "bca"]
+    code, alone, err = run_command(capsys, *command(place, tmp_path / "alone", "--methods", "zero-shot", "bca"))
+    assert (code, err) == (0, "")
+    assert alone.splitlines()[:3] == out.splitlines()[:3]
+
+
+def test_numbers_that_were_chosen_on_test_images_are_told_once(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    methods = ["--methods", "tda", "tda+sals", "bca"]
+    code, _, err = run_command(capsys, *command(place, tmp_path / "run", *methods))
+    assert code == 0
+    assert err.count("otpt: note: tda, tda+sals: its alpha and beta were published by data set") == 1
+    assert err.count("note") == 1
+    given = command(place, tmp_path / "general", *methods, "--set", "cache-alpha=2", "cache-beta=5")
+    assert run_command(capsys, *given)[::2] == (0, "")
+    _, out, _ = run_command(capsys, "methods")
+    assert "Caution: its alpha and beta were published by data set" in " ".join(
+        line[line.rfind("  ") :].strip() for line in out.splitlines()
+    )
