@@ -135,9 +135,9 @@ def needed(name: str) -> str:
     """What a method needs beyond one view: views, gradients, the text tower per image, state, templates."""
     method = get_method(name)
     words = [
-        ("views", method.needs_views),
+        ("views", method.needs_views("fine-grained")),
         ("gradient", method.tunes or method.adapt in ("tps", "sts", "dpe")),
-        ("text tower", method.tunes and method.needs_views),
+        ("text tower", method.tunes and method.needs_views("fine-grained")),
         ("state", method.scope == STREAM),
         ("templates", method.init.startswith("templates")),
     ]

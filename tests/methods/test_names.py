@@ -189,7 +189,7 @@ def test_a_static_prompt_has_no_views(name: str) -> None:
 def test_a_static_prompt_keeps_the_regulariser_alone(name: str, objectives: dict[str, Any]) -> None:
     method = compose(name)
     assert dict(method.objectives) == objectives
-    assert not method.needs_views
+    assert not method.needs_views("fine-grained")
     assert all(config is not None and config.static for config in map(method.tuning, ("fine-grained", "shift")))
 
 

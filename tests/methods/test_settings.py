@@ -185,7 +185,7 @@ def test_an_unknown_setting_is_refused(tmp_path) -> None:
 
 def test_a_step_that_no_view_decides_is_one_context_for_all_images() -> None:
     static = Method("static", objectives={"orthogonality": 18.0})
-    assert not static.needs_views
+    assert not static.needs_views("fine-grained")
     side = otpt.methods.prompt_tuning.TextSide(backbone(), NAMES)
     passes = 0
     encode = side.encoder.encode

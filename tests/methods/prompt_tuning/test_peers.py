@@ -170,7 +170,7 @@ def test_a_static_prompt_is_encoded_once_for_all_images_and_needs_the_clean_view
     from otpt import Classifier
 
     method = get_method("soc+static")
-    assert not method.needs_views
+    assert not method.needs_views("fine-grained")
     classifier = Classifier(tiny_backbone("vit", "float64"), method).set_classes(NAMES)
     features = images("vit")[1].flatten(0, 1)[:10, None]  # ten images of one view
     passes = []
