@@ -40,7 +40,8 @@ from otpt.evaluation import Job, Settings, evaluate, run_job
 from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
 from otpt.features import FeatureCache
 from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple
-from otpt.methods import published_methods
+from otpt.methods import field_methods, published_methods
+from otpt.methods.axes import IMAGE
 from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
 from otpt.methods.prompt_tuning import TextSide
@@ -48,7 +49,12 @@ from otpt.methods.promptsmooth import Smoothing
 from otpt.prompts.learned import CocoopContext, read_learned
 from otpt.threads import one_thread
 
-CORE = [name for name, each in published_methods().items() if (each.init, each.adapt) == ("words", "context")]
+OWN_NETWORKS = ("promptsmooth", "baple", "fpt")
+CORE = [
+    name
+    for name, each in {**published_methods(), **field_methods()}.items()
+    if each.init == "words" and each.adapt not in OWN_NETWORKS and each.scope == IMAGE
+]
 RECIPE = ViewRecipe(n_views=12)
 COUNT = 7  # images
 SHOTS = Recipe(shots=2, epochs=2, batch=4, learning_rate=0.01, crops=2)
