@@ -55,6 +55,7 @@ CORE = [
     for name, each in {**published_methods(), **field_methods()}.items()
     if each.init == "words" and each.adapt not in OWN_NETWORKS and each.scope == IMAGE
 ]
+STREAMS = ["tda", "boostadapter", "dmn", "bca", "dpe"]
 RECIPE = ViewRecipe(n_views=12)
 COUNT = 7  # images
 SHOTS = Recipe(shots=2, epochs=2, batch=4, learning_rate=0.01, crops=2)
@@ -159,7 +160,7 @@ def rows(folder: Path) -> list[Any]:
 
 def evaluations(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[str, str]]:
     size, order = SHARD_SIZES[threads], np.random.default_rng(threads).permutation(COUNT).tolist()
-    methods = [*CORE, "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt"]
+    methods = [*CORE, "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt", *STREAMS]
     chosen = settings(size, methods=methods, contexts=contexts(folder))
     evaluate(dataset(order), backbone, chosen, out=folder / "all", cache=FeatureCache(folder / "cache"))
     yield "evaluation: rows", digest(rows(folder / "all"))
