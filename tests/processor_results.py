@@ -50,6 +50,7 @@ from otpt.prompts.learned import CocoopContext, read_learned  # noqa: E402
 from otpt.threads import one_thread  # noqa: E402
 
 CORE = [name for name, each in published_methods().items() if (each.init, each.adapt) == ("words", "context")]
+CORE += ["tpt+e-cots", "o-tpt+dac+agreement", "use"]
 RECIPE = ViewRecipe(n_views=12)
 COUNT = 7  # images
 SHOTS = Recipe(shots=2, epochs=2, batch=4, learning_rate=0.01, crops=2)
