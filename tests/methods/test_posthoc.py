@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import torch
 from open_clip import SimpleTokenizer
 from oracles import field, posthoc
 from oracles.literal import USE, LiteralTuner
+from oracles.maple import maple_state
 from oracles.models import tiny_backbone, tiny_clip
 from PIL import Image
 from torch import Tensor
 
+import otpt
 from otpt import Classifier, OtptError, ViewRecipe
 from otpt.backbones import Backbone
 from otpt.methods import compose
@@ -23,6 +26,7 @@ from otpt.methods.gates import agreement, cas, strong_agreement
 from otpt.methods.groups import TextGroup
 from otpt.methods.prompt_tuning import TextSide
 from otpt.prompts import PromptEncoder
+from otpt.prompts.learned import CocoopContext, read_learned
 from otpt.views import make_views
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "house")
@@ -256,6 +260,34 @@ def test_a_gated_image_keeps_the_zero_shot_confidence_under_cots() -> None:
             )
             assert same == closed
     assert 0 < kept < len(SOME_DISAGREE)
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("init", ["cocoop", "maple"])
+def test_learned_prompts(init: str, tmp_path: Path) -> None:
+    """The zero-shot logits are those of the learned prompts, and the texts the image's own."""
+    seen: list[tuple[Tensor, ...]] = []
+
+    @otpt.aggregation
+    def noting(logits: Tensor, zero_shot: Tensor, adapted_text_features: Tensor) -> Tensor:
+        seen.append((logits, zero_shot, adapted_text_features))
+        return logits[0].softmax(0)
+
+    if init == "maple":
+        torch.save({"state_dict": maple_state("vit", 2)}, tmp_path / "maple.pt")
+        context = read_learned(tmp_path / "maple.pt")
+    else:
+        shapes = ((4, 64), (2, 32), (2,), (64, 2), (64,))
+        generator = torch.Generator().manual_seed(0)
+        context = CocoopContext(*(0.5 * torch.randn(*shape, generator=generator) for shape in shapes))
+    clf = Classifier(backbone(), recipe=RECIPE, contexts=[context]).set_classes(NAMES)
+    name = f"{init}+tpt+e-cots"
+    found = clf.compare(image(2), [f"{init}+tpt+noting", name])[name]
+    adapted, zero_shot = (each.tolist() for each in seen[0][:2])
+    temperature, cosine = posthoc.cots(adapted, zero_shot), posthoc.mean_cosine(seen[0][2])
+    expected = posthoc.mixture(adapted, posthoc.strong(adapted), cosine, temperature)
+    assert found.probabilities.tolist() == pytest.approx(expected, abs=1e-10)
+    assert abs(temperature - 1) > 1e-3
 
 
 METHODS = (
