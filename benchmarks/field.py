@@ -179,6 +179,8 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="a folder for the runs and the feature cache")
     parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
     parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
+    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME", help="in place of the page's")
+    parser.add_argument("--streams", nargs="*", default=STREAMS, metavar="NAME", help="in place of the page's")
     parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the views (default: %(default)s)")
     parser.add_argument("--orders", type=int, default=len(ORDERS), help="of streams (default: %(default)s)")
@@ -189,15 +191,16 @@ def main() -> None:
     for name, model, makers, images in benches(options):
         folder = options.work / name
         seeds, orders = tuple(range(options.seeds)), tuple(range(options.orders))
-        measure(model, makers, Settings(METHODS, seeds=seeds, limit=images), folder, options.workers, store)
-        measure(model, makers, Settings(STREAMS, seeds=orders, limit=images), folder, options.workers, store)
+        episodic, streams = list(options.methods), list(options.streams)
+        for names, repeats in ((episodic, seeds), (streams, orders)):
+            if names:
+                measure(model, makers, Settings(names, seeds=repeats, limit=images), folder, options.workers, store)
         run = Run(folder)
         datasets = [each["name"] for each in run.config["datasets"]]
-        cells = {each: summarise(run, each, seeds, datasets, RESAMPLES) for each in METHODS}
-        cells |= {each: summarise(run, each, orders, datasets, RESAMPLES) for each in STREAMS}
-        seconds = _kept(
-            folder / "seconds.json", partial(seconds_per_image, model, makers[0](), [*METHODS, *STREAMS], store)
-        )
+        cells = {each: summarise(run, each, seeds, datasets, RESAMPLES) for each in episodic}
+        cells |= {each: summarise(run, each, orders, datasets, RESAMPLES) for each in streams}
+        timed = partial(seconds_per_image, model, makers[0](), [*episodic, *streams], store)
+        seconds = _kept(folder / "seconds.json", timed)
         text = table(cells, seconds, needed)
         print(f"\n{name}: {len(datasets)} sets, {len(seeds)} seeds\n\n{text}", flush=True)
         if options.write:
