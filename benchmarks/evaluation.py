@@ -1,7 +1,7 @@
 """Evaluation at scale: ``python -m benchmarks.evaluation [--quick]``.
 
 - one pass of seven methods against one method's pass, and against seven runs the literal way (one literal image is
-  measured; seven runs are seven times that);
+  measured; seven runs are seven times that); one pass of twenty, and what a method without a text pass adds;
 - a further method from a warm cache, with the features and the entropy's gradients in it, against the first pass;
 - seconds per image against the number of classes, views and methods;
 - memory over many images.
@@ -40,6 +40,10 @@ RESULTS = Path(__file__).parent / "results" / "evaluation.json"
 SEVEN = ("zero-shot", "tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+ts", "tpt+sals")
 TWELVE = (*SEVEN, "tpt+penalty", "tpt+zs", "c-tpt+sals", "c-tpt+penalty", "c-tpt+zs")
 
+LIGHT = ("zero-shot+weak-strong", "zero-shot+se", "zero", "mta", "tps", "reliability", "mean-probability")
+"""Methods that run no text pass for an image."""
+TWENTY = (*SEVEN, *LIGHT, "a-tpt", "soc", "tpt+cots", "tpt+e-cots", "use", "r-tpt")
+
 
 def seconds_per_image(
     backbone: Backbone,
@@ -70,14 +74,15 @@ def seconds_per_image(
 
 
 def one_pass(architecture: str, classes: int, images: int, *, literal: bool) -> dict[str, Any]:
-    """Seven methods against one, against the literal way, and from a warm cache."""
+    """Seven and twenty methods against one, against the literal way, and from a warm cache."""
     backbone = _backbone(architecture)
     found: dict[str, Any] = {"architecture": architecture, "classes": classes}
     with tempfile.TemporaryDirectory() as folder:
         cache = FeatureCache(folder)
         # taken in turns, the faster of two counts: the machine may have been busy once
         for _ in range(2):
-            for name, methods in (("one", ("o-tpt",)), ("seven", SEVEN)):
+            passes = {"one": ("o-tpt",), "seven": SEVEN, "twenty": TWENTY, "light": ("o-tpt", *LIGHT)}
+            for name, methods in passes.items():
                 seconds = seconds_per_image(backbone, classes=classes, images=images, methods=methods)
                 found[name] = min(seconds, found.get(name, seconds))
         found["cold"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache)
@@ -147,7 +152,7 @@ def run(quick: bool = False) -> None:
     """Print everything; the numbers also go to ``RESULTS`` (in short to ``build``), for the figures."""
     images = 2 if quick else 4
     results: dict[str, Any] = {"threads": torch.get_num_threads(), "passes": []}
-    print("One pass, O-TPT and seven methods, 64 views; seconds per image")
+    print("One pass, O-TPT, seven and twenty methods, 64 views; seconds per image")
     print(f"{'':10} classes    one  seven  ratio  literal  7 literal/seven  first   warm  first/warm")
     for architecture in ("ViT-B-32",) if quick else ("RN50", "ViT-B-16"):
         found = one_pass(architecture, 100, images, literal=not quick)
@@ -158,6 +163,12 @@ def run(quick: bool = False) -> None:
             f"{architecture:10} {found['classes']:7} {found['one']:6.2f} {found['seven']:6.2f} "
             f"{found['seven'] / found['one']:5.2f}× {against} {found['cold']:6.2f} {found['warm']:6.3f} "
             f"{found['cold'] / found['warm']:10.1f}×",
+            flush=True,
+        )
+        light = (found["light"] - found["one"]) / len(LIGHT) / found["one"]
+        print(
+            f"{'':10} twenty methods {found['twenty']:.2f} s, {found['twenty'] / found['one']:.2f}× of one; a method "
+            f"without a text pass adds {100 * light:.1f} %",
             flush=True,
         )
     print(
