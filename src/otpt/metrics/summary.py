@@ -26,27 +26,8 @@ from otpt.metrics.scores import (
 if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
 
-_FRACTIONS = (
-    "accuracy",
-    "top5_accuracy",
-    "macro_f1",
-    "ece",
-    "debiased_ece",
-    "smooth_ece",
-    "adaptive_ece",
-    "ks_error",
-    "mce",
-    "sce",
-    "confidence",
-    "overconfidence",
-    "aurc",
-    "excess_aurc",
-    "auroc",
-    "fpr95",
-    "selective_accuracy",
-    "coverage_at_risk",
-)
 _IN_OWN_UNIT = ("brier", "top_label_brier", "nll", "entropy")
+_CONDITIONS = ("images", "classes", "bins", "side")
 
 
 @dataclass(frozen=True)
@@ -103,7 +84,8 @@ class Metrics:
         A metric that is not defined is "–".
         """
         values = self.as_dict()
-        fractions = {n: "–" if values[n] is None else percent(values[n], digits) for n in _FRACTIONS}
+        names = [name for name in values if name not in (*_IN_OWN_UNIT, *_CONDITIONS)]
+        fractions = {name: "–" if values[name] is None else percent(values[name], digits) for name in names}
         return fractions | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
 
 

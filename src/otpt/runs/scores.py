@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -16,28 +16,8 @@ from otpt.runs.format import check_bins
 from otpt.runs.reading import read_rows
 from otpt.runs.run import METRICS, Column, Run
 
-AVERAGED = (
-    "accuracy",
-    "top5_accuracy",
-    "macro_f1",
-    "ece",
-    "debiased_ece",
-    "smooth_ece",
-    "adaptive_ece",
-    "ks_error",
-    "mce",
-    "sce",
-    "brier",
-    "top_label_brier",
-    "nll",
-    "overconfidence",
-    "aurc",
-    "excess_aurc",
-    "auroc",
-    "fpr95",
-    "selective_accuracy",
-    "coverage_at_risk",
-)
+_NOT_AVERAGED = ("images", "classes", "confidence", "entropy", "bins", "side")
+AVERAGED = tuple(each.name for each in fields(Metrics) if each.name not in _NOT_AVERAGED)
 """Metrics that are averaged over data sets, with deviations over seeds."""
 
 
