@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, settings
 from oracles.command import run as run_command
+from oracles.evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, settings
 from oracles.models import open_clip_local_dir, tiny_backbone
 from oracles.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
 
@@ -76,7 +76,7 @@ def literal(name: str) -> dict[str, Any]:
         evolving: dict[str, Any] = {"alpha": 3.0, "beta": 7.0, "rate": 1e-4, "contrast": 1.5, "mean": False}
     else:
         cached = {"alpha": 2.0, "beta": 5.0, "mean": True}
-        evolving = {"alpha": 6.0, "beta": 5.0, "rate": 3e-4, "contrast": 2.5, "mean": True}
+        evolving = {"alpha": 6.0, "beta": 5.0, "rate": 3e-4, "contrast": 2.5, "mean": True, "predicts_mean": True}
     return {
         "tda": Tda(e, scale, **cached),
         "boostadapter": BoostAdapter(e, scale, delta=3, **cached),

@@ -196,13 +196,22 @@ class Dpe(Tda):
     """The cache rule of TDA; the step by torch's AdamW with its decay, over parameters that start at 0."""
 
     def __init__(
-        self, texts: Array, scale: float, *, alpha: float, beta: float, rate: float, contrast: float, mean: bool = False
+        self,
+        texts: Array,
+        scale: float,
+        *,
+        alpha: float,
+        beta: float,
+        rate: float,
+        contrast: float,
+        mean: bool = False,
+        predicts_mean: bool = False,
     ) -> None:
         super().__init__(texts.copy(), scale, alpha=alpha, beta=beta, mean=mean)
-        self.rate, self.contrast, self.updates = rate, contrast, 1
+        self.rate, self.contrast, self.updates, self.predicts_mean = rate, contrast, 1, predicts_mean
 
     def __call__(self, views: Array) -> Array:
-        logits = self.logits(views)
+        logits = np.array([[self.scale * float(view @ unit(text)) for text in self.texts] for view in views])
         f, row, _, h = self.look(views, logits, self.mean)
         self.enter_positive(int(np.argmax(row)), f, h)
         cached = sorted(self.positive)
@@ -232,10 +241,13 @@ class Dpe(Tda):
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         with torch.no_grad():
-            answer = torch.stack([adapted(query) for query in [f, *views[1:]]]).numpy()
+            judged = views[0]
+            if self.predicts_mean:  # views are selected again, under the tuned texts
+                under = self.scale * views @ prototypes()[0].numpy().T
+                judged = self.look(views, under, True)[0]
+            answer = torch.stack([adapted(query) for query in [judged, *views[1:]]]).numpy()
             if entropy(softmax(answer[0])) / math.log2(self.classes) < 0.1:
                 tuned = prototypes()[0].numpy()
-                mixed = (self.updates * self.texts + tuned) / (self.updates + 1)
-                self.texts = np.stack([unit(each) for each in mixed])
+                self.texts = (self.updates * self.texts + tuned) / (self.updates + 1)
                 self.updates += 1
         return answer

@@ -116,10 +116,18 @@ ADAPTATIONS = values(
     Value(
         "dpe",
         "otpt.methods.caches.dpe:dpe",
-        views_if=("mean_views",),
+        views_if=("mean_views", "mean_prediction"),
         only=_SAME_TEXTS,
         in_order=True,
-        settings=("cache_alpha", "cache_beta", "dpe_rate", "dpe_contrast", "mean_views", "stream_ratio"),
+        settings=(
+            "cache_alpha",
+            "cache_beta",
+            "dpe_rate",
+            "dpe_contrast",
+            "mean_views",
+            "mean_prediction",
+            "stream_ratio",
+        ),
     ),
 )
 AGGREGATIONS = values(

@@ -70,7 +70,7 @@ def literal(name: str, *, mean: bool) -> Callable[[Array], Array]:
         "boost": lambda: Boost(e, scale, delta=1, **CACHED, mean=mean),
         "dmn": lambda: Dmn(e, scale),
         "bca": lambda: Bca(e, scale, mean=mean),
-        "dpe": lambda: Dpe(e, scale, alpha=6.0, beta=5.0, rate=6e-4, contrast=0.5),
+        "dpe": lambda: Dpe(e, scale, alpha=6.0, beta=5.0, rate=6e-4, contrast=0.5, mean=mean),
     }
     found: Callable[[Array], Array] = methods[name]()
     return found
@@ -165,8 +165,8 @@ def test_numbers_by_data_set() -> None:
         ("boostadapter", "food101", "fine-grained"): {"cache_alpha": 1, "cache_beta": 1, "boost_delta": 3},
         ("boost", "imagenet-r", "shift"): {"cache_alpha": 1, "cache_beta": 8, "boost_delta": 3, "mean_views": 1},
         ("dpe", "cars", "fine-grained"): {"cache_alpha": 3, "cache_beta": 7, "dpe_rate": 1e-4, "dpe_contrast": 1.5},
-        ("dpe", "imagenet-a", "shift"): {"dpe_rate": 3e-4, "dpe_contrast": 2.5, "mean_views": 1},
-        ("dpe", "imagenet-v2", "shift"): {"dpe_rate": 5e-4, "dpe_contrast": 0.5, "mean_views": 0},
+        ("dpe", "imagenet-a", "shift"): {"dpe_rate": 3e-4, "mean_views": 1, "mean_prediction": 1},
+        ("dpe", "imagenet-v2", "shift"): {"dpe_rate": 5e-4, "mean_views": 1, "mean_prediction": 0},
         ("bca", "imagenet-v2", "shift"): {"mean_views": 1},
         ("dmn", "imagenet-v2", "shift"): {},
     }
@@ -191,7 +191,7 @@ def test_views_are_made_where_they_are_needed() -> None:
         return recipe.n_views
 
     assert [views(name, "fine-grained") for name in ("tda", "bca", "dpe", "boost", "dmn")] == [1, 1, 1, 64, 64]
-    assert [views(name, "shift") for name in ("tda", "bca", "dpe", "boost", "dmn")] == [64, 64, 1, 64, 64]
+    assert [views(name, "shift") for name in ("tda", "bca", "dpe", "boost", "dmn")] == [64, 64, 64, 64, 64]
     assert views("dpe", "shift", "imagenet-a") == 64
     with pytest.raises(OtptError, match="'tda' needs several views of an image"):
         Task(NAMES, family="shift", recipe=ViewRecipe(n_views=1)).recipe_for(get_method("tda"))

@@ -32,6 +32,7 @@ def dpe(
     dpe_rate: float = 6e-4,
     dpe_contrast: float = 0.5,
     mean_views: float = 0.0,
+    mean_prediction: float = 0.0,
     stream_ratio: float = 0.1,
 ) -> Tensor:
     """ℓ_c = s·f·t_c + α·exp(−β(1 − f·k_c)), of prototypes t and k after one step on their residuals.
@@ -39,26 +40,30 @@ def dpe(
     k_c is the mean of the features in the cache of class c (TDA's positive cache, which the image enters first); a
     class without any has no second term. One AdamW step (ε = 1e-3) from residuals of 0, with t = unit(T + R_T) and
     k = unit(K + R_K), minimises the entropy of softmax(ℓ) plus a·InfoNCE: the mean over the cached classes of
-    −log softmax(k_c·t/0.01)_c. If then H/log₂C < 0.1, T ← unit((n T + t)/(n + 1)), n ← n + 1, n from 1.
+    −log softmax(k_c·t/0.01)_c. If then H/log₂C < 0.1, T ← (n T + t)/(n + 1), n ← n + 1, n from 1: a plain mean, made
+    unit where it is used.
 
     Args:
-        features, text_features: (V, D) and (C, D). f is that of the clean view, or with ``mean_views`` the mean over
-            the int(V·``stream_ratio``) most confident views under T.
+        features, text_features: (V, D) and (C, D). In the cache and in the step f is that of the clean view, or with
+            ``mean_views`` the mean over the int(V·``stream_ratio``) most confident views under T. The prediction is
+            that of the clean view, or with ``mean_prediction`` of the mean over those under t.
         state: T, n and the cache.
 
     Returns:
         (V, C): the first row is the prediction, the others are the further views under the same prototypes.
     """
     texts = state.setdefault("texts", text_features.clone())
-    current = logit_scale * features @ texts.mT
+    current = logit_scale * features @ _unit(texts).mT
     image = seen(features, current, mean=bool(mean_views), ratio=stream_ratio)
     cache = positive_cache(state, image)
     start = _Prototypes(texts, _means(cache), cache.present.any(dim=-1), logit_scale, cache_alpha, cache_beta)
     tuned = start.after_step(image.feature[None], dpe_rate, dpe_contrast)
-    adapted = tuned.logits(in_first_row(image.feature, features))
+    under = logit_scale * features @ tuned.texts.mT
+    predicted = seen(features, under, mean=bool(mean_prediction), ratio=stream_ratio).feature
+    adapted = tuned.logits(in_first_row(predicted, features))
     if float(entropy_of_mean(adapted[:1])) < _SURE * math.log2(len(texts)):
         count = state.get("count", 1)
-        state["texts"], state["count"] = _unit((count * texts + tuned.texts) / (count + 1)), count + 1
+        state["texts"], state["count"] = (count * texts + tuned.texts) / (count + 1), count + 1
     return adapted
 
 
