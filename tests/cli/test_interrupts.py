@@ -57,7 +57,7 @@ def test_predict_at_many_moments(folder: Path) -> None:
     outcomes = [interrupted(folder, PREDICT, (moment,)) for moment in MOMENTS]
     for code, errors in outcomes:
         check(code, errors)
-    assert outcomes[3][0] == 130
+    assert any(code == 130 for code, _ in outcomes)
 
 
 def test_an_evaluation_at_many_moments_goes_on(folder: Path) -> None:

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from oracles.predictions import predictions, softmax
 
 from otpt import metrics
 
@@ -51,19 +52,6 @@ def loop_sce(probabilities, labels, bins, side="right"):
     """The ECE of each class's column against "is this class", averaged over the classes."""
     columns = [loop_ece(probabilities[:, c], labels == c, bins, side)[0] for c in range(probabilities.shape[1])]
     return sum(columns) / len(columns)
-
-
-def softmax(logits):
-    e = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
-
-
-def predictions(seed, n=300, classes=7, dtype=np.float64):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, classes, n)
-    logits = rng.normal(size=(n, classes)) * 2
-    logits[np.arange(n), labels] += 1.5
-    return softmax(logits).astype(dtype), labels
 
 
 CONFIDENCE = (0.05, 0.050001, 0.51, 0.55, 0.62, 0.62, 0.99, 1.0)
