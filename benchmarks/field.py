@@ -15,7 +15,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -32,16 +31,15 @@ from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Predictor, get_method
 from otpt.methods.axes import STREAM
 from otpt.methods.batch import Batch
-from otpt.metrics import aurc, debiased_ece, ece_from_confidence
-from otpt.metrics.scores import NLL_FLOOR
-from otpt.runs import Run, read_rows
+from otpt.report.statistics import all_resampled
+from otpt.runs import Rows, Run, read_rows
 from otpt.threads import one_thread
 
 Floats = npt.NDArray[np.float64]
 
 SEEDS, ORDERS = (0, 1, 2), (0, 1, 2, 3, 4)
 IMAGES = 270  # of each set: every class of every set at least once
-RESAMPLES = 200
+RESAMPLES = 1000
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "field.md"
 PHOTOGRAPHS = ("caltech101", "eurosat")
 
@@ -58,74 +56,43 @@ METHODS = (
 STREAMS = ("tda", "boostadapter", "dmn", "bca", "dpe")
 
 
-@dataclass(frozen=True)
-class Column:
-    """A metric of the table.
+COLUMNS = {
+    "accuracy": ("accuracy %", 100.0, 1),
+    "ece": ("ECE %", 100.0, 1),
+    "debiased_ece": ("debiased ECE %", 100.0, 1),
+    "nll": ("NLL", 1.0, 3),
+    "aurc": ("AURC %", 100.0, 1),
+}
+"""By metric: its title, what values are multiplied by, and digits."""
 
-    Attributes:
-        of: (confidences, correct, NLLs), each (N,), → the metric.
-        scale: what a value is multiplied by in the table.
-    """
-
-    title: str
-    of: Callable[[Floats, npt.NDArray[np.bool_], Floats], float]
-    scale: float = 100.0
-    digits: int = 1
+Cells = dict[str, tuple[float, Floats]]
+"""Of one method by metric: the average over sets, and the same of resampled images (R,)."""
 
 
-COLUMNS = (
-    Column("accuracy %", lambda _, correct, __: float(correct.mean())),
-    Column("ECE %", lambda confidence, correct, _: ece_from_confidence(confidence, correct)),
-    Column("debiased ECE %", lambda confidence, correct, _: debiased_ece(confidence, correct)),
-    Column("NLL", lambda _, __, nll: float(nll.mean()), scale=1.0, digits=3),
-    Column("AURC %", lambda confidence, correct, _: aurc(confidence, correct)),
-)
-
-
-@dataclass(frozen=True)
-class Cells:
-    """One method on all sets: (metrics,) averages, and (resamples, metrics) the same of resampled images."""
-
-    values: Floats
-    resampled: Floats
-
-
-def summarise(run: Run, method: str, seeds: Sequence[int], datasets: Sequence[str], resamples: int) -> Cells:
+def summarise(run: Run, method: str, seeds: Sequence[int], datasets: Sequence[str]) -> Cells:
     """Seeds are averaged per set, then the sets; every seed and method sees the same resamples of a set's images."""
-    values, resampled = [], []
-    for dataset in datasets:
-        rows = [_rows(run, dataset, seed, method) for seed in seeds]
-        count = len(rows[0][0])
-        values.append(np.mean([_metrics(*each) for each in rows], axis=0))
-        draws = np.random.default_rng(0).integers(0, count, (resamples, count))
-        resampled.append(
-            np.mean([[_metrics(*(part[draw] for part in each)) for draw in draws] for each in rows], axis=0)
-        )
-    return Cells(np.mean(values, axis=0), np.mean(resampled, axis=0))
+    rows = [[_rows(run, dataset, seed, method) for seed in seeds] for dataset in datasets]
+    return all_resampled(list(COLUMNS), rows, 20, "right", resamples=RESAMPLES)
 
 
-def _metrics(confidence: Floats, correct: npt.NDArray[np.bool_], nll: Floats) -> list[float]:
-    return [column.of(confidence, correct, nll) for column in COLUMNS]
-
-
-def _rows(run: Run, dataset: str, seed: int, method: str) -> tuple[Floats, npt.NDArray[np.bool_], Floats]:
+def _rows(run: Run, dataset: str, seed: int, method: str) -> Rows:
     (column,) = (each for each in run.columns(dataset) if each[1] == method)
     rows = read_rows(run, dataset, seed, column)
     if rows is None:
         raise OtptError(f"The run {str(run.folder)!r} has no rows of {method} on {dataset}; run it first.")
-    return rows.confidences, rows.correct, -np.log(np.maximum(rows.probabilities, NLL_FLOOR))
+    return rows
 
 
 def table(cells: dict[str, Cells], seconds: dict[str, float], needs: Callable[[str], str]) -> str:
     """Markdown, a row per method."""
-    titles = ["method", *(column.title for column in COLUMNS), "ms per image", "needs"]
+    titles = ["method", *(title for title, _, _ in COLUMNS.values()), "ms per image", "needs"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for method, own in cells.items():
-        halves = 1.96 * own.resampled.std(axis=0, ddof=1)
-        shown = [
-            f"{column.scale * value:.{column.digits}f} ± {column.scale * half:.{column.digits}f}"
-            for column, value, half in zip(COLUMNS, own.values, halves, strict=True)
-        ]
+        shown = []
+        for metric, (_, scale, digits) in COLUMNS.items():
+            value, resampled = own[metric]
+            half = 1.96 * float(np.std(resampled, ddof=1))
+            shown.append(f"{scale * value:.{digits}f} ± {scale * half:.{digits}f}")
         took = f"{1000 * seconds[method]:.1f}" if method in seconds else "–"
         lines.append(f"| `{method}` | {' | '.join(shown)} | {took} | {needs(method)} |")
     return "\n".join(lines)
@@ -197,8 +164,8 @@ def main() -> None:
                 measure(model, makers, Settings(names, seeds=repeats, limit=images), folder, options.workers, store)
         run = Run(folder)
         datasets = [each["name"] for each in run.config["datasets"]]
-        cells = {each: summarise(run, each, seeds, datasets, RESAMPLES) for each in episodic}
-        cells |= {each: summarise(run, each, orders, datasets, RESAMPLES) for each in streams}
+        cells = {each: summarise(run, each, seeds, datasets) for each in episodic}
+        cells |= {each: summarise(run, each, orders, datasets) for each in streams}
         timed = partial(seconds_per_image, model, makers[0](), [*episodic, *streams], store)
         seconds = _kept(folder / "seconds.json", timed)
         text = table(cells, seconds, needed)
