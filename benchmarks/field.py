@@ -168,8 +168,12 @@ def main() -> None:
         cells |= {each: summarise(run, each, orders, datasets) for each in streams}
         timed = partial(seconds_per_image, model, makers[0](), [*episodic, *streams], store)
         seconds = _kept(folder / "seconds.json", timed)
-        text = table(cells, seconds, needed)
-        print(f"\n{name}: {len(datasets)} sets, {len(seeds)} seeds\n\n{text}", flush=True)
+        count = "all" if images is None else f"the first {images}"
+        many = (
+            f"{len(datasets)} sets, {count} images of each; seeds of the views {seeds}; orders of the streams {orders}"
+        )
+        text = f"{many}\n\n{table(cells, seconds, needed)}"
+        print(f"\n{name}: {text}", flush=True)
         if options.write:
             put_into(PAGE, name, text)
 
