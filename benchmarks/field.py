@@ -133,7 +133,7 @@ def seconds_per_image(model: str, dataset: Dataset, methods: Sequence[str], cach
 
 def benches(options: argparse.Namespace) -> Iterator[tuple[str, str, list[partial[Dataset]], int | None]]:
     """(name, model, data sets, images of each)."""
-    yield "emoji", "pocket", [partial(load_dataset, f"emoji/{name}") for name in GROUPS + SHIFTS], options.images
+    yield "emoji", "pocket", [partial(load_dataset, f"emoji/{name}") for name in options.sets], options.images
     if options.photographs is not None:
         folders = [options.photographs / name for name in PHOTOGRAPHS]
         makers = [partial(load_dataset, str(each), classes=each / "classes.txt") for each in folders]
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
     parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME", help="in place of the page's")
     parser.add_argument("--streams", nargs="*", default=STREAMS, metavar="NAME", help="in place of the page's")
+    parser.add_argument("--sets", nargs="+", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench")
     parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the views (default: %(default)s)")
     parser.add_argument("--orders", type=int, default=len(ORDERS), help="of streams (default: %(default)s)")
@@ -163,7 +164,7 @@ def main() -> None:
             if names:
                 measure(model, makers, Settings(names, seeds=repeats, limit=images), folder, options.workers, store)
         run = Run(folder)
-        datasets = [each["name"] for each in run.config["datasets"]]
+        datasets = [make().name for make in makers]
         cells = {each: summarise(run, each, seeds, datasets) for each in episodic}
         cells |= {each: summarise(run, each, orders, datasets) for each in streams}
         timed = partial(seconds_per_image, model, makers[0](), [*episodic, *streams], store)
