@@ -65,7 +65,7 @@ def test_damage_is_told_by_whoever_reads_and_a_folder_that_cannot_be_written_is_
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", refuse)
+        patch.setattr(Path, "replace", refuse)
         with pytest.raises(OtptError, match=r"is damaged .* cannot be moved aside: Permission denied; make its folder"):
             score_run(Run(tmp_path / "run"))
     with pytest.warns(UserWarning, match="was damaged"):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium h
 SCRIPT = """
 const told = {};
 const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr`)];
-const column = (id, k) => rows(id).map((row) => row.keys[k].textContent.trim());
+const column = (id, k) => rows(id).map((row) => row.cells[k].textContent.trim());
 const press = (id, k) => document.querySelectorAll(`#${id} thead button`)[k].click();
 const sorts = (id) => [...document.querySelectorAll(`#${id} thead th`)].map((th) => th.getAttribute("aria-sort"));
 const ink = () => getComputedStyle(document.body).color;
