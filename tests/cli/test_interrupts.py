@@ -15,9 +15,7 @@ from PIL import Image
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 # As the console script does. What Python itself does with a signal while it starts, before main(), is not in our hands.
-# in the background of a script the signal is ignored, also by children: here it is answered
-PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-PROGRAM += "import sys; from otpt.cli import main; print('up', flush=True); sys.exit(main())"
+PROGRAM = "import sys; from otpt.cli import main; print('up', flush=True); sys.exit(main())"
 MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.8, 2.4, 3.0, 3.6, 4.3, 5.0)
 PREDICT = ("predict", "image.png", "--classes", "apple", "dog", "--backbone", "pocket", "--views", "8")
 EVALUATE = ("evaluate", "emoji/food", "--limit", "24", "--shard-size", "4", "--backbone", "pocket", "--views", "8")
@@ -26,7 +24,9 @@ RUN = ("--methods", "zero-shot", "tpt", "--no-cache", "--out", "run")
 
 def interrupted(folder: Path, arguments: tuple[str, ...], moments: tuple[float, ...]) -> tuple[int, list[str]]:
     """Exit code and lines of errors of ``otpt ARGUMENTS`` whose processes all get SIGINT at these seconds."""
-    program = [sys.executable, "-c", PROGRAM, *arguments]
+    # in the background of a script the signal is ignored, also by children: here it is answered
+    answer = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    program = [sys.executable, "-c", answer + PROGRAM, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(program, cwd=folder, env=variables, text=True, start_new_session=True, **pipes)

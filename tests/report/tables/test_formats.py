@@ -112,7 +112,8 @@ def test_csv(table: Table) -> None:
             row = keyed.loc[(csv_text(line.method), line.metric, kind)]
             numbers = [None if pd.isna(number) else number for number in row.iloc[1:-1]]
             expected = [getattr(entry, kind) for entry in line.entries]
-            assert numbers == pytest.approx(expected, rel=1e-15, abs=0), "unrounded"  # pandas may lose the last bit
+            for number, own in zip(numbers, expected, strict=True):  # pandas may lose the last bit
+                assert number is own is None or number == pytest.approx(own, rel=1e-15, abs=0), "unrounded"
     assert keyed.loc[("tpt", "ece", "paper"), "dtd"] == 21.2
     for row in csv.reader(io.StringIO(render([table], "csv"))):
         assert not any(re.match(r"[=@\t\r]|[+-](?!\d)", cell) for cell in row)
