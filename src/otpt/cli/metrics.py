@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli import options as shared
 from otpt.cli.results import print_scores
 from otpt.errors import OtptError
-from otpt.report.defaults import LEVEL
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
@@ -35,14 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", nargs="+", metavar="NAME", help="only these, by their names in the JSON, such as ece aurc auroc"
     )
-    parser.add_argument(
-        "--intervals",
-        nargs="?",
-        type=float,
-        const=LEVEL,
-        metavar="LEVEL",
-        help=f"bootstrap intervals over images, of {100 * LEVEL:g} %% by default",
-    )
+    shared.add_intervals_option(parser)
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     parser.set_defaults(run=run)
 

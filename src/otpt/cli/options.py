@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
+from otpt.report.defaults import LEVEL
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -126,6 +127,18 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help="round logits and softmax to float16 as the official scripts do",
     )
     add_plugin_option(group)
+
+
+def add_intervals_option(parser: argparse.ArgumentParser) -> None:
+    """Intervals beside the numbers of a run."""
+    parser.add_argument(
+        "--intervals",
+        nargs="?",
+        type=float,
+        const=LEVEL,
+        metavar="LEVEL",
+        help=f"bootstrap intervals over images, of {100 * LEVEL:g} %% by default",
+    )
 
 
 def add_plugin_option(parser: Any) -> None:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otpt.cli import options as shared
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
-from otpt.report.defaults import LEVEL
 from otpt.report.papers.paper import BACKBONES
 from otpt.report.papers.published import PAPERS
 from otpt.report.tables.formats import FORMATS, render
@@ -49,14 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backbone", choices=BACKBONES, help="which numbers of the paper (default: those for the backbone of the runs)"
     )
-    parser.add_argument(
-        "--intervals",
-        nargs="?",
-        type=float,
-        const=LEVEL,
-        metavar="LEVEL",
-        help=f"bootstrap intervals, of {100 * LEVEL:g} %% by default",
-    )
+    shared.add_intervals_option(parser)
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="in this order (default: those of the layout)")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help="in this order (default: those of the layout)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")

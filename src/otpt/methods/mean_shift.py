@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otpt.methods.prompt_tuning.config import fraction_of
+from otpt.objectives.fractions import fraction_of
 
 ROUNDS, TOLERANCE = 5, 1e-6
 """Rounds of the outer loop, which always runs to its end, and of both inner ones, which stop at a smaller change."""

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from otpt.methods.prompt_tuning.config import fraction_of
 from otpt.methods.prompt_tuning.one_step import adamw_first_step
-from otpt.objectives.entropy import entropy_of_mean, select_confident
+from otpt.objectives.entropy import entropy_of_mean, select_fraction
 
 
 def tps(
@@ -94,7 +93,7 @@ def leading_count(sizes: Tensor, classes: int, width: int) -> int:
 
 def _gradient(zero_shot: Tensor, features: Tensor, text_features: Tensor, scale: float, ratio: float) -> Tensor:
     """g (C, D) at Z = 0."""
-    chosen = select_confident(zero_shot, fraction_of(len(zero_shot), ratio))
+    chosen = select_fraction(zero_shot, ratio)
     with torch.enable_grad():
         leaf = zero_shot[chosen].detach().requires_grad_()
         loss = entropy_of_mean(leaf)

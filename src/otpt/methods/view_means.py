@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from otpt.methods.prompt_tuning.config import fraction_of
-from otpt.objectives.entropy import select_confident
+from otpt.objectives.entropy import select_fraction
 
 
 def mean_probability(probabilities: Tensor, zero_shot: Tensor, mean_fraction: float = 1.0) -> Tensor:
     """(1/k) Σ_i softmax(ℓ_i): (V, C) → (C,)."""
-    return probabilities[_chosen(zero_shot, mean_fraction)].mean(dim=0)
+    return probabilities[select_fraction(zero_shot, mean_fraction)].mean(dim=0)
 
 
 def mean_logit(logits: Tensor, zero_shot: Tensor, mean_fraction: float = 1.0) -> Tensor:
     """softmax((1/k) Σ_i ℓ_i): (V, C) → (C,)."""
-    return logits[_chosen(zero_shot, mean_fraction)].mean(dim=0).softmax(dim=-1)
+    return logits[select_fraction(zero_shot, mean_fraction)].mean(dim=0).softmax(dim=-1)
 
 
 def mean_feature(
@@ -30,9 +29,5 @@ def mean_feature(
     mean_fraction: float = 1.0,
 ) -> Tensor:
     """softmax(scale·m·Eᵀ), m = (Σ_i v_i)/‖Σ_i v_i‖: (V, D) → (C,)."""
-    total = features[_chosen(zero_shot, mean_fraction)].sum(dim=0)
+    total = features[select_fraction(zero_shot, mean_fraction)].sum(dim=0)
     return (logit_scale * (total / total.norm()) @ adapted_text_features.mT).softmax(dim=-1)
-
-
-def _chosen(zero_shot: Tensor, fraction: float) -> Tensor:
-    return select_confident(zero_shot, fraction_of(len(zero_shot), fraction))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otpt.methods.prompt_tuning.config import fraction_of
 from otpt.objectives.entropy import view_entropies
+from otpt.objectives.fractions import fraction_of
 
 
 def zero(logits: Tensor, logit_scale: float, vote_ratio: float = 0.3, vote_temperature: float = 0.0) -> Tensor:

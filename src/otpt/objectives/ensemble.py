@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from otpt.objectives.entropy import select_strong, view_entropies
+from otpt.objectives.fractions import fraction_of
 
 SPREAD = 0.4
 """How far the clean view's weight may move from one half: ±0.2 with power 1."""
@@ -18,8 +19,7 @@ def strong_views(logits: Tensor, strong_ratio: float = 0.1) -> Tensor:
 
     The clean view, which comes first, is never among them. Ties keep the order of the views.
     """
-    count = max(int((logits.shape[-2] - 1) * strong_ratio), 1)
-    return select_strong(logits, count + 1)[..., 1:]
+    return select_strong(logits, fraction_of(logits.shape[-2] - 1, strong_ratio) + 1)[..., 1:]
 
 
 def clean_weight(all_views: Tensor, se_power: float = 1.0) -> Tensor:

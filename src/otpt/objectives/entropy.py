@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from otpt.objectives.fractions import fraction_of
+
 
 def view_entropies(logits: Tensor) -> Tensor:
     """H_v = −Σ_c p_vc log p_vc for each view: (…, V, C) → (…, V)."""
@@ -20,6 +22,11 @@ def select_confident(logits: Tensor, count: int) -> Tensor:
     The first index is the most confident view. Ties keep the order of the views.
     """
     return view_entropies(logits).argsort(dim=-1, stable=True)[..., :count]
+
+
+def select_fraction(logits: Tensor, fraction: float) -> Tensor:
+    """Indices of the int(V·fraction) most confident views, at least one: (…, V, C) → (…, n)."""
+    return select_confident(logits, fraction_of(logits.shape[-2], fraction))
 
 
 def entropy_of_mean(logits: Tensor) -> Tensor:

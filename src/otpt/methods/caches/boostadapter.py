@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from otpt.methods.caches.entries import affinity
-from otpt.methods.caches.seen import confident, seen
+from otpt.methods.caches.seen import seen
 from otpt.methods.caches.tda import POSITIVE, in_first_row, negative_cache, negative_term, positive_cache
-from otpt.objectives import view_entropies
+from otpt.objectives.entropy import select_fraction, view_entropies
 
 
 def boostadapter(
@@ -33,7 +33,7 @@ def boostadapter(
     """
     image = seen(features, logits, mean=bool(mean_views), ratio=stream_ratio)
     positive = positive_cache(state, image)
-    chosen = confident(logits, stream_ratio)
+    chosen = select_fraction(logits, stream_ratio)
     labels, entropies = logits[chosen].argmax(dim=-1), view_entropies(logits[chosen])
     history, views = _kept(positive.ranks, labels, entropies, POSITIVE + int(boost_delta))
     rows, own = in_first_row(image.feature, features), in_first_row(image.logits, logits)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from otpt.objectives import entropy_of_mean, select_confident
+from otpt.objectives.entropy import entropy_of_mean, select_fraction
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,10 @@ class Seen:
 
 def seen(features: Tensor, logits: Tensor, *, mean: bool, ratio: float) -> Seen:
     """The clean view of (V, D) and (V, C), or with ``mean`` the mean of the int(V·ratio) views of smallest entropy."""
-    chosen = confident(logits, ratio) if mean else torch.zeros(1, dtype=torch.long, device=logits.device)
+    chosen = select_fraction(logits, ratio) if mean else torch.zeros(1, dtype=torch.long, device=logits.device)
     return Seen(
         features[chosen].mean(dim=0),
         logits[chosen].mean(dim=0),
         logits[chosen].softmax(dim=-1).mean(dim=0),
         entropy_of_mean(logits[chosen]),
     )
-
-
-def confident(logits: Tensor, ratio: float) -> Tensor:
-    """Indices of the int(V·ratio) views of smallest entropy, at least one."""
-    return select_confident(logits, max(int(len(logits) * ratio), 1))

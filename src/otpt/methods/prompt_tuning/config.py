@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from otpt.errors import OtptError
+from otpt.objectives.fractions import fraction_of
 from otpt.objectives.registry import TEXTS, VIEWS, find_objective
 
 REFERENCES = ("confident", "clean")
@@ -78,11 +79,6 @@ class TuningConfig:
 
     def _on(self, kind: str) -> tuple[tuple[str, float], ...]:
         return tuple((name, weight) for name, weight in self.weights if find_objective(name).on == kind)
-
-
-def fraction_of(views: int, fraction: float) -> int:
-    """int(V·fraction), at least one."""
-    return max(int(views * fraction), 1)
 
 
 def _require(holds: bool, what: str, given: object, expected: str) -> None:
