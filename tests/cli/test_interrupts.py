@@ -14,8 +14,18 @@ from PIL import Image
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
-# As the console script does. What Python itself does with a signal while it starts, before main(), is not in our hands.
-PROGRAM = "import sys; from otpt.cli import main; print('up', flush=True); sys.exit(main())"
+# As the console script does, and it says when it listens: what Python itself does with a signal before main() is not
+# in our hands, not even between two of the script's own words.
+PROGRAM = """
+import sys
+from otpt.cli import interrupts, main
+listen = interrupts.listen
+def announced():
+    listen()
+    print("up", flush=True)
+interrupts.listen = announced
+sys.exit(main())
+"""
 MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.8, 2.4, 3.0, 3.6, 4.3, 5.0)
 PREDICT = ("predict", "image.png", "--classes", "apple", "dog", "--backbone", "pocket", "--views", "8")
 EVALUATE = ("evaluate", "emoji/food", "--limit", "24", "--shard-size", "4", "--backbone", "pocket", "--views", "8")
@@ -25,8 +35,8 @@ RUN = ("--methods", "zero-shot", "tpt", "--no-cache", "--out", "run")
 def interrupted(folder: Path, arguments: tuple[str, ...], moments: tuple[float, ...]) -> tuple[int, list[str]]:
     """Exit code and lines of errors of ``otpt ARGUMENTS`` whose processes all get SIGINT at these seconds."""
     # in the background of a script the signal is ignored, also by children: here it is answered
-    answer = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    program = [sys.executable, "-c", answer + PROGRAM, *arguments]
+    answer = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = [sys.executable, "-c", f"{answer}\n{PROGRAM}", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(program, cwd=folder, env=variables, text=True, start_new_session=True, **pipes)
@@ -85,7 +95,7 @@ def test_twice_is_told_once(folder: Path, moments: tuple[float, ...]) -> None:
 
 
 def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
-    program = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {PROGRAM}"
+    program = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{PROGRAM}"
     command = [sys.executable, "-c", program, "datasets"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -93,3 +103,16 @@ def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_before_anybody_listens() -> None:
+    program = """
+import os, signal, sys
+from otpt.cli import interrupts, main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+interrupts.listen = lambda: os.kill(os.getpid(), signal.SIGINT)
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program, "datasets"], capture_output=True, text=True, timeout=60)
+    check(done.returncode, done.stderr.splitlines())
+    assert done.returncode == 130

@@ -40,14 +40,14 @@ def chosen_methods(options: argparse.Namespace, study: Study) -> tuple[list[str]
 def beside_paper(table: PlannedTable, name: str) -> tuple[list[Beside], str]:
     """Ours beside a paper's table; where nothing can stand there, why."""
     from otpt.report import open_results
-    from otpt.report.tables.beside import Share, set_beside
+    from otpt.report.tables.beside import Subset, set_beside
 
     paper = get_paper(name)
     paper = replace(paper, tables=(paper.table(str(table.number), table.backbone),))
     results = open_results([run.folder for run in table.runs])
-    share = Share([run.dataset for run in table.runs], [each for each in table.methods if each in results.methods])
+    subset = Subset([run.dataset for run in table.runs], [each for each in table.methods if each in results.methods])
     try:
-        return set_beside(results, paper, share, backbone=table.backbone), ""
+        return set_beside(results, paper, subset, backbone=table.backbone), ""
     except OtptError as error:
         return [], str(error)
 

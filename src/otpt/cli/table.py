@@ -137,7 +137,7 @@ def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., s
 
 def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]:
     from otpt.report.papers.published import get_paper
-    from otpt.report.tables.beside import Share, set_beside
+    from otpt.report.tables.beside import Subset, set_beside
     from otpt.report.tables.beside_formats import render_beside
 
     own = {
@@ -150,8 +150,8 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
         raise OtptError(
             f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
         )
-    share = Share(options.datasets, options.methods, options.prompt)
-    return partial(render_beside, set_beside(results, get_paper(options.paper), share))
+    subset = Subset(options.datasets, options.methods, options.prompt)
+    return partial(render_beside, set_beside(results, get_paper(options.paper), subset))
 
 
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:

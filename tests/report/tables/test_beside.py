@@ -20,7 +20,7 @@ from otpt.evaluation import Settings
 from otpt.methods import Method, get_method
 from otpt.report import ResultKey, open_results
 from otpt.report.papers.published import get_paper
-from otpt.report.tables.beside import Beside, BesideRow, Share, set_beside
+from otpt.report.tables.beside import Beside, BesideRow, Subset, set_beside
 from otpt.views import ViewRecipe
 
 MODEL = "ViT-B-16/openai"
@@ -73,8 +73,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def one(folder: Path, paper: str = "cots", share: Share | None = None) -> Beside:
-    (found,) = set_beside(open_results([folder]), get_paper(paper), share)
+def one(folder: Path, paper: str = "cots", subset: Subset | None = None) -> Beside:
+    (found,) = set_beside(open_results([folder]), get_paper(paper), subset)
     return found
 
 
@@ -114,9 +114,9 @@ def test_averages_over_exactly_the_papers_sets(runs: dict[str, Path]) -> None:
         assert row.entries[metric].paper == printed
     assert rows["average", "zero-shot+weak-strong"].method == "weak-strong"
     assert rows["imagenet-r", "tpt+e-cots"].entries["accuracy"].paper == 77.88
-    part = rows_of(one(runs["shifts"], share=Share(datasets=SHIFTS[:3])))
+    part = rows_of(one(runs["shifts"], subset=Subset(datasets=SHIFTS[:3])))
     assert not any(dataset == "average" for dataset, _ in part)
-    quoted = rows_of(one(runs["shifts"], "quoted", Share(methods=["tpt"])))
+    quoted = rows_of(one(runs["shifts"], "quoted", Subset(methods=["tpt"])))
     average = quoted["average", "tpt"].entries["accuracy"].paper
     assert average == pytest.approx((54.77 + 63.45 + 77.06 + 47.94) / 4), "of its row, since no average is printed"
 
@@ -138,7 +138,7 @@ def test_the_protocol_and_what_differs(runs: dict[str, Path]) -> None:
     )
     assert "¹ with the prompt 'an example of'; the paper's is 'a photo of a'." in table.notes
     assert len(table.rows) == 12
-    assert len(one(runs["other"], share=Share(prompt=PROMPT)).rows) == 6
+    assert len(one(runs["other"], subset=Subset(prompt=PROMPT)).rows) == 6
     assert one(runs["shifts"]).notes[2].startswith("The runs differ: 1 seed in place of 3; 12 of 7500 images")
     assert "AugMix" not in one(runs["shifts"]).notes[2]
 

@@ -1,4 +1,4 @@
-from .beside import Beside, BesideRow, Share, set_beside
+from .beside import Beside, BesideRow, Subset, set_beside
 from .beside_formats import beside_data, render_beside
 from .building import Choice, build_tables, guess_backbone
 from .formats import FORMATS, render, table_data
@@ -18,7 +18,7 @@ __all__ = [
     "Line",
     "Number",
     "ScoreTable",
-    "Share",
+    "Subset",
     "Table",
     "beside_data",
     "build_tables",

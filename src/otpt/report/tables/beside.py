@@ -52,7 +52,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Share:
+class Subset:
     """What of the runs is looked at; None for all."""
 
     datasets: Sequence[str] | None = None
@@ -61,18 +61,18 @@ class Share:
 
 
 def set_beside(
-    results: Results, paper: Paper, share: Share | None = None, *, backbone: str | None = None
+    results: Results, paper: Paper, subset: Subset | None = None, *, backbone: str | None = None
 ) -> list[Beside]:
     """Ours beside the tables of a paper; :class:`OtptError` says what is missing where nothing fits.
 
     ``backbone`` is taken for that of the runs, whatever they say of their model.
     """
-    share = share or Share()
+    subset = subset or Subset()
     backbone = backbone or _backbone(results, paper)
-    datasets = results.datasets if share.datasets is None else wanted_of("data set", share.datasets, results.datasets)
-    methods = results.methods if share.methods is None else wanted_of("method", share.methods, results.methods)
-    if share.prompt is not None:
-        wanted_of("prompt", [share.prompt], results.prompts)
+    datasets = results.datasets if subset.datasets is None else wanted_of("data set", subset.datasets, results.datasets)
+    methods = results.methods if subset.methods is None else wanted_of("method", subset.methods, results.methods)
+    if subset.prompt is not None:
+        wanted_of("prompt", [subset.prompt], results.prompts)
     ours = {method_key(method): method for method in methods}
     strange = [name for name in datasets if not _is_registered(results, name)]
     own = [name for name in datasets if name not in strange]
@@ -83,7 +83,7 @@ def set_beside(
             row
             for group in _groups(table, own)
             for theirs, method in shared.items()
-            for row in _rows(results, paper, table, group, theirs, method, share.prompt)
+            for row in _rows(results, paper, table, group, theirs, method, subset.prompt)
         ]
         lacking = [name for name in table.datasets if name not in own]
         if rows:
