@@ -118,7 +118,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--official-names", action="store_true", help="the papers' class names of Food101, with two swapped"
     )
     group.add_argument("--split", default="test", help="test, val or train (default: %(default)s)")
-    group.add_argument("--limit", type=int, metavar="N", help="only the first N images of each set")
+    group.add_argument("--limit", type=int, metavar="N", help="only N images of each set, all classes in proportion")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tables", nargs="+", type=_number, metavar="N", help="only these tables of the paper")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods of the paper")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N images of each set")
+    parser.add_argument("--limit", type=int, metavar="N", help="only N images of each set, all classes in proportion")
     parser.add_argument(
         "--views", type=int, default=64, metavar="N", help="views per image, including the clean one (default: 64)"
     )

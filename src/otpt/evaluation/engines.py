@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
-from otpt.data import Dataset
+from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.config import Model, dataset_configs, run_config
 from otpt.evaluation.evaluator import Evaluator
@@ -66,9 +66,13 @@ class Job:
     plugins: Sequence[Path] = ()
     command: str | None = None
 
+    def load_datasets(self) -> list[Dataset]:
+        """The data sets in their canonical order, of which every beginning is stratified (see :func:`stratified`)."""
+        return [stratified(make()) for make in self.datasets]
+
     def asked(self) -> list[dict[str, Any]]:
         """Data sets, columns, seeds and numbers of images, as in the configuration of a run."""
-        return dataset_configs([make() for make in self.datasets], self.settings)
+        return dataset_configs(self.load_datasets(), self.settings)
 
     def missing(self, run: Run) -> list[WorkItem]:
         """What the run still lacks of this job."""
@@ -107,7 +111,7 @@ class LocalEngine:
 
     def run(self, job: Job, report: Report) -> Run:
         """See :class:`Engine`."""
-        datasets = [make() for make in job.datasets]
+        datasets = job.load_datasets()
         backbone = job.backbone(job.device)
         evaluator = Evaluator(
             backbone,

@@ -144,5 +144,5 @@ def _load(job: Job, folder: str, threads: int) -> tuple[Model, list[Dataset]]:
     torch.set_num_threads(threads)
     if os.path.isdir(folder):
         os.chdir(folder)
-    datasets = [make() for make in job.datasets]
+    datasets = job.load_datasets()
     return job.backbone(job.device), datasets

@@ -35,7 +35,7 @@ class Settings:
         recipe: number and kind of views. Where no method needs views, one is made.
         augmix: mix the views or not; None lets each method and data set decide.
         family: whose weights the methods take; None takes each data set's own.
-        limit: only the first so many images of each set.
+        limit: only so many images of each set, a stratified subset: classes as in the whole set. A larger one holds it.
         shard_size: images in a shard, which is what a killed run may lose.
         features: "full" keeps image features as the backbone gives them; "float16" rounds them (and halves the cache).
         all_tokens: tune all tokens of a context whose words are not single tokens, in place of an error.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from otpt.data import Dataset, load_dataset
+from otpt.data import Dataset, load_dataset, stratified
 from otpt.errors import OtptError
 from otpt.images import open_image
 from otpt.runs import Rows
@@ -63,7 +63,7 @@ class Thumbnails:
             self.reason = "The images are not shown: they are on the Hugging Face hub, and nothing is fetched."
             return
         try:
-            found = load_dataset(name, root=root)
+            found = stratified(load_dataset(name, root=root))  # the order of an evaluation
         except OtptError as error:
             # the first sentence: the others are for who gives the command, not for who reads the page
             self.reason = f"The images are not shown: {str(error).split('. ')[0].rstrip('.')}."

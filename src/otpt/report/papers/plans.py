@@ -73,7 +73,7 @@ class Conditions:
         data: the folder that holds the data sets, None for none.
         out: where the run folders go.
         tables, datasets, methods: only these; None for all.
-        limit: only the first so many images of each set.
+        limit: only so many images of each set, a stratified subset.
         device: "cpu", "cuda" …, whose documented rate is taken.
     """
 
