@@ -5,6 +5,7 @@ from .downloads import download_dataset
 from .entry import DatasetEntry, Layout, find_entry
 from .layouts import DatasetNotFound, Found, find_records
 from .registry import list_datasets, load_dataset
+from .strata import stratified
 
 __all__ = [
     "IMAGE_SUFFIXES",
@@ -23,4 +24,5 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "read_class_list",
+    "stratified",
 ]

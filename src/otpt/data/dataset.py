@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,17 @@ class FilesBelow:
 
     def __call__(self, index: int) -> Path:
         return self.folder / self.files[index]
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """Image ``i`` is image ``order[i]`` of another function's."""
+
+    images: Callable[[int], ImageSource]
+    order: tuple[int, ...]
+
+    def __call__(self, index: int) -> ImageSource:
+        return self.images(self.order[index])
 
 
 class Dataset:
@@ -111,6 +123,18 @@ class Dataset:
             reason = " ".join(str(error).split()).rstrip(".")
             shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
+
+    def in_order(self, order: Sequence[int]) -> Dataset:
+        """The same images, image ``i`` being ``order[i]`` of this set."""
+        found = copy.copy(self)
+        found.__dict__.pop("fingerprint", None)
+        found.ids = tuple(self.ids[i] for i in order)
+        found.labels = tuple(self.labels[i] for i in order)
+        if isinstance(self._images, FilesBelow):
+            found._images = FilesBelow(self._images.folder, tuple(self._images.files[i] for i in order))
+        else:
+            found._images = Permuted(self._images, tuple(order))
+        return found
 
     def is_file_missing(self, index: int) -> bool:
         """Whether image ``index`` is a file that does not exist; nothing is opened."""

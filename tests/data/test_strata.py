@@ -1,0 +1,74 @@
+"""The order of evaluation: every beginning is a stratified sample, whatever order the images came in."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otpt.data import Dataset, stratified
+from otpt.data.backdoor import BackdoorDataset
+from otpt.data.dataset import FilesBelow
+
+
+def make(counts: list[int], seed: int = 0) -> Dataset:
+    samples = [(f"{label}/{k}.png", label) for label, n in enumerate(counts) for k in range(n)]
+    random.Random(seed).shuffle(samples)
+    ids = [name for name, _ in samples]
+    names = [f"class {i}" for i in range(len(counts))]
+    return Dataset("own", names, ids, [label for _, label in samples], lambda i: ids[i].encode())
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.integers(0, 5))
+@settings(deadline=None, max_examples=60)
+def test_every_beginning_holds_each_class_in_proportion(counts: list[int], seed: int) -> None:
+    data = stratified(make(counts, seed))
+    total = sum(counts)
+    assert len(data) == total
+    for n in range(1, total + 1):
+        first = Counter(data.labels[:n])
+        fractions = [first[label] / count for label, count in enumerate(counts)]
+        # all classes lie within one image of a common fraction
+        assert max((first[c] - 1) / counts[c] for c in range(len(counts))) <= min(
+            (first[c] + 1) / counts[c] for c in range(len(counts))
+        ), fractions
+
+
+def test_the_first_images_of_equal_classes_show_each_once() -> None:
+    data = stratified(make([7] * 30))
+    for start in range(0, 210, 30):
+        assert sorted(data.labels[start : start + 30]) == list(range(30))
+
+
+def test_only_ids_and_labels_decide() -> None:
+    orders = [stratified(make([5, 3, 9], seed)) for seed in range(4)]
+    assert len({each.ids for each in orders}) == 1
+    assert len({each.fingerprint for each in orders}) == 1
+    again = stratified(orders[0])
+    assert again.ids == orders[0].ids
+
+
+def test_the_order_is_the_documented_one() -> None:
+    # from sha256sum: u_0 = 0.374, u_1 = 0.419, and 0/1.png before 0/0.png; keys 0.187, 0.419, 0.687
+    assert stratified(make([2, 1])).ids == ("0/1.png", "1/0.png", "0/0.png")
+
+
+def test_images_and_kind_follow(tmp_path: Path) -> None:
+    data = make([4, 2])
+    for sample in stratified(data):
+        assert sample.source == sample.id.encode()
+    files = Dataset("files", ["a", "b"], ["x", "y"], [0, 1], FilesBelow(tmp_path, ("x", "y")))
+    (tmp_path / "x").touch()
+    missing = {stratified(files).ids[i]: stratified(files).is_file_missing(i) for i in range(2)}
+    assert missing == {"x": False, "y": True}
+    assert stratified(BackdoorDataset(data)).backdoor
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_a_permutation_keeps_the_set(order: list[int]) -> None:
+    data = make([1, 1])
+    assert {(s.id, s.label, s.source) for s in data.in_order(order)} == {(s.id, s.label, s.source) for s in data}
