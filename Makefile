@@ -23,7 +23,7 @@ $(VENV)/.ready: pyproject.toml $(PINS)
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint $(PINS) --editable '.[dev]'
 	@touch $@
 
-demo: setup     ## set up, then four methods on the embedded model and bench (two minutes)
+demo: setup     ## set up, then the main methods on the embedded model and bench (two minutes)
 	@$(BIN)/otpt demo
 
 test: setup     ## set up, then run the tests

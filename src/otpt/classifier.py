@@ -27,9 +27,11 @@ from otpt.methods.fpp.settings import Fpp
 from otpt.methods.inits import check_fit
 from otpt.methods.output import Output
 from otpt.methods.predictor import Predictor
+from otpt.methods.registry import DEFAULT_METHOD
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, check_class_names
 from otpt.prompts.learned import LearnedPrompt
+from otpt.rejection.rejector import REJECTED
 from otpt.views import ViewRecipe
 
 
@@ -63,6 +65,16 @@ class Prediction:
         """See ``extras``; nan for methods without text features."""
         return self.extras.get("mean_cosine", float("nan"))
 
+    @property
+    def rejected(self) -> bool:
+        """Whether the image fits none of the classes; False where nobody asked (``reject=`` of the classifier)."""
+        return REJECTED in self.flags
+
+    @property
+    def unknown(self) -> float:
+        """The score that this was decided by, high for images that fit no class; nan where nobody asked."""
+        return self.extras.get("unknown", float("nan"))
+
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The most probable classes with their probabilities, best first."""
         order = np.argsort(-self.probabilities, kind="stable")[:count]
@@ -84,12 +96,15 @@ class Classifier:
             :func:`otpt.prompts.learned.read_learned` gives.
         templates: sentences of your own, for methods that start from the part ``templates``.
         fpp: FPP's numbers, for methods that start from ``fpp``; None takes the published ones.
+        reject: score by which images that fit none of the classes are marked (:data:`otpt.rejection.SCORES`, such as
+            "neg-label"); None marks none.
+        reject_threshold: above which an image is rejected, in place of the score's own.
     """
 
     def __init__(
         self,
         backbone: Backbone,
-        method: str | Method = "o-tpt",
+        method: str | Method = DEFAULT_METHOD,
         *,
         family: str = "fine-grained",
         recipe: ViewRecipe | None = None,
@@ -99,6 +114,8 @@ class Classifier:
         contexts: Sequence[LearnedPrompt] = (),
         templates: Templates | None = None,
         fpp: Fpp | None = None,
+        reject: str | None = None,
+        reject_threshold: float | None = None,
     ) -> None:
         self.backbone = backbone
         self.method = get_method(method)
@@ -112,6 +129,8 @@ class Classifier:
             contexts={each.kind: each for each in contexts},
             templates=templates,
             fpp=fpp or Fpp(),
+            reject=reject,
+            reject_threshold=reject_threshold,
         )
         self._classes_set = False
         self._predictors: dict[tuple[Method, ...], Predictor] = {}
@@ -301,7 +320,7 @@ _KEPT = 4
 
 def load(
     spec: str,
-    method: str | Method = "o-tpt",
+    method: str | Method = DEFAULT_METHOD,
     *,
     device: str = "auto",
     precision: str = "float32",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.evaluation_bench import NAMES, backbone, dataset, settings
+from oracles.evaluation_bench import NAMES, backbone, dataset, image_number, settings
 from oracles.models import tiny_backbone
 
 from otpt.errors import OtptError
@@ -26,7 +26,12 @@ def confidences(
     """By (prompt, method), of each image."""
     run = evaluate(dataset(COUNT, name), backbone(), given, out=folder, **more).run  # type: ignore[arg-type]
     return {
-        column: [value for shard in run.shards(name, 0, column) for value in shard.table["confidence"].to_pylist()]
+        column: [
+            row["confidence"]
+            for row in sorted(
+                (row for shard in run.shards(name, 0, column) for row in shard.table.to_pylist()), key=image_number
+            )
+        ]
         for column in run.columns(name)
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, rows, settings
+from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, image_number, rows, settings
 
 from otpt import Classifier
 from otpt.errors import OtptError
@@ -24,7 +24,7 @@ def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
     for name in ("first", "second"):
         evaluate(dataset(3), backbone(), given, out=tmp_path / name, cache=cache)
     found, again = (
-        {(row["index"], row["method"]): row["confidence"] for row in rows(tmp_path / name)}
+        {(image_number(row), row["method"]): row["confidence"] for row in rows(tmp_path / name)}
         for name in ("first", "second")
     )
     assert found == again

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
+from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, image_number, settings
 from oracles.maple import maple_state
 from safetensors.torch import save_file
 
@@ -50,7 +50,12 @@ def confidences(folder: Path, given: Settings, name: str = "images") -> dict[tup
     """By (prompt, method), of each image."""
     run = evaluate(dataset(COUNT, name), backbone(), given, out=folder).run
     return {
-        column: [value for shard in run.shards(name, 0, column) for value in shard.table["confidence"].to_pylist()]
+        column: [
+            row["confidence"]
+            for row in sorted(
+                (row for shard in run.shards(name, 0, column) for row in shard.table.to_pylist()), key=image_number
+            )
+        ]
         for column in run.columns(name)
     }
 

@@ -19,6 +19,7 @@ from oracles.evaluation_bench import (
     dataset,
     files,
     image,
+    image_number,
     rows,
     settings,
     shard,
@@ -27,6 +28,7 @@ from oracles.evaluation_bench import (
 
 from otpt import Classifier, Method, OtptError, Prompt
 from otpt.data import Dataset, load_dataset
+from otpt.data.strata import stratified_order
 from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
 from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics
@@ -59,7 +61,8 @@ def test_rows_and_metrics_are_those_of_the_classifier(tmp_path: Path, official: 
             close(again.metrics, all_metrics(p, labels, bins=bins, side=side))
         for i, row in enumerate(row for row in found if row["method"] == score.method):
             assert row["id"] == f"p/{i}"
-            assert (row["index"], row["label"], row["error"], row["flags"]) == (i, labels[i], None, [])
+            assert stratified_order(dataset(10))[row["index"]] == i
+            assert (row["label"], row["error"], row["flags"]) == (labels[i], None, [])
             assert row["confidence"] == p[i].max()
             assert row["probability"] == p[i, labels[i]]
             assert row["correct"] == (row["prediction"] == labels[i])
@@ -104,7 +107,7 @@ def test_order_does_not_matter(tmp_path: Path) -> None:
     evaluate(mixed, backbone(), settings(shard_size=3), out=tmp_path / "mixed")
     columns = ["method", "prediction", "confidence", "entropy", "top_probabilities", "mean_cosine"]
     tables = [rows(tmp_path / run) for run in ("straight", "mixed")]
-    straight, other = ({(r["index"], r["method"]): [r[c] for c in columns] for r in t} for t in tables)
+    straight, other = ({(image_number(r), r["method"]): [r[c] for c in columns] for r in t} for t in tables)
     assert {(order[index], method): row for (index, method), row in other.items()} == straight
 
 
@@ -151,7 +154,7 @@ def test_unreadable_images_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> 
     result = evaluate(dataset(images=images), backbone(), settings(), out=tmp_path / "run")
     assert result.unreadable == 2
     bad = [row for row in rows(tmp_path / "run") if row["error"]]
-    assert {row["index"] for row in bad} == {1, 3}
+    assert {image_number(row) for row in bad} == {1, 3}
     assert len(bad) == 2 * len(METHODS)
     assert "missing.png" in bad[-1]["error"]
     assert all(row["confidence"] is None and row["top_classes"] is None for row in bad)
@@ -195,7 +198,7 @@ def test_shards_with_unreadable_images_are_recomputed_when_asked(tmp_path: Path)
     chosen = settings(methods=["zero-shot", "o-tpt"], shard_size=2, seeds=(0, 1))
     evaluate(dataset(images=whole), backbone(), chosen, out=tmp_path / "never")
     torn = list(whole)
-    torn[3] = b"torn"
+    torn[stratified_order(dataset(7))[3]] = b"torn"  # in the second shard
     first = evaluate(dataset(images=torn), backbone(), chosen, out=tmp_path / "run")
     assert first.unreadable == 1
     assert evaluate(dataset(images=whole), backbone(), chosen, out=tmp_path / "run").unreadable == 1

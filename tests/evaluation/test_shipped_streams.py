@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from oracles.command import run as run_command
-from oracles.evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, settings
+from oracles.evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, image_number, settings
 from oracles.models import open_clip_local_dir, tiny_backbone
 from oracles.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
 
@@ -93,7 +93,7 @@ def test_rows_are_the_literal_ones_in_the_order_of_the_seed(name: str, family: s
         order = stream_order(seed, IDS)
         for method, oracle in literal(name).items():
             found = rows(tmp_path / "run", name, seed, method)
-            assert [row["index"] for row in found] == order
+            assert [image_number(row) for row in found] == order
             expected = np.stack([softmax(oracle(views(index, seed))[0]) for index in order])
             kept = [[row["confidence"], row["probability"]] for row in found]
             own = [[p.max(), p[i % len(NAMES)]] for i, p in zip(order, expected, strict=True)]

@@ -17,6 +17,7 @@ from oracles.evaluation_bench import (
     dataset,
     files,
     image,
+    image_number,
     settings,
     shard,
     small_dataset,
@@ -78,7 +79,7 @@ def test_the_order_is_a_permutation_that_the_seed_decides(finished: Path) -> Non
     orders = [stream_order(seed, IDS) for seed in (0, 1)]
     for seed, order in enumerate(orders):
         assert sorted(order) == list(range(11))
-        assert [row["index"] for row in rows(finished, seed)] == order
+        assert [image_number(row) for row in rows(finished, seed)] == order
         assert [row["index"] for row in rows(finished, seed, "o-tpt")] == list(range(11))
     assert orders[0] != orders[1]
     assert orders[0] != list(range(11))
@@ -88,10 +89,10 @@ def test_the_order_is_a_permutation_that_the_seed_decides(finished: Path) -> Non
 def test_numbers_are_those_of_the_images_one_after_the_other(finished: Path) -> None:
     for seed in (0, 1):
         found = rows(finished, seed)
-        expected = literal([row["index"] for row in found])
+        expected = literal([image_number(row) for row in found])
         np.testing.assert_allclose([row["confidence"] for row in found], expected.max(axis=1), rtol=1e-4)
         assert [row["prediction"] for row in found] == expected.argmax(axis=1).tolist()
-    first, second = ({row["index"]: row["confidence"] for row in rows(finished, seed)} for seed in (0, 1))
+    first, second = ({image_number(row): row["confidence"] for row in rows(finished, seed)} for seed in (0, 1))
     assert first != second
 
 
@@ -162,7 +163,7 @@ def test_unreadable_images_leave_the_state_alone_and_a_retry_repeats_the_stream(
     assert found[2]["error"]
     assert found[2]["confidence"] is None
     good = [row for row in found if not row["error"]]
-    expected = literal([row["index"] for row in good]).max(axis=1)
+    expected = literal([image_number(row) for row in good]).max(axis=1)
     np.testing.assert_allclose([row["confidence"] for row in good], expected, rtol=1e-4)
     assert run(tmp_path / "run", retry_unreadable=True).unreadable == 0
     run(tmp_path / "never")

@@ -97,9 +97,14 @@ def shard(run: Path, method: str, first: int, stop: int, *, name: str = "tiny", 
 
 
 def rows(run: Path, *, name: str = "tiny", seed: int = 0) -> list[dict[str, Any]]:
-    """The rows of all methods, image by image."""
+    """The rows of all methods, image by image as :func:`dataset` has them; ``index`` says where they were evaluated."""
     found: list[dict[str, Any]] = pq.read_table(run / name / f"seed-{seed}").to_pylist()
-    return sorted(found, key=lambda row: row["index"])
+    return sorted(found, key=image_number)
+
+
+def image_number(row: dict[str, Any]) -> int:
+    """Which image of :func:`dataset` a row is of."""
+    return int(row["id"].removeprefix("p/"))
 
 
 @contextmanager

@@ -107,4 +107,5 @@ def confidences(folder: Path, method: str, cache: FeatureCache | None = None) ->
     settings = Settings(methods=[method], recipe=ViewRecipe(n_views=12))
     found = evaluate(dataset(), backbone("float32"), settings, out=folder, cache=cache).run
     (column,) = found.columns("tiny")
-    return [value for shard in found.shards("tiny", 0, column) for value in shard.table["confidence"].to_pylist()]
+    rows = [row for shard in found.shards("tiny", 0, column) for row in shard.table.to_pylist()]
+    return [row["confidence"] for row in sorted(rows, key=lambda row: row["id"])]

@@ -1,4 +1,4 @@
-"""``otpt compare RUN --a o-tpt --b c-tpt``: whether one method is better than another, or it may be chance."""
+"""``otpt compare RUN [--a o-tpt --b c-tpt]``: whether one method is better than another, or it may be chance."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from otpt.report import Results
     from otpt.report.compare import Comparison
 
-_PERCENT = {"accuracy": "accuracy %", "ece": "ECE %", "sce": "SCE %"}
+_PERCENT = {"accuracy": "accuracy %", "ece": "ECE %", "debiased_ece": "debiased ECE %", "sce": "SCE %"}
 _OTHERS = {"brier": "Brier", "nll": "NLL"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``compare``."""
     parser.description = (
-        "Compare two methods image by image: accuracy by the exact McNemar test, ECE, SCE, Brier score "
-        "and NLL by a paired bootstrap; for each data set and over all."
+        "Compare two methods image by image: accuracy by the exact McNemar test, ECE, debiased ECE, SCE, Brier score "
+        "and NLL by a paired bootstrap; for each data set and over all. By default, the method with the lowest ECE is "
+        "compared with the next one."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument("--a", required=True, metavar="METHOD", help="one method")
-    parser.add_argument("--b", required=True, metavar="METHOD", help="the other")
+    parser.add_argument("--a", metavar="METHOD", help="one method (default: the one with the lowest ECE)")
+    parser.add_argument("--b", metavar="METHOD", help="the other (default: the best of the others)")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the views (default: the first of the runs)")
@@ -61,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
-    a, b = options.a, options.b
+    a, b, first = _chosen(results, options)
     found = compare_methods(
         results,
         a,
@@ -90,9 +93,32 @@ def run(options: argparse.Namespace) -> int:
     console.print()
     for text in words:
         console.print(Text(" ".join(map(plain, text.split()))))
+    if first:
+        console.print(Text(first))
     tests = sum(len(each.differences) for each in found)
     console.print(Text(f"{tests} tests: about {0.05 * tests:.1f} of them are below p = 0.05 by chance alone."))
     return 0
+
+
+def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, str]:
+    """The two methods, and what must be said if another one has a lower ECE than both."""
+    from otpt.metrics import percent
+    from otpt.report.ranking import ranked
+
+    datasets = [name for name in options.datasets or results.datasets if name in results.datasets]
+    seed = results.seeds[0] if options.seed is None else options.seed
+    error = ranked(results, "ece", datasets=datasets, seed=seed, prompt=options.prompt)
+    a = options.a or next((name for name in error if name != options.b), None)
+    b = options.b or next((name for name in error if name != a), None)
+    if a is None or b is None:
+        raise OtptError(
+            f"The runs hold {len(error)} method(s) with all data sets under one prompt; name two with --a and --b."
+        )
+    lowest = next(iter(error), a)
+    if lowest in (a, b) or not {a, b} <= set(error):
+        return a, b, ""
+    others = f"{percent(error[a])} % of {a} and {percent(error[b])} % of {b}"
+    return a, b, f"The lowest ECE is that of {lowest}: {percent(error[lowest])} %, against {others}."
 
 
 def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:

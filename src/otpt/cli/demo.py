@@ -1,21 +1,25 @@
-"""``otpt demo``: all steps on the embedded model and bench: four methods, three sets, one shift, a page."""
+"""``otpt demo``: all steps on the embedded model and bench: some methods, three sets, one shift, a page."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import textwrap
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.cli.evaluate import DEFAULT_METHODS, backbone_on, chosen_reporter
+from otpt.cli.evaluate import backbone_on, chosen_reporter
+from otpt.cli.headline import print_headline
+from otpt.cli.notes import tell_missing_classes
 from otpt.cli.results import print_score_tables
 
 if TYPE_CHECKING:
     from otpt.report import Results
-    from otpt.runs import Average
+    from otpt.report.ranking import Gap
 
+BASE = "zero-shot"
 BACKBONE = "pocket"
 DATASETS = ("emoji/animals", "emoji/food", "emoji/travel", "emoji/line")
 IMAGES = 80  # of each set: within two minutes on two cores
@@ -26,8 +30,9 @@ TITLE = "Emoji by an artist the model has not seen"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``demo``."""
     parser.description = (
-        "Evaluate zero-shot, TPT, C-TPT and O-TPT with the embedded model on three sets of emoji and on "
-        "line art; print accuracy and calibration, draw reliability diagrams, and make a page."
+        "Evaluate zero-shot, TPT, O-TPT and the default method with the embedded model on three sets of emoji "
+        "and on line art; print accuracy and calibration with what is more than chance, draw reliability diagrams, and "
+        "make a page."
     )
     parser.add_argument("--out", type=Path, default=Path("otpt-demo"), metavar="DIR", help="(default: %(default)s)")
     parser.add_argument(
@@ -46,14 +51,15 @@ def run(options: argparse.Namespace) -> int:
     from otpt.report.tables import metric_table
 
     out: Path = options.out
-    settings = Settings(methods=DEFAULT_METHODS, limit=options.images, shard_size=SHARD_SIZE)
+    methods = chosen_methods()
+    settings = Settings(methods=methods, limit=options.images, shard_size=SHARD_SIZE)
     makers = [partial(load_dataset, name) for name in DATASETS]
-    for make in makers:
-        make()  # report missing packages of the bench first
+    datasets = [make() for make in makers]  # report missing packages of the bench first
+    tell_missing_classes(datasets, options.images)
     print(
         f"The embedded model {BACKBONE!r}, a small CLIP that learned emoji by other artists, is shown OpenMoji's:\n"
         f"three sets, and one of line art; {options.images} image{'s' * (options.images > 1)} of each, 64 views "
-        f"per image, {len(DEFAULT_METHODS)} methods in one pass.\n",
+        f"per image, {len(methods)} methods in one pass.\n",
         flush=True,
     )
     job = Job(
@@ -66,9 +72,13 @@ def run(options: argparse.Namespace) -> int:
     )
     engine = ProcessEngine(2) if (os.cpu_count() or 1) > 1 else LocalEngine()
     result = run_job(job, engine, chosen_reporter())
-    print_score_tables([metric_table(result.scores, metric) for metric in ("accuracy", "ece")], width=120)
+    tables = [metric_table(result.scores, metric) for metric in ("accuracy", "ece", "debiased_ece")]
+    print_score_tables(tables, width=120)
+    print_headline(result.run, result.scores)
+    print("\nIn words, of the averages over the sets (accuracy, and debiased ECE for calibration):")
     results = open_results([out / "run"])
-    print(textwrap.fill(f"{conclusion(result.averages)} {certainty(results, result.averages)}", 110))
+    for sentence in findings(results, methods):
+        print(textwrap.fill(sentence, 110, initial_indent="- ", subsequent_indent="  "))
     save(draw("reliability", select(results)), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=options.command_line))
     print(f"\nThis took {duration(result.seconds)}. Look at")
@@ -78,31 +88,58 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def certainty(results: Results, averages: list[Average]) -> str:
-    """Whether the best calibrated of the tuned methods differs from the next one by more than chance."""
-    from otpt.report import compare_methods
-    from otpt.report import conclusion as in_words
+def chosen_methods() -> tuple[str, ...]:
+    """Zero-shot, what it is compared with, and the default."""
+    from otpt.methods.registry import DEFAULT_METHOD
 
-    error = {average.method: average.metrics["ece"] for average in averages if average.method in DEFAULT_METHODS[1:]}
-    best, second = sorted(error, key=lambda name: error[name])[:2]
-    return in_words(compare_methods(results, best, second)[-1], best, second)
+    return tuple(dict.fromkeys((BASE, "tpt", "o-tpt", DEFAULT_METHOD)))
 
 
-def conclusion(averages: list[Average]) -> str:
-    """What the averages over the data sets say, in two sentences."""
+def findings(results: Results, methods: Sequence[str]) -> list[str]:
+    """What each method changes against zero-shot, and which one is best calibrated: as far as it is not chance."""
+    from otpt.report.ranking import gap
+
+    places = {method: [(name, results.prompts_of(name, method)[0]) for name in DATASETS] for method in methods}
+
+    def between(metric: str, a: str, b: str) -> Gap | None:
+        return gap(results, metric, (a, places[a]), (b, places[b]))
+
+    lines = [
+        against_base(method, between("accuracy", method, BASE), between("debiased_ece", method, BASE))
+        for method in methods
+        if method != BASE
+    ]
+    gaps = {method: found for method in methods if (found := between("debiased_ece", method, BASE)) is not None}
+    error = {method: found.a for method, found in gaps.items()}
+    first, second = sorted(error, key=lambda method: error[method])[:2]
+    return [*lines, best_calibrated(first, second, between("debiased_ece", first, second))]
+
+
+def against_base(method: str, accuracy: Gap | None, error: Gap | None) -> str:
+    """One sentence: by how much a method is more or less accurate, better or worse calibrated than zero-shot."""
+    if accuracy is None or error is None:
+        return f"{method} has not seen the images of {BASE}, so nothing can be said of it."
+    words = [
+        _change(accuracy, "more accurate", "less accurate", "accuracy", sign=1),
+        _change(error, "better calibrated", "worse calibrated", "calibration", sign=-1),
+    ]
+    return f"{method} against {BASE}: {words[0]}; {words[1]}."
+
+
+def _change(found: Gap, better: str, worse: str, what: str, *, sign: int) -> str:
     from otpt.metrics import percent
 
-    zero, tpt, ctpt, otpt = ({a.method: a.metrics for a in averages}[name] for name in DEFAULT_METHODS)
-    surer = tpt["ece"] > zero["ece"] and tpt["overconfidence"] > zero["overconfidence"]
-    error = {"TPT": tpt["ece"], "C-TPT": ctpt["ece"], "O-TPT": otpt["ece"]}
-    first = (
-        f"On average TPT takes accuracy from {percent(zero['accuracy'])} to {percent(tpt['accuracy'])} % "
-        f"and the calibration error from {percent(zero['ece'])} to {percent(tpt['ece'])} %: "
-        + ("it becomes surer than it is right." if surer else "here it does not become over-confident.")
-    )
-    second = (
-        f"Spreading the text features (C-TPT) leaves an error of {percent(ctpt['ece'])} %, pushing them towards "
-        f"orthogonality (O-TPT) {percent(otpt['ece'])} % at {percent(otpt['accuracy'])} % accuracy: "
-        f"of the three, {min(error, key=lambda name: error[name])} is best calibrated."
-    )
-    return f"{first} {second}"
+    if found.is_noise:
+        return f"no difference in {what} beyond chance (p = {found.p:.2g})"
+    difference = found.a - found.b
+    low, high = sorted((abs(found.low), abs(found.high)))
+    word = better if sign * difference > 0 else worse
+    return f"{word} by {percent(abs(difference))} points (95 %: {percent(low)} to {percent(high)})"
+
+
+def best_calibrated(first: str, second: str, between: Gap | None) -> str:
+    """The lowest debiased ECE and the next one, and whether that is chance."""
+    if between is None or between.is_noise:
+        shown = "" if between is None else f" (p = {between.p:.2g})"
+        return f"The lowest debiased ECE is that of {first}; the next one, {second}, differs by no more than chance{shown}."
+    return f"{first} is best calibrated, beyond chance: the next one, {second}, is worse (p = {between.p:.2g})."

@@ -16,7 +16,7 @@ from otpt.cli import interrupts, medical
 from otpt.cli import options as shared
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
-from otpt.cli.notes import tell_cautions, tell_sequential
+from otpt.cli.notes import tell_cautions, tell_missing_classes, tell_sequential
 from otpt.cli.results import print_result, tell_incomplete
 from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError
@@ -130,6 +130,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--family", choices=FAMILIES, help="which λ to use, instead of the data set's family")
     group.add_argument("--official-precision", action="store_true", help="round logits and softmax to float16")
     group.add_argument("--bins", type=int, default=20, metavar="M", help="bins of the calibration errors (default: 20)")
+    shared.add_reject_options(group)
     group = parser.add_argument_group("run")
     group.add_argument(
         "--out", type=Path, metavar="RUN", help="run folder (default: one in runs/, named after the command)"
@@ -204,6 +205,8 @@ def run_evaluation(
         trained=options.trained or (),
         smoothing=medical.smoothing_for(options),
         keep=options.keep_frozen,
+        reject=options.reject,
+        reject_threshold=options.reject_threshold,
     )
     cache = chosen_cache(options)
     engine = chosen_engine(options)
@@ -217,6 +220,7 @@ def run_evaluation(
         settings.task_for(dataset)
     tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
     tell_sequential(settings.chosen, engine)
+    tell_missing_classes(datasets, settings.limit)
     clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)
     job = Job(
         backbone=medical.model_maker(options, methods) or clip,

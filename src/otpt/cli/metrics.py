@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
+from otpt.cli.headline import print_headline
 from otpt.cli.results import print_scores
 from otpt.errors import OtptError
 from otpt.runs.format import SIDES
@@ -64,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(_data(scores, intervals), indent=2, ensure_ascii=False))
     else:
         print_scores(scores, metrics=options.metrics, intervals=intervals)
+        if intervals is None and options.metrics is None:
+            print_headline(found, scores, bins=options.bins, side=options.side)
     if missing:
         print(
             f"otpt: the run is not complete: {missing} of {total} images are missing; repeat its command to continue",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otpt.data import Dataset
     from otpt.evaluation import Engine
     from otpt.methods import Method
 
@@ -34,6 +35,18 @@ def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
             f"{_named(streams)}: each image depends on those before it, so one process computes a data set and seed "
             "from its first image to its last; the other processes do the rest."
         )
+
+
+def tell_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None:
+    """That the limit leaves classes without an image, in which data sets, and how many."""
+    from otpt.data.strata import classes_without_images
+
+    if limit is None:
+        return
+    missing = {data.name: (classes_without_images(data, limit), len(set(data.labels))) for data in datasets}
+    found = [f"{count} of {classes} of {name}" for name, (count, classes) in missing.items() if count]
+    if found:
+        _tell(f"a limit of {limit} images leaves classes without an image: {', '.join(found)}")
 
 
 def _named(methods: Sequence[Method]) -> str:

@@ -67,13 +67,15 @@ def chosen_backbone(options: argparse.Namespace) -> Backbone:
 
 def add_method_options(parser: argparse.ArgumentParser) -> None:
     """Which methods, on which prompt and views."""
+    from otpt.methods.registry import DEFAULT_METHOD
+
     group = parser.add_argument_group("method")
     group.add_argument(
         "--method",
         nargs="+",
-        default=["o-tpt"],
+        default=[DEFAULT_METHOD],
         metavar="NAME",
-        help="one or more method names (see 'otpt methods'), or a TOML file (default: o-tpt)",
+        help=f"one or more method names (see 'otpt methods'), or a TOML file (default: {DEFAULT_METHOD})",
     )
     group.add_argument(
         "--set",
@@ -153,6 +155,22 @@ def add_plugin_option(parser: Any) -> None:
     )
 
 
+def add_reject_options(parser: Any) -> None:
+    """Whether images that fit none of the classes are marked."""
+    from otpt.rejection.registry import DEFAULT_SCORE, SCORES
+
+    parser.add_argument(
+        "--reject",
+        nargs="?",
+        const=DEFAULT_SCORE,
+        metavar="SCORE",
+        help=f"mark images that fit none of the classes, by {', '.join(SCORES)} (without a name: {DEFAULT_SCORE})",
+    )
+    parser.add_argument(
+        "--reject-threshold", type=float, metavar="T", help="score above which an image is marked (default: its own)"
+    )
+
+
 def load_plugins(options: argparse.Namespace) -> None:
     """Run the plugins, before methods are looked up."""
     from otpt.methods import load_plugin
@@ -187,6 +205,7 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
 def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
     """The classifier that the options describe, classes not yet set."""
     from otpt.evaluation.contexts import find_contexts
+    from otpt.rejection.registry import chosen_threshold
     from otpt.views import ViewRecipe
 
     given = options.prompt is not None or options.prompt_tokens is not None
@@ -195,6 +214,8 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
     # what is wrong with learned prompts is told before a large model is read
     contexts = find_contexts(options.context, "images", methods)
+    if options.reject is not None:
+        chosen_threshold(options.reject, options.reject_threshold)
     from otpt.classifier import load
 
     return load(
@@ -209,6 +230,8 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         seed=options.seed,
         official_precision=options.official_precision,
         contexts=list(contexts.values()),
+        reject=options.reject,
+        reject_threshold=options.reject_threshold,
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FLAGS = {
     "init-kept": "the gradient was not finite, so the initial prompt was kept",
     "abstained": "the votes leave open which class comes first",
+    "rejected": "the image probably shows none of the classes",
 }
 
 Answer: TypeAlias = "dict[str, Prediction] | OtptError"
@@ -41,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="threads that decode and augment (default: one per core)"
     )
+    shared.add_reject_options(parser)
     shared.add_method_options(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run)
@@ -141,6 +143,7 @@ def _print_json(path: Path, answer: Answer, top: int) -> None:
             "confidence": prediction.confidence,
             "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
             "flags": list(prediction.flags),
+            "rejected": prediction.rejected,
             "extras": dict(prediction.extras),
         }
         print(json.dumps(row, ensure_ascii=False), flush=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
+from otpt.cli.notes import tell_missing_classes
 from otpt.cli.studies import beside_paper, chosen_methods, commands, data_of, print_commands
 from otpt.cli.table import print_beside, print_tables
 from otpt.errors import OtptError
@@ -95,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
     others: list[Beside] = []
     unreadable, done = 0, set[Path]()
     if options.go:
+        tell_missing_classes([run.make() for run in {run.dataset: run for run in plan.runs}.values()], options.limit)
         load = lru_cache(maxsize=1)(partial(_backbone, options))
         for table in plan.tables:
             new = [run for run in table.runs if run.folder not in done]

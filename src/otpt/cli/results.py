@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from otpt.cli.headline import print_headline
+
 if TYPE_CHECKING:
     from otpt.evaluation import Result
     from otpt.report.tables import ScoreTable
@@ -31,6 +33,7 @@ def print_result(result: Result, *, as_json: bool) -> None:
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
         print_scores(result.scores)
+        print_headline(result.run, result.scores)
         print(f"Rows and metrics are in {str(result.run.folder)!r}; this took {duration(result.seconds)}.")
     tell_incomplete(result)
 

@@ -34,5 +34,11 @@ def stratified_order(dataset: Dataset) -> list[int]:
     return [index for _, _, index in sorted(keys)]
 
 
+def classes_without_images(dataset: Dataset, limit: int) -> int:
+    """How many classes that have images have none among the first ``limit`` of :func:`stratified`."""
+    labels = dataset.labels
+    return len(set(labels)) - len({labels[index] for index in stratified_order(dataset)[:limit]})
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -20,6 +20,7 @@ from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, STREAM, TEMPLATES, diges
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
 from otpt.prompts.learned import fingerprint
+from otpt.rejection.registry import chosen_threshold
 from otpt.runs.format import FORMAT
 
 _VERSIONS = ("numpy", "open-clip-torch", "pillow", "pyarrow", "torch")
@@ -66,12 +67,20 @@ def run_config(
             "memory_budget": settings.memory_budget,
             "shard_size": settings.shard_size,
             "save_probabilities": settings.save_probabilities,
+            **_rejection(settings),
         },
         "scoring": {"bins": settings.bins, "side": settings.side},
         "methods": {method.name: method_numbers(method) for method in settings.chosen},
         "datasets": dataset_configs(datasets, settings),
         "commands": [] if command is None else [command],
     }
+
+
+def _rejection(settings: Settings) -> dict[str, Any]:
+    """What decides the column ``unknown`` and the flag; nothing where nobody asked for it."""
+    if settings.reject is None:
+        return {}
+    return {"reject": {"score": settings.reject, "above": chosen_threshold(settings.reject, settings.reject_threshold)}}
 
 
 def dataset_configs(datasets: Sequence[Dataset], settings: Settings) -> list[dict[str, Any]]:

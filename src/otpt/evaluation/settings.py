@@ -50,6 +50,8 @@ class Settings:
         keep: folder in which FPT keeps keys and values; None computes them anew.
         templates: sentences of your own, for methods that start from the part ``templates``.
         fpp: FPP's numbers, its seed among them.
+        reject, reject_threshold: score (:data:`otpt.rejection.SCORES`) by which images that fit none of the classes
+            get the flag "rejected", and the threshold in place of the score's own. The score is the column ``unknown``.
     """
 
     methods: Sequence[str | Method] = ("zero-shot", "tpt", "c-tpt", "o-tpt")
@@ -74,6 +76,8 @@ class Settings:
     keep: Path | None = None
     templates: Templates | None = None
     fpp: Fpp = field(default_factory=Fpp)
+    reject: str | None = None
+    reject_threshold: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("seeds", "contexts", "trained"):
@@ -171,6 +175,8 @@ class Settings:
             backdoor=dataset.backdoor,
             templates=self.templates,
             fpp=self.fpp,
+            reject=self.reject,
+            reject_threshold=self.reject_threshold,
         )
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from otpt.methods.inits import make_groups
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.task import Column, Task
+from otpt.rejection.rejector import REJECTED, Rejector
 from otpt.threads import available_threads, in_threads, one_thread
 from otpt.views import ViewRecipe
 
@@ -44,6 +46,7 @@ class Predictor:
         with one_thread():
             self._groups = make_groups(backbone, task, methods, cache=cache)
         self.columns = task.columns(methods)
+        self._rejector = self._make_rejector(backbone, task, methods)
         self._at_once = _share_memory(self._groups, task.memory_budget)
         self._use_cache(cache)
 
@@ -78,7 +81,34 @@ class Predictor:
                 (group.prompt, method.name): outputs
                 for method, outputs in zip(group.methods, group.predict(batch), strict=True)
             }
-        return [[found[column][i] for column in self.columns] for i in range(len(batch))]
+        outputs = [[found[column][i] for column in self.columns] for i in range(len(batch))]
+        return outputs if self._rejector is None else self._mark_unknown(self._rejector, batch, outputs)
+
+    def _make_rejector(self, backbone: Any, task: Task, methods: Sequence[Method]) -> Rejector | None:
+        if task.reject is None:
+            return None
+        if not self.recipes:
+            named = ", ".join(method.name for method in methods)
+            raise OtptError(
+                f"{named}: unknown images are told by image features, which no method here has; leave --reject out."
+            )
+        with one_thread():
+            return Rejector(
+                backbone,
+                task.class_names,
+                task.prompts[0],
+                score=task.reject,
+                threshold=task.reject_threshold,
+                memory_budget=task.memory_budget,
+            )
+
+    def _mark_unknown(self, rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list[list[Output]]:
+        """All outputs of an image with its score, and a flag if it is rejected."""
+        marked = []
+        for value, own in zip(rejector(batch.features(self.recipes[0])[:, 0]).tolist(), outputs, strict=True):
+            flags = (REJECTED,) if rejector.is_unknown(value) else ()
+            marked.append([replace(o, flags=o.flags + flags, extras={**o.extras, "unknown": value}) for o in own])
+        return marked
 
     def _use_cache(self, cache: FeatureCache | None) -> None:
         """Many prompts, or a context for each class, would fill the cache with gradients in place of features."""

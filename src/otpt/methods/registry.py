@@ -11,6 +11,9 @@ from otpt.methods.method import Method
 from otpt.methods.parts import compose, field_names, published_names
 from otpt.methods.toml import TomlError, read_toml
 
+DEFAULT_METHOD = "o-tpt"
+"""Of the classifier, ``otpt predict`` and the demo."""
+
 _FIELDS = {
     "summary": str,
     "source": str,

@@ -14,6 +14,7 @@ from otpt.methods.method import Method
 from otpt.methods.settings import FAMILIES
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, dataset_templates, published_templates
 from otpt.prompts.learned import LearnedPrompt
+from otpt.rejection.registry import chosen_threshold
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Task:
         backdoor: images get BAPLe's trigger.
         templates: sentences of the user's own, for the init "templates".
         fpp: FPP's numbers.
+        reject: score by which images that fit none of the classes are marked, one of :data:`otpt.rejection.SCORES`;
+            None marks none. reject_threshold: in place of the score's own.
     """
 
     class_names: tuple[str, ...]
@@ -69,10 +72,16 @@ class Task:
     backdoor: bool = False
     templates: Templates | None = None
     fpp: Fpp = field(default_factory=Fpp)
+    reject: str | None = None
+    reject_threshold: float | None = None
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise unknown("family of data sets", self.family, FAMILIES)
+        if self.reject is not None:
+            chosen_threshold(self.reject, self.reject_threshold)
+        elif self.reject_threshold is not None:
+            raise OtptError("A threshold of unknown images was given without a score; expected both (--reject).")
 
     def prompts_of(self, method: Method) -> Sequence[Prompt | str]:
         """What a method starts from: prompts of words, or the name of something else."""

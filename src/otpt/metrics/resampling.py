@@ -1,14 +1,17 @@
-"""Percentile bootstrap: how much a metric, or the difference of two methods, varies with the sample of images.
+"""Centred percentile bootstrap: how much a metric, or the difference of two methods, varies with the sample of images.
 
-The N images are drawn N times with replacement, ``resamples`` times over; the interval runs from the (1 −
-level)/2 to the (1 + level)/2 quantile of the metric over the resamples. The draws depend only on the seed,
-so that two methods on the same images are compared in pairs.
+The N images are drawn N times with replacement, ``resamples`` times over. The resampled metrics t_1 … t_R are shifted
+so that their median is the estimate t, t_r + t − median(t_1 … t_R), and cut to the metric's range; the interval
+runs from their (1 − level)/2 to their (1 + level)/2 quantile. So it always contains its estimate. The draws depend only
+on the seed, so that two methods on the same images are compared in pairs.
 
 AUROC and FPR95 are not defined in a resample without a wrong prediction, or without a right one; such resamples are
 left out, and ``Interval.resamples`` counts the others.
 
-ECE, MCE, SCE and adaptive ECE are sums of absolute values: resampling adds noise that cannot cancel, so
-their resamples lie above the estimate on average, and the interval may too. Differences suffer less.
+The shift is what ECE, MCE, SCE and adaptive ECE need, sums of absolute values: resampling adds noise that cannot
+cancel, so their resamples lie above the estimate, at few images all of them. Those of accuracy have their median at the
+estimate already. The interval is one for the metric's expectation with N images: a calibrated model's ECE is
+above 0 in expectation too, and :func:`otpt.metrics.debiased_ece` says by how much.
 """
 
 from __future__ import annotations
@@ -30,12 +33,22 @@ if TYPE_CHECKING:
 
 Metric: TypeAlias = str | Callable[[npt.NDArray[Any], IntArray], float]
 
+UNBOUNDED = (-np.inf, np.inf)
+_RANGES = {
+    "debiased_ece": (-1.0, 1.0),
+    "overconfidence": (-1.0, 1.0),
+    "brier": (0.0, 2.0),
+    "nll": (0.0, np.inf),
+    "entropy": (0.0, np.inf),
+}
+"""Of metrics that are not fractions."""
+
 _CHUNK_ENTRIES = 1 << 21  # weights of several resamples at a time: 16 MiB
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and its bootstrap percentile interval [low, high]."""
+    """An estimate and its bootstrap interval [low, high], which contains it."""
 
     estimate: float
     low: float
@@ -67,7 +80,7 @@ def bootstrap(
     """
     p, y = check_probabilities(probabilities, labels)
     statistic = _statistic(metric, p, y, bins, side, floor)
-    return _interval([statistic], len(y), resamples, level, seed)
+    return _interval([statistic], len(y), resamples, level, seed, value_range(metric))
 
 
 def bootstrap_difference(
@@ -113,7 +126,7 @@ def bootstrap_from_confidence(
     check_bins(bins, side)
     c, right = check_confidence(confidence, correct)
     statistic = statistic_of_confidence(metric, c, right, bins, side)
-    return _interval([statistic], len(c), resamples, level, seed)
+    return _interval([statistic], len(c), resamples, level, seed, value_range(metric))
 
 
 def bootstrap_difference_from_confidence(
@@ -152,7 +165,14 @@ def _statistic(metric: Metric, p: npt.NDArray[Any], y: IntArray, bins: int, side
     return value
 
 
-def _interval(statistics: list[Statistic], n: int, resamples: int, level: float, seed: int) -> Interval:
+def _interval(
+    statistics: list[Statistic],
+    n: int,
+    resamples: int,
+    level: float,
+    seed: int,
+    within: tuple[float, float] = UNBOUNDED,
+) -> Interval:
     """Interval of the one statistic, or of the first minus the second."""
     if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
         raise OtptError(f"expected resamples as an integer >= 1, but got {resamples!r}.")
@@ -163,7 +183,7 @@ def _interval(statistics: list[Statistic], n: int, resamples: int, level: float,
         return first - statistics[1](weights) if len(statistics) == 2 else first
 
     values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
-    return percentile_interval(value(np.ones((1, n)))[0], values, level)
+    return centred_interval(value(np.ones((1, n)))[0], values, level, within)
 
 
 def check_level(level: float) -> None:
@@ -172,14 +192,28 @@ def check_level(level: float) -> None:
         raise OtptError(f"expected level between 0 and 1, both excluded, but got {level!r}; such as 0.95.")
 
 
-def percentile_interval(estimate: float, values: FloatArray, level: float) -> Interval:
-    """The interval of resampled values (R,); those in which the metric is not defined (nan) are left out."""
-    check_level(level)
+def centred(estimate: float, values: FloatArray) -> FloatArray:
+    """Resampled values (R,) without those in which the metric is not defined (nan), their median at the estimate."""
     known = values[~np.isnan(values)]
+    return np.asarray(known + (estimate - np.median(known))) if len(known) else known
+
+
+def centred_interval(
+    estimate: float, values: FloatArray, level: float, within: tuple[float, float] = UNBOUNDED
+) -> Interval:
+    """The interval of resampled values (R,); ``within`` is the range that the metric can have."""
+    check_level(level)
+    known = np.clip(centred(estimate, values), *within)
     if not len(known):
         return Interval(float(estimate), float("nan"), float("nan"), level, 0)
     low, high = np.quantile(known, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    return Interval(float(estimate), float(low), float(high), level, len(known))
+    # rounding of the shift must not push an end past the estimate
+    return Interval(float(estimate), min(float(low), estimate), max(float(high), estimate), level, len(known))
+
+
+def value_range(metric: Metric) -> tuple[float, float]:
+    """The values that a metric can have; any for a function of the user's."""
+    return _RANGES.get(metric, (0.0, 1.0)) if isinstance(metric, str) else UNBOUNDED
 
 
 def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:

@@ -1,7 +1,7 @@
 """Two methods on the same images and views: how far apart they are, and whether it may be chance.
 
-Accuracy: exact McNemar test. ECE, SCE, Brier score and NLL: paired bootstrap. Both compare image by image, so what
-makes an image hard for all methods cancels.
+Accuracy: exact McNemar test. ECE, debiased ECE, SCE, Brier score and NLL: paired bootstrap. Both compare image by
+image, so what makes an image hard for all methods cancels.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from otpt.errors import OtptError, unknown
-from otpt.metrics.resampling import percentile_interval
-from otpt.report.defaults import LEVEL, RESAMPLES
+from otpt.metrics.resampling import centred, centred_interval
+from otpt.report.defaults import FEW, LEVEL, RESAMPLES
 from otpt.report.prompts import prompt_of
 from otpt.report.results import ResultKey, Results
 from otpt.report.statistics import bootstrap_p, mcnemar_p, resampled
 from otpt.runs import Rows
 
 ALL = "all data sets"
-COMPARED = ("accuracy", "ece", "sce", "brier", "nll")
-_ALPHA = 0.05
+COMPARED = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll")
+ALPHA = 0.05
+"""A difference with a smaller p is called one; others may be chance."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,11 @@ def compare_methods(
                 for k in (0, 1)
             ]
             values = np.subtract(sides[0][1], sides[1][1])
-            p = mcnemar_p(only_a, only_b) if metric == "accuracy" else bootstrap_p(values)
+            p = (
+                mcnemar_p(only_a, only_b)
+                if metric == "accuracy"
+                else bootstrap_p(centred(sides[0][0] - sides[1][0], values))
+            )
             differences.append(_difference(metric, a, b, sides[0][0], sides[1][0], values, p, level))
         images = sum(len(first) for first, _ in pairs)
         name = group[0] if len(group) == 1 else ALL
@@ -141,7 +146,8 @@ def conclusion(comparison: Comparison, a: str, b: str) -> str:
                 f"{each.better} is {better} than {other} by {100 * abs(each.difference):.2f} points (p = {each.p:.3g})"
             )
     partial = "; the run is still in progress" if comparison.partial else ""
-    return f"{where}, {comparison.images} images: {words[0]}; {words[1]}{partial}."
+    few = f"; with fewer than {FEW} images, most of an ECE may be bias" if comparison.images < FEW else ""
+    return f"{where}, {comparison.images} images: {words[0]}; {words[1]}{few}{partial}."
 
 
 def _same_images(first: Rows, second: Rows, *, dataset: str, a: str, b: str) -> tuple[Rows, Rows]:
@@ -158,9 +164,9 @@ def _same_images(first: Rows, second: Rows, *, dataset: str, a: str, b: str) -> 
 def _difference(
     metric: str, a: str, b: str, of_a: float, of_b: float, values: np.typing.NDArray[np.float64], p: float, level: float
 ) -> Difference:
-    found = percentile_interval(of_a - of_b, values, level)
+    found = centred_interval(of_a - of_b, values, level)
     higher = of_a > of_b
     better = None
-    if p < _ALPHA and of_a != of_b:
+    if p < ALPHA and of_a != of_b:
         better = a if higher == (metric == "accuracy") else b
     return Difference(metric, of_a, of_b, of_a - of_b, found.low, found.high, p, better)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from otpt.metrics import Interval
-from otpt.metrics.resampling import check_level, percentile_interval
+from otpt.metrics.resampling import centred_interval, check_level, value_range
 from otpt.report.defaults import RESAMPLES
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows
@@ -36,7 +36,7 @@ class RunIntervals:
     def _compute(self, column: tuple[str, str], places: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, Interval]:
         rows = [[self._rows(name, seed, column) for seed in seeds] for name, seeds in places]
         found = all_resampled(self.metrics, rows, self.bins, self.side, resamples=self.resamples)
-        return {metric: percentile_interval(*each, self.level) for metric, each in found.items()}
+        return {name: centred_interval(*each, self.level, value_range(name)) for name, each in found.items()}
 
     def _rows(self, dataset: str, seed: int, column: tuple[str, str]) -> Rows:
         rows = read_rows(self.run, dataset, seed, column)

@@ -20,7 +20,7 @@ from scipy import stats
 from torch import Tensor
 
 import otpt
-from otpt.data import Dataset
+from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate
 from otpt.evaluation.settings import NOISE_PROMPTS
@@ -214,7 +214,7 @@ def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
         found.append([row["probabilities"] for row in rows_of(result.run, "fixed-coop")])
     assert found[0] == found[1]
     smoother, text = Smoother(backbone, Smoothing()), TextSide(backbone, NAMES, Prompt.learned(vectors))
-    for sample, shares in zip(data, found[0], strict=True):
+    for sample, shares in zip(stratified(data), found[0], strict=True):
         tuned = smoother.tune(sample.source, text, [None], seed=0, image_id="p")  # type: ignore[arg-type]
         expected = (backbone.logit_scale * tuned.feature @ initial.mT).softmax(dim=-1)
         assert shares == pytest.approx(expected.tolist(), abs=1e-6)

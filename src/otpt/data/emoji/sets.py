@@ -9,7 +9,7 @@
 
 The shifts are made from ``objects``, the largest set that can be recognised without colour (a flag's outline is
 a rectangle). All classes have the same number of images, at least three, and a set has at least 500.
-Image ``i`` shows class ``i mod C`` in composition ``i div C``, so the first images of a set are balanced.
+Image ``i`` shows class ``i mod C`` in composition ``i div C``.
 
 The training split has sixteen other compositions of the same drawings, from another seed.
 """

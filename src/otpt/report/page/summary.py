@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otpt.metrics import percent
-from otpt.report.page.numbers import OWN_PROMPT, Line, better
+from otpt.report.defaults import FEW
+from otpt.report.page.numbers import OWN_PROMPT, Line, better, by_method
+from otpt.report.ranking import gap
 from otpt.report.results import Results
 
 _CALIBRATED = 0.01
@@ -18,8 +20,8 @@ def summary(results: Results, lines: Sequence[Line], averages: Sequence[Line]) -
     if not known:
         return ["Nothing has been predicted yet."]
     deciding = list(averages) or known
-    sentences = [_best_calibrated(deciding, known, averages), _most_accurate(deciding, averages)]
-    sentences.append(_confidence(deciding))
+    sentences = [_best_calibrated(results, deciding, known, averages), _most_accurate(results, deciding, known)]
+    sentences += [_confidence(deciding), _few(known)]
     unreadable = max(line.unreadable for line in lines)
     if unreadable:
         sentences.append(f"Some images could not be read ({unreadable} of one data set); they count nowhere.")
@@ -46,13 +48,16 @@ def _best(lines: Sequence[Line], metric: str) -> Line:
     return best
 
 
-def _best_calibrated(deciding: Sequence[Line], known: Sequence[Line], averages: Sequence[Line]) -> str:
-    best = _best(deciding, "ece")
+def _best_calibrated(
+    results: Results, deciding: Sequence[Line], known: Sequence[Line], averages: Sequence[Line]
+) -> str:
+    best, next_ = _first_two(deciding, "ece")
     where = f" on average over {len({line.dataset for line in known})} data sets" if averages else ""
-    words = f"{label(best, deciding)} is best calibrated{where}: its ECE is {best.numbers['ece'].text} %"
-    if len(deciding) > 1:
-        second = _best([line for line in deciding if line is not best], "ece")
-        words += f"; next is {label(second, deciding)} with {second.numbers['ece'].text} %"
+    debiased = best.numbers["debiased_ece"].text
+    words = f"{label(best, deciding)} has the lowest ECE{where}: {best.numbers['ece'].text} %, debiased {debiased} %"
+    if next_ is not None:
+        words += f"; next is {label(next_, deciding)} with {next_.numbers['ece'].text} %"
+        words += _surely(results, "ece", best, next_, known)
     words += "."
     if averages:
         own = {line.dataset: _best([o for o in known if o.dataset == line.dataset], "ece") for line in known}
@@ -61,13 +66,44 @@ def _best_calibrated(deciding: Sequence[Line], known: Sequence[Line], averages: 
     return words
 
 
-def _most_accurate(deciding: Sequence[Line], averages: Sequence[Line]) -> str:
-    best = _best(deciding, "accuracy")
-    calibrated = _best(deciding, "ece")
-    words = f"{label(best, deciding)} is most accurate: {best.numbers['accuracy'].text} %"
-    if (best.method, best.prompt) != (calibrated.method, calibrated.prompt):
-        words += f", {label(calibrated, deciding)} reaches {calibrated.numbers['accuracy'].text} %"
+def _most_accurate(results: Results, deciding: Sequence[Line], known: Sequence[Line]) -> str:
+    best, next_ = _first_two(deciding, "accuracy")
+    words = f"{label(best, deciding)} has the highest accuracy: {best.numbers['accuracy'].text} %"
+    if next_ is not None:
+        words += f"; next is {label(next_, deciding)} with {next_.numbers['accuracy'].text} %"
+        words += _surely(results, "accuracy", best, next_, known)
     return f"{words}."
+
+
+def _first_two(lines: Sequence[Line], metric: str) -> tuple[Line, Line | None]:
+    best = _best(lines, metric)
+    others = [line for line in lines if line is not best]
+    return best, _best(others, metric) if others else None
+
+
+def _surely(results: Results, metric: str, best: Line, next_: Line, known: Sequence[Line]) -> str:
+    """Whether the difference of the two is more than chance, by a paired bootstrap over the images of all seeds."""
+    places = []
+    for line in (best, next_):
+        own = by_method(known)[line.method, line.prompt] if line.dataset is None else [line]
+        places.append((line.method, [(str(each.dataset), each.prompt) for each in own]))
+    found = gap(results, metric, *places)
+    if found is None:
+        return ""
+    if found.is_noise:
+        return f", a difference within noise (p = {found.p:.2g})"
+    low, high = sorted((abs(found.low), abs(found.high)))
+    return f": they differ by {percent(low)} to {percent(high)} points (p = {found.p:.2g})"
+
+
+def _few(known: Sequence[Line]) -> str:
+    least = min(line.images for line in known)
+    if least >= FEW:
+        return ""
+    return (
+        f"With fewer than {FEW} images in a data set ({least} here), most of an ECE may be bias, which a calibrated "
+        "model would have too: look at the debiased ECE."
+    )
 
 
 def _confidence(deciding: Sequence[Line]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from otpt.errors import OtptError, unknown
-from otpt.metrics.resampling import check_level, percentile_interval
+from otpt.metrics.resampling import centred_interval, check_level, value_range
 from otpt.report.papers.errata import wrong_average
 from otpt.report.papers.paper import BACKBONES, PaperTable, layout_tables, number
 from otpt.report.prompts import prompt_of
@@ -157,7 +157,7 @@ def _table(
     title = f"{form.title}: {prompt!r}" if form.name == "prompts" else form.title
     columns = columns_of(datasets, titles, average=form.average, printed=paper is not None)
     if choice.level is not None and form.name != "seeds":
-        notes.append(f"Intervals: {100 * choice.level:g} % percentile bootstrap over images.")
+        notes.append(f"Intervals: {100 * choice.level:g} % bootstrap over images.")
     number_ = None if paper is None else paper.number
     return Table(form.name, title, columns, mark_best(lines), tuple(notes), choice.level, number_)
 
@@ -209,7 +209,7 @@ def entry_of(
     low = high = None
     if level is not None:
         rows = [[results.rows(key) for key in of_seeds] for of_seeds in keys]
-        found = percentile_interval(*resampled(plain, rows, results.bins, results.side), level)
+        found = centred_interval(*resampled(plain, rows, results.bins, results.side), level, value_range(plain))
         low, high = 100.0 * found.low, 100.0 * found.high
     return Entry(100.0 * average.value, deviation, low, high, partial=partial)
 

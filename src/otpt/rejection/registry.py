@@ -1,0 +1,87 @@
+"""Scores of unknown images by name. Nothing heavy is imported until a function is called.
+
+A score is a function of what its parameters name: ``cosines`` (…, C) of images with the class texts, ``logits`` (…, C)
+= scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``negatives`` (…, M) logits of the negative texts. It
+gives one number per image (…), high for images that fit none of the classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from otpt.errors import OtptError, unknown
+from otpt.functions import parameters, resolve
+
+
+@dataclass(frozen=True)
+class Score:
+    """How unknown an image is.
+
+    Attributes:
+        source: "module:name" of the function.
+        threshold: above it an image is rejected; None where no number means anything without labels.
+        meaning: what the threshold says of an image.
+    """
+
+    name: str
+    source: str
+    threshold: float | None
+    meaning: str
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function itself, imported when first asked for."""
+        return resolve(self.source)
+
+    @property
+    def needs_negatives(self) -> bool:
+        """Whether it compares the classes with negative texts."""
+        return "negatives" in parameters(self.function)
+
+
+SCORES = {
+    score.name: score
+    for score in (
+        Score("msp", "otpt.rejection.msp:msp", 0.5, "no class has half of the probability"),
+        Score("mcm", "otpt.rejection.mcm:mcm", None, ""),
+        Score(
+            "entropy", "otpt.rejection.entropy:entropy", 0.5, "the entropy is more than half of the largest possible"
+        ),
+        Score("energy", "otpt.rejection.energy:energy", None, ""),
+        Score("max-cosine", "otpt.rejection.max_cosine:max_cosine", None, ""),
+        Score(
+            "neg-label",
+            "otpt.rejection.neg_label:neg_label",
+            0.5,
+            "words that are none of the classes are together more probable than all classes",
+        ),
+    )
+}
+"""All scores."""
+
+DEFAULT_SCORE = "neg-label"
+"""Of ``--reject``: the best on average in ``python -m benchmarks.rejection``."""
+
+
+def get_score(name: str) -> Score:
+    """A score by name."""
+    if name not in SCORES:
+        raise unknown("score of unknown images", name, SCORES)
+    return SCORES[name]
+
+
+def chosen_threshold(score: str, given: float | None) -> float:
+    """The threshold of a score, or the one given; ``OtptError`` if there is none."""
+    own = get_score(score).threshold
+    if given is not None and not math.isfinite(given):
+        raise OtptError(f"The threshold of {score!r} is {given}; expected a finite number.")
+    if given is None and own is None:
+        raise OtptError(
+            f"The score {score!r} has no threshold that means something without labels; give one "
+            f"(--reject-threshold), or take {DEFAULT_SCORE!r}."
+        )
+    return given if given is not None else float(own or 0.0)
