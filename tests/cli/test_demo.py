@@ -5,53 +5,107 @@ from __future__ import annotations
 import html
 import importlib.metadata
 import os
-import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from oracles.command import run
+from oracles.simulated_runs import simulate_run, simulated_dataset
 from PIL import Image
 
-from otpt.cli.demo import DATASETS, conclusion
-from otpt.runs import Average, Run, score_run
+from otpt.cli.demo import DATASETS, against_base, best_calibrated, chosen_methods, findings
+from otpt.data import Dataset
+from otpt.evaluation import Settings
+from otpt.methods import Output
+from otpt.report import open_results
+from otpt.report.ranking import Gap
+from otpt.runs import Run, score_run
 
 pytest.importorskip("resvg_py")
 
 
 def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "to show"
-    code, printed, _ = run(capsys, "demo", "--out", out, "--images", "1")
+    code, printed, told = run(capsys, "demo", "--out", out, "--images", "1")
     assert code == 0
-    for name in (*DATASETS, "zero-shot", "tpt", "c-tpt", "o-tpt", "accuracy %", "ECE %", "average"):
+    assert "otpt: note: a limit of 1 images leaves classes without an image" in told
+    for name in (*DATASETS, *chosen_methods(), "accuracy %", "ECE %", "debiased ECE %", "average"):
         assert name in printed
     assert "SCE" not in printed
-    assert re.search(
-        r"Over all data sets, 4 images: accuracy differs no more than by chance", " ".join(printed.split())
-    )
+    assert "tpt against zero-shot: no difference in accuracy beyond chance" in " ".join(printed.split())
+    assert "fewer than 500 images" in " ".join(printed.split())
     assert all(len(line) <= 120 for line in printed.replace(str(out), "out").splitlines())
     with Image.open(out / "reliability.png") as image:
         assert min(image.size) > 300
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(name in page for name in DATASETS)
     assert f"otpt demo --out '{out}' --images 1" in html.unescape(page)
-    assert {score.method for score in score_run(Run(out / "run"))} == {"zero-shot", "tpt", "c-tpt", "o-tpt"}
+    assert {score.method for score in score_run(Run(out / "run"))} == set(chosen_methods())
     assert {path.name for path in out.iterdir()} == {"reliability.png", "report.html", "run"}
 
 
-def _averages(**errors: float) -> list[Average]:
-    names = ("zero-shot", "tpt", "c-tpt", "o-tpt")
-    values = zip(names, errors.values(), strict=True)
-    return [Average("", n, {"accuracy": 0.5, "ece": e, "overconfidence": e}, None) for n, e in values]
+def _gap(difference: float, p: float) -> Gap:
+    return Gap(0.5 + difference, 0.5, difference - 0.01, difference + 0.01, p)
 
 
-def test_conclusion_says_what_was_found() -> None:
-    usual = conclusion(_averages(zero=0.04, tpt=0.101, ctpt=0.07, otpt=0.05))
-    assert len(re.findall(r"\.(?= [A-Z]|$)", usual)) == 2
-    assert "from 4.00 to 10.10 %: it becomes surer than it is right." in usual
-    assert "of the three, O-TPT is best calibrated." in usual
-    other = conclusion(_averages(zero=0.04, tpt=0.03, ctpt=0.07, otpt=0.05))
-    assert "does not become over-confident" in other
-    assert "of the three, TPT is best calibrated." in other
+def test_each_outcome_is_told_as_it_is() -> None:
+    """Accuracy and error of a method minus zero-shot's: wins, losses and ties, each beyond chance or not."""
+    wins = against_base("o-tpt", _gap(0.03, 0.001), _gap(-0.04, 0.01))
+    assert wins == (
+        "o-tpt against zero-shot: more accurate by 3.00 points (95 %: 2.00 to 4.00); "
+        "better calibrated by 4.00 points (95 %: 3.00 to 5.00)."
+    )
+    loses = against_base("o-tpt", _gap(-0.03, 0.001), _gap(0.04, 0.01))
+    assert "less accurate by 3.00" in loses
+    assert "worse calibrated by 4.00" in loses
+    mixed = against_base("tpt", _gap(0.03, 0.001), _gap(0.04, 0.01))
+    assert "more accurate" in mixed
+    assert "worse calibrated" in mixed
+    ties = against_base("tpt", _gap(0.03, 0.2), _gap(-0.2, 0.05))
+    assert ties == (
+        "tpt against zero-shot: no difference in accuracy beyond chance (p = 0.2); "
+        "no difference in calibration beyond chance (p = 0.05)."
+    )
+    assert "nothing can be said" in against_base("tpt", None, None)
+
+
+def test_the_best_is_named_with_the_next_one() -> None:
+    assert best_calibrated("zero-shot", "o-tpt", _gap(-0.02, 0.001)) == (
+        "zero-shot is best calibrated, beyond chance: the next one, o-tpt, is worse (p = 0.001)."
+    )
+    chance = best_calibrated("tpt", "zero-shot", _gap(-0.02, 0.3))
+    assert chance.startswith("The lowest debiased ECE is that of tpt; the next, zero-shot, differs by no more than")
+    assert "is best calibrated" not in chance
+
+
+@pytest.mark.parametrize("best", ["zero-shot", "tpt", "o-tpt"])
+def test_findings_of_whole_outcomes(best: str, tmp_path: Path) -> None:
+    """Simulated runs in which another method is calibrated each time; the others are surer than right by far."""
+    names = ("zero-shot", "tpt", "o-tpt")
+    outputs = {name: 0.0 if name == best else 0.3 for name in names}
+
+    def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
+        rng = np.random.default_rng(index)
+        confidence, right = 0.55 + 0.1 * rng.random(), rng.random() < 0.6
+        shown = min(confidence + outputs[column[1]], 0.99)
+        label = data.labels[index] if right else (data.labels[index] + 1) % 3
+        shares = np.full(3, (1 - shown) / 2)
+        shares[label] = shown
+        return Output(shares, label)
+
+    sets = [simulated_dataset(name, 3, 150) for name in DATASETS]
+    folder = simulate_run(tmp_path / "run", sets, Settings(methods=names), output=output)
+    *lines, last = findings(open_results([folder]), names)
+    assert last.startswith(f"{best} is best calibrated, beyond chance")
+    assert all("no difference in accuracy beyond chance" in line for line in lines)
+    for name, line in zip(names[1:], lines, strict=True):
+        assert line.startswith(f"{name} against zero-shot")
+        if best == "zero-shot":
+            assert "worse calibrated" in line
+        elif name == best:
+            assert "better calibrated" in line
+        else:
+            assert "no difference in calibration beyond chance" in line
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere")

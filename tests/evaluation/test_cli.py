@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from oracles.command import run
 from oracles.evaluation_bench import NAMES, computed, files, image, shard
@@ -75,6 +76,35 @@ def test_json_seeds_and_several_data_sets(capsys: pytest.CaptureFixture[str], pl
     head = out.splitlines()[0].split()
     assert head[-1] == "average"
     assert re.search(r"tpt +\S+ ± \S+ +\S+ ± \S+ +\S+ ± \S+", out)
+
+
+def test_a_limit_holds_all_classes_or_says_how_many_it_lacks(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    """Folders are listed class by class: the first four images are of two classes."""
+    given = ["--methods", "zero-shot", "--seeds", 0]
+    assert run(capsys, *command(place, tmp_path / "four", *given, "--limit", 4))[::2] == (0, "")
+    ids = pq.read_table(tmp_path / "four/data/seed-0")["id"].to_pylist()
+    assert sorted(Path(name).parent.name for name in ids) == sorted(NAMES[:4])
+    code, _, told = run(capsys, *command(place, tmp_path / "three", *given, "--limit", 3))
+    note = "otpt: note: a limit of 3 images leaves classes without an image: 1 of 4 of data"
+    assert (code, [line for line in told.splitlines() if "note" in line]) == (0, [note])
+    assert set(pq.read_table(tmp_path / "three/data/seed-0")["id"].to_pylist()) < set(ids)
+
+
+def test_the_headline_closes_with_intervals(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
+    _, out, _ = run(capsys, *command(place, tmp_path / "run", "--methods", "zero-shot", "tpt"))
+    lines = out.splitlines()
+    last = max(i for i, line in enumerate(lines) if line.startswith("data"))
+    assert lines[last].split() == ["data", "accuracy", "%", "ECE", "%", "debiased", "ECE", "%", "NLL"]
+    scores = json.loads((tmp_path / "run/metrics.json").read_text())["scores"]
+    for at, score in zip((last + 1, last + 3), scores, strict=True):
+        expected = [f"{100 * score[name]:.2f}" for name in ("accuracy", "ece", "debiased_ece")]
+        assert lines[at].split() == [score["method"], *expected, f"{score['nll']:.4f}"]
+        ends = [float(word) for word in re.findall(r"-?[0-9.]+", lines[at + 1])][1:]
+        for value, low, high in zip(map(float, lines[at].split()[1:]), ends[::2], ends[1::2], strict=True):
+            assert low <= value <= high
+    assert "With fewer than 500 images of a data set (8 here)" in out
 
 
 def test_unreadable_images_end_in_exit_code_3(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:

@@ -50,15 +50,25 @@ def predictions(seed, n=120, classes=8, decimals=1, sharpness=2.0):
     return p / p.sum(axis=1, keepdims=True), labels
 
 
-def literal(function, p, y, resamples, level, seed):
-    """Draw images, call the metric, take quantiles of what is defined."""
+RANGES = {"overconfidence": (-1, 1), "brier": (0, 2), "nll": (0, np.inf), "entropy": (0, np.inf)}
+
+
+def shifted(values, estimate, level, within=(-np.inf, np.inf)):
+    """Quantiles of the values once their median is the estimate and they are within the metric's range."""
+    moved = np.clip(np.asarray(values) - np.median(values) + estimate, *within)
+    low, high = np.quantile(moved, [(1 - level) / 2, (1 + level) / 2])
+    return [min(low, estimate), max(high, estimate)]
+
+
+def literal(function, p, y, resamples, level, seed, within=(0, 1)):
+    """Draw images, call the metric, take quantiles of what is defined around the estimate."""
     generator = np.random.default_rng(seed)
     values = []
     for _ in range(resamples):
         drawn = generator.integers(0, len(y), size=len(y))
         values.append(function(p[drawn], y[drawn]))
     known = [value for value in values if not np.isnan(value)] or [np.nan]
-    return np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return shifted(known, function(p, y), level, within)
 
 
 @pytest.mark.parametrize("metric", FUNCTIONS)
@@ -67,7 +77,7 @@ def test_equals_literal_resampling(metric, n, sharpness):
     p, y = predictions(seed=n, n=n, sharpness=sharpness)
     p = p.astype(np.float16)
     found = metrics.bootstrap(metric, p, y, resamples=40, level=0.8, seed=5, bins=BINS)
-    expected = literal(FUNCTIONS[metric], p, y, 40, 0.8, 5)
+    expected = literal(FUNCTIONS[metric], p, y, 40, 0.8, 5, RANGES.get(metric, (0, 1)))
     assert [found.low, found.high] == pytest.approx(expected, abs=1e-12, nan_ok=True)
     assert found.estimate == pytest.approx(FUNCTIONS[metric](p, y), abs=1e-12, nan_ok=True)
     assert found.level == 0.8
@@ -98,7 +108,7 @@ def test_ties_stay_together_in_adaptive_bins():
     found = metrics.bootstrap_from_confidence(
         "adaptive_ece", confidence, correct, resamples=30, level=0.5, seed=4, bins=BINS
     )
-    assert [found.low, found.high] == pytest.approx(np.quantile(values, [0.25, 0.75]), abs=1e-12)
+    assert [found.low, found.high] == pytest.approx(shifted(values, found.estimate, 0.5, (0, 1)), abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", OF_CONFIDENCE)
@@ -124,7 +134,7 @@ def test_difference_draws_the_same_images_for_both(metric):
         drawn = generator.integers(0, len(y), size=len(y))
         values.append(function(p[drawn], y[drawn]) - function(q[drawn], y[drawn]))
     found = metrics.bootstrap_difference(metric, p, q, y, resamples=25, level=0.5, seed=3, bins=BINS)
-    assert [found.low, found.high] == pytest.approx(np.quantile(values, [0.25, 0.75]), abs=1e-12)
+    assert [found.low, found.high] == pytest.approx(shifted(values, found.estimate, 0.5), abs=1e-12)
     assert found.estimate == pytest.approx(function(p, y) - function(q, y), abs=1e-12)
     same = metrics.bootstrap_difference(metric, p, p, y, resamples=25)
     assert (same.low, same.estimate, same.high) == (0, 0, 0)
@@ -143,7 +153,7 @@ def test_pairing_narrows_the_interval():
 def test_a_function_as_metric():
     p, y = predictions(seed=7)
     found = metrics.bootstrap(lambda p, y: float(p[np.arange(len(y)), y].mean()), p, y, resamples=30, seed=1)
-    expected = literal(lambda p, y: p[np.arange(len(y)), y].mean(), p, y, 30, 0.95, 1)
+    expected = literal(lambda p, y: p[np.arange(len(y)), y].mean(), p, y, 30, 0.95, 1, (-np.inf, np.inf))
     assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
 
 
@@ -154,6 +164,36 @@ def test_accuracy_interval_is_the_binomial_one():
     half = 1.96 * np.sqrt(0.65 * 0.35 / n)
     assert found.low == pytest.approx(0.65 - half, abs=0.1 * half)
     assert found.high == pytest.approx(0.65 + half, abs=0.1 * half)
+
+
+@pytest.mark.parametrize("n", [1, 5, 80, 300])
+def test_an_interval_contains_its_estimate_and_stays_in_the_range(n):
+    """Resampled ECEs of few images all lie above the estimate; the interval does not."""
+    rng = np.random.default_rng(n)
+    confidence = rng.beta(4, 1, n)
+    correct = rng.random(n) < confidence
+    for metric in OF_CONFIDENCE:
+        found = metrics.bootstrap_from_confidence(metric, confidence, correct, resamples=60, level=0.5)
+        if found.resamples:
+            assert found.contains(found.estimate), metric
+            assert found.low >= RANGES.get(metric, (0, 1))[0] - (metric == "debiased_ece"), metric
+            assert found.high <= 1, metric
+
+
+@pytest.mark.parametrize("metric", ["ece", "debiased_ece", "adaptive_ece"])
+@pytest.mark.parametrize("over", [0.0, 0.1])
+def test_coverage_of_the_expectation(metric, over):
+    """Of 95 % intervals from 100 images, nearly 95 % contain the metric's mean over samples of 100 images."""
+    rng = np.random.default_rng(3)
+    n, samples = 100, 150
+    drawn = []
+    for _ in range(samples):
+        confidence = 0.1 + 0.9 * rng.beta(4, 1, n)
+        drawn.append((confidence, rng.random(n) < confidence - over))
+    found = [metrics.bootstrap_from_confidence(metric, *each, resamples=150) for each in drawn]
+    expectation = np.mean([each.estimate for each in found])
+    covered = np.mean([each.contains(expectation) for each in found])
+    assert covered > 0.95 - 3 * np.sqrt(0.95 * 0.05 / samples)
 
 
 def test_seed_decides():

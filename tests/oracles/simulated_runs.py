@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +38,17 @@ def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Datase
 
 
 def simulate_run(
-    folder: Path, datasets: Sequence[Dataset], settings: Settings, *, items: int | None = None, model: str | None = None
+    folder: Path,
+    datasets: Sequence[Dataset],
+    settings: Settings,
+    *,
+    items: int | None = None,
+    model: str | None = None,
+    output: Callable[[Dataset, int, tuple[str, str], int], Output] | None = None,
 ) -> Path:
     """The run of ``settings`` on ``datasets``, new or grown, or only the first ``items`` of what is missing; ``model``
-    is what it says of its model, as "ViT-B-16/openai"."""
+    is what it says of its model, as "ViT-B-16/openai"; ``output`` what methods say, :func:`simulated_output` unless
+    given."""
     config = run_config(backbone(), datasets, settings)
     if model is not None:
         config["backbone"] |= {"name": model, "architecture": model.partition("/")[0], "fingerprint": model}
@@ -52,7 +59,8 @@ def simulate_run(
         for column in item.columns:
             rows = ShardRows(column, len(data.class_names), save_probabilities=settings.save_probabilities)
             for index in range(item.start, item.stop):
-                rows.add(index, data.ids[index], data.labels[index], simulated_output(data, index, column, item.seed))
+                said = (output or simulated_output)(data, index, column, item.seed)
+                rows.add(index, data.ids[index], data.labels[index], said)
             run.write(rows.shard(item.dataset, item.seed, first=item.first, start=item.start))
     if items is None:
         write_metrics(run, score_run(run))

@@ -16,6 +16,7 @@ from otpt.evaluation import Settings
 from otpt.metrics import bootstrap_difference
 from otpt.report import open_results
 from otpt.report.compare import ALL, compare_methods, conclusion
+from otpt.report.results import ResultKey
 from otpt.report.statistics import bootstrap_p, mcnemar_p
 
 SETS = [simulated_dataset("dtd", 5, 120), simulated_dataset("own", 4, 60)]
@@ -101,7 +102,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "On dtd, 120 images: " in out
     assert "Over all data sets, 180 images: " in out
-    assert "15 tests: about 0.8 of them" in out
+    assert "18 tests: about 0.9 of them" in out
     code, out, _ = run(capsys, *common, "--json", "--seed", "5", "--level", "0.5", "--datasets", "own")
     shown = json.loads(out)
     assert (code, shown["a"], shown["b"], shown["seed"], shown["level"]) == (0, "o-tpt", "tpt", 5, 0.5)
@@ -121,6 +122,24 @@ def test_two_runs_in_one_comparison(folder: Path, tmp_path: Path) -> None:
         compare_methods(open_results([paths[1], half]), "o-tpt", "tpt")
 
 
+def test_without_names_the_lowest_ece_meets_the_next_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = open_results([folder])
+    error = {
+        method: np.mean([results.score(ResultKey(data.name, 0, "a photo of a", method)).metrics.ece for data in SETS])
+        for method in METHODS
+    }
+    first, second, third = sorted(error, key=error.__getitem__)
+    code, out, _ = run(capsys, "compare", folder, "--resamples", "50", "--json")
+    shown = json.loads(out)
+    assert (code, shown["a"], shown["b"]) == (0, first, second)
+    _, out, _ = run(capsys, "compare", folder, "--resamples", "50", "--json", "--a", third)
+    assert (json.loads(out)["a"], json.loads(out)["b"]) == (third, first)
+    _, out, _ = run(capsys, "compare", folder, "--resamples", "50", "--a", third, "--b", second)
+    assert f"The lowest ECE is that of {first}: {100 * error[first]:.2f} %, against" in out
+    _, out, _ = run(capsys, "compare", folder, "--resamples", "50", "--a", third, "--b", first)
+    assert "The lowest ECE is that of" not in out
+
+
 BAD = {
     ("--a", "o-tp", "--b", "tpt"): "Unknown method 'o-tp'. Did you mean: o-tpt",
     ("--a", "tpt", "--b", "tpt"): "Method 'tpt' was given twice",
@@ -129,7 +148,7 @@ BAD = {
     ("--a", "o-tpt", "--b", "tpt", "--prompt", "x"): "No data set of the runs has both 'o-tpt' and 'tpt'",
     ("--a", "o-tpt", "--b", "tpt", "--resamples", "0"): "The number of resamples is 0; expected 1 or more",
     ("--a", "o-tpt", "--b", "tpt", "--level", "95"): "expected level between 0 and 1, both excluded, but got 95.0",
-    ("--a", "o-tpt"): "the following arguments are required: --b",
+    ("--b", "o-tp"): "Unknown method 'o-tp'. Did you mean: o-tpt",
 }
 
 

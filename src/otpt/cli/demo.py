@@ -141,5 +141,5 @@ def best_calibrated(first: str, second: str, between: Gap | None) -> str:
     """The lowest debiased ECE and the next one, and whether that is chance."""
     if between is None or between.is_noise:
         shown = "" if between is None else f" (p = {between.p:.2g})"
-        return f"The lowest debiased ECE is that of {first}; the next one, {second}, differs by no more than chance{shown}."
+        return f"The lowest debiased ECE is that of {first}; the next, {second}, differs by no more than chance{shown}."
     return f"{first} is best calibrated, beyond chance: the next one, {second}, is worse (p = {between.p:.2g})."

@@ -46,7 +46,7 @@ def ranked(
             continue
         scores = [results.score(key) for key in keys]
         values = [getattr(s.metrics, metric) for s in scores if s is not None and s.metrics is not None]
-        if len(values) == len(datasets):
+        if values and len(values) == len(datasets):
             found[method] = sum(values) / len(values)
     return dict(sorted(found.items(), key=lambda item: cost(metric, item[1])))
 

@@ -22,10 +22,12 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.metrics import percent
-from otpt.report import ResultKey, open_results
+from otpt.report import ResultKey, Results, open_results
 from otpt.report.page import content as page_content
 from otpt.report.page import make_page, write_page
 from otpt.report.page.images import choose_images, data_uri
+from otpt.report.page.numbers import average_lines, dataset_lines
+from otpt.report.page.summary import summary
 
 
 class Reader(HTMLParser):
@@ -113,8 +115,27 @@ def test_summary_in_words(bench: Bench) -> None:
     }
     best, second = sorted(ece, key=ece.__getitem__)[:2]
     page = make_page(results, images=0).replace("\u2068", "").replace("\u2069", "")
-    assert f"{best} is best calibrated on average over 3 data sets: its ECE is {100 * ece[best]:.2f} %" in page
+    assert f"{best} has the lowest ECE on average over 3 data sets: {100 * ece[best]:.2f} %, debiased " in page
     assert f"; next is {second} with {100 * ece[second]:.2f} %" in page
+    assert "With fewer than 500 images in a data set" in page
+
+
+def test_summary_says_what_is_noise(tmp_path: Path) -> None:
+    """A method that is over-confident by far differs by more than noise; accuracies of twelve images do not."""
+    data = simulated_dataset("large", 20, 600)
+    results = open_results([simulate_run(tmp_path / "run", [data], Settings(methods=("tpt", "o-tpt")))])
+    (line,) = [each for each in _plain(results) if "lowest ECE" in each]
+    assert re.search(r"o-tpt has the lowest ECE: .* next is tpt with .*: they differ by .* points \(p = ", line)
+    assert not any("fewer than 500" in each for each in _plain(results))
+    twins = ("zero-shot", "o-tpt")
+    half = open_results([simulate_run(tmp_path / "few", [simulated_dataset("few", 4, 12)], Settings(methods=twins))])
+    (line,) = [each for each in _plain(half) if "highest accuracy" in each]
+    assert re.search(r"a difference within noise \(p = [0-9.]+\)", line)
+
+
+def _plain(results: Results) -> list[str]:
+    lines = [line for name in results.datasets for line in dataset_lines(results, name)]
+    return [text.replace("\u2068", "").replace("\u2069", "") for text in summary(results, lines, average_lines(lines))]
 
 
 def test_images_worth_looking_at(bench: Bench) -> None:

@@ -1,0 +1,120 @@
+"""Unknown images from features to flags: the rejector, the classifier, an evaluation, the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracles.command import run
+from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, rows, settings
+from scipy import special
+
+from otpt import Classifier, OtptError
+from otpt.evaluation import evaluate
+from otpt.methods.prompt_tuning import TextSide
+from otpt.rejection import REJECTED, SCORES, Rejector
+from otpt.rejection.neg_label import KEPT, furthest, negative_words
+
+METHODS = ["zero-shot", "o-tpt"]
+
+
+def features(count: int = 4) -> torch.Tensor:
+    classifier = Classifier(backbone(), recipe=RECIPE)
+    return torch.stack([classifier.encode_views(image(i))[0] for i in range(count)])
+
+
+@pytest.mark.equality
+def test_the_texts_are_those_of_zero_shot_and_no_image_depends_on_its_neighbours() -> None:
+    own = features()
+    text = TextSide(backbone(), NAMES)
+    cosines = (own @ text.text_features.mT).double().numpy()
+    found = Rejector(backbone(), NAMES, score="max-cosine", threshold=0.5)
+    np.testing.assert_allclose(found(own).numpy(), 1 - cosines.max(axis=1), atol=1e-6)
+    for name in SCORES:
+        rejector = Rejector(backbone(), NAMES, score=name, threshold=0.0)
+        together = rejector(own)
+        assert torch.equal(together, torch.cat([rejector(each[None]) for each in own]))
+
+
+def test_negative_words_are_not_the_classes_and_not_near_them() -> None:
+    names = [*NAMES, "dog", "lighthouse"]
+    rejector = Rejector(backbone(), names, score="neg-label")
+    listed = [word for word in negative_words() if word not in names]
+    assert len(rejector.negatives) == round(KEPT * len(listed))
+    assert not set(rejector.negatives) & set(names)
+    texts = TextSide(backbone(), [*names, *listed]).text_features
+    classes, words = texts[: len(names)], texts[len(names) :]
+    assert rejector.negatives == tuple(listed[i] for i in furthest(words, classes).tolist())
+    own = features(2)
+    scale, kept = backbone().logit_scale, words[[listed.index(word) for word in rejector.negatives]]
+    known, other = (special.logsumexp(scale * (own @ each.mT).double().numpy(), axis=1) for each in (classes, kept))
+    np.testing.assert_allclose(rejector(own).numpy(), special.expit(other - known), atol=1e-4)
+
+
+def test_a_classifier_marks_unknown_images() -> None:
+    values = Rejector(backbone(), NAMES, score="msp")(features()).tolist()
+    between = (min(values) + max(values)) / 2
+    classifier = Classifier(backbone(), "o-tpt", recipe=RECIPE, reject="msp", reject_threshold=between)
+    plain = Classifier(backbone(), "o-tpt", recipe=RECIPE).set_classes(NAMES)
+    classifier.set_classes(NAMES)
+    seen = set()
+    for i, value in enumerate(values):
+        found, before = classifier.predict(image(i)), plain.predict(image(i))
+        assert found.unknown == found.extras["unknown"] == value
+        assert found.rejected == (REJECTED in found.flags) == (value > between)
+        assert (found.confidence, found.label, before.rejected) == (before.confidence, before.label, False)
+        assert np.isnan(before.unknown)
+        seen.add(found.rejected)
+    assert seen == {True, False}
+
+
+@pytest.mark.equality
+def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
+    given = settings(methods=METHODS, reject="neg-label")
+    result = evaluate(dataset(4), backbone(), given, out=tmp_path / "run")
+    classifier = Classifier(backbone(), recipe=RECIPE, reject="neg-label").set_classes(NAMES)
+    expected = [classifier.predict(image(i)) for i in range(4)]
+    for method in METHODS:
+        found = [row for row in rows(tmp_path / "run") if row["method"] == method]
+        assert [row["unknown"] for row in found] == [each.unknown for each in expected]
+        assert [REJECTED in row["flags"] for row in found] == [each.rejected for each in expected]
+    assert result.run.config["numbers"]["reject"] == {"score": "neg-label", "above": 0.5}
+    with pytest.raises(OtptError, match="another configuration"):
+        evaluate(dataset(4), backbone(), settings(methods=METHODS), out=tmp_path / "run")
+
+
+BAD = {
+    ("--reject", "neg-lable"): "Unknown score of unknown images 'neg-lable'. Did you mean: neg-label",
+    ("--reject", "energy"): "The score 'energy' has no threshold that means something without labels",
+    ("--reject", "msp", "--reject-threshold", "nan"): "The threshold of 'msp' is nan; expected a finite number",
+    ("--reject-threshold", "0.5"): "A threshold of unknown images was given without a score",
+}
+
+
+@pytest.mark.parametrize("options", BAD, ids=" ".join)
+def test_bad_input(options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image(0).save(tmp_path / "a.png")
+    given = ("predict", tmp_path / "a.png", "--classes", "cat", "dog", "--backbone", "pocket", "--device", "cpu")
+    code, out, err = run(capsys, *given, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert BAD[options] in err
+
+
+def test_predict_tells_of_an_image_that_fits_no_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image(0).save(tmp_path / "a.png")
+    given = ("predict", tmp_path / "a.png", "--backbone", "pocket", "--device", "cpu", "--method", "zero-shot")
+    given += ("--classes", "dentist", "accordion")
+    code, out, _ = run(capsys, *given, "--reject", "msp", "--reject-threshold", "-1")
+    assert code == 0
+    assert "zero-shot *" in out
+    assert "* rejected: the image probably shows none of the classes" in out
+    code, out, _ = run(capsys, *given, "--reject", "--json")
+    (row,) = map(json.loads, out.splitlines())
+    assert row["rejected"] == (row["extras"]["unknown"] > 0.5)
+    code, out, _ = run(capsys, *given, "--json")
+    (row,) = map(json.loads, out.splitlines())
+    assert row["rejected"] is False
+    assert "unknown" not in row["extras"]
