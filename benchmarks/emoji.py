@@ -1,7 +1,7 @@
 """Zero-shot, TPT, C-TPT and O-TPT with ``pocket`` on the whole emoji bench: ``python -m benchmarks.emoji WORK``.
 
 λ at the paper's values, and λ with the lowest ECE on one set (a sweep on the whole of it with seed 0), used on
-all. The first images of thirteen sets, three seeds of the views. The tables go to the standard output, and with
+all. A stratified subset of thirteen sets, three seeds of the views. The tables go to the standard output, and with
 ``--write`` into ``docs/pocket.md``. Stopped, it goes on where it was.
 """
 
@@ -72,7 +72,7 @@ def main() -> None:
     methods = [*map(get_method, PAPER), *chosen(sweep.scores)]
     sets = [partial(load_dataset, f"emoji/{name}") for name in GROUPS + SHIFTS]
     thrice = Settings(methods, seeds=SEEDS, limit=options.images)
-    found = measure("pocket", sets, thrice, options.work / f"first-{options.images}", options.workers)
+    found = measure("pocket", sets, thrice, options.work / f"images-{options.images}", options.workers)
     rows = [method.name for method in methods]
     texts = {"sweep": sweep_table(sweep.scores)}
     for part, kinds in (("sets", GROUPS), ("shifts", SHIFTS)):

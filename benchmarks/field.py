@@ -169,7 +169,7 @@ def main() -> None:
         cells |= {each: summarise(run, each, orders, datasets) for each in streams}
         timed = partial(seconds_per_image, model, makers[0](), [*episodic, *streams], store)
         seconds = _kept(folder / "seconds.json", timed)
-        count = "all" if images is None else f"the first {images}"
+        count = "all" if images is None else str(images)
         many = (
             f"{len(datasets)} sets, {count} images of each; seeds of the views {seeds}; orders of the streams {orders}"
         )

@@ -97,7 +97,7 @@ class Classifier:
         templates: sentences of your own, for methods that start from the part ``templates``.
         fpp: FPP's numbers, for methods that start from ``fpp``; None takes the published ones.
         reject: score by which images that fit none of the classes are marked (:data:`otpt.rejection.SCORES`, such as
-            "neg-label"); None marks none.
+            "word-margin"); None marks none.
         reject_threshold: above which an image is rejected, in place of the score's own.
     """
 

@@ -10,13 +10,12 @@ import pytest
 import torch
 from oracles.command import run
 from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, rows, settings
-from scipy import special
 
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
 from otpt.methods.prompt_tuning import TextSide
 from otpt.rejection import REJECTED, SCORES, Rejector
-from otpt.rejection.neg_label import KEPT, furthest, negative_words
+from otpt.rejection.words import negative_words
 
 METHODS = ["zero-shot", "o-tpt"]
 
@@ -39,19 +38,21 @@ def test_the_texts_are_those_of_zero_shot_and_no_image_depends_on_its_neighbours
         assert torch.equal(together, torch.cat([rejector(each[None]) for each in own]))
 
 
-def test_negative_words_are_not_the_classes_and_not_near_them() -> None:
-    names = [*NAMES, "dog", "lighthouse"]
-    rejector = Rejector(backbone(), names, score="neg-label")
+def test_words_are_not_the_classes() -> None:
+    names = [*NAMES, "lighthouse"]
+    rejector = Rejector(backbone(), names)
     listed = [word for word in negative_words() if word not in names]
-    assert len(rejector.negatives) == round(KEPT * len(listed))
-    assert not set(rejector.negatives) & set(names)
+    assert "lighthouse" in negative_words()
+    assert sorted(rejector.words) == listed
     texts = TextSide(backbone(), [*names, *listed]).text_features
-    classes, words = texts[: len(names)], texts[len(names) :]
-    assert rejector.negatives == tuple(listed[i] for i in furthest(words, classes).tolist())
     own = features(2)
-    scale, kept = backbone().logit_scale, words[[listed.index(word) for word in rejector.negatives]]
-    known, other = (special.logsumexp(scale * (own @ each.mT).double().numpy(), axis=1) for each in (classes, kept))
-    np.testing.assert_allclose(rejector(own).numpy(), special.expit(other - known), atol=1e-4)
+    classes, words = ((own @ each.mT).double().numpy() for each in (texts[: len(names)], texts[len(names) :]))
+    expected = np.sort(words, axis=1)[:, -10:].mean(axis=1) - classes.max(axis=1)
+    np.testing.assert_allclose(rejector(own).numpy(), expected, atol=1e-5)
+    nearest = texts[len(names) + listed.index(rejector.words[-1])], texts[len(names) + listed.index(rejector.words[0])]
+    near, far = (float((each @ texts[: len(names)].mT).quantile(0.95)) for each in nearest)
+    assert near > far
+    assert Rejector(backbone(), names, score="msp").words == ()
 
 
 def test_a_classifier_marks_unknown_images() -> None:
@@ -73,15 +74,15 @@ def test_a_classifier_marks_unknown_images() -> None:
 
 @pytest.mark.equality
 def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
-    given = settings(methods=METHODS, reject="neg-label")
+    given = settings(methods=METHODS, reject="word-margin")
     result = evaluate(dataset(4), backbone(), given, out=tmp_path / "run")
-    classifier = Classifier(backbone(), recipe=RECIPE, reject="neg-label").set_classes(NAMES)
+    classifier = Classifier(backbone(), recipe=RECIPE, reject="word-margin").set_classes(NAMES)
     expected = [classifier.predict(image(i)) for i in range(4)]
     for method in METHODS:
         found = [row for row in rows(tmp_path / "run") if row["method"] == method]
         assert [row["unknown"] for row in found] == [each.unknown for each in expected]
         assert [REJECTED in row["flags"] for row in found] == [each.rejected for each in expected]
-    assert result.run.config["numbers"]["reject"] == {"score": "neg-label", "above": 0.5}
+    assert result.run.config["numbers"]["reject"] == {"score": "word-margin", "above": 0.0}
     with pytest.raises(OtptError, match="another configuration"):
         evaluate(dataset(4), backbone(), settings(methods=METHODS), out=tmp_path / "run")
 
@@ -113,7 +114,7 @@ def test_predict_tells_of_an_image_that_fits_no_class(tmp_path: Path, capsys: py
     assert "* rejected: the image probably shows none of the classes" in out
     code, out, _ = run(capsys, *given, "--reject", "--json")
     (row,) = map(json.loads, out.splitlines())
-    assert row["rejected"] == (row["extras"]["unknown"] > 0.5)
+    assert row["rejected"] == (row["extras"]["unknown"] > 0)
     code, out, _ = run(capsys, *given, "--json")
     (row,) = map(json.loads, out.splitlines())
     assert row["rejected"] is False

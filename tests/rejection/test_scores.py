@@ -11,11 +11,11 @@ from scipy import special, stats
 
 from otpt import OtptError
 from otpt.rejection import DEFAULT_SCORE, SCORES, get_score
-from otpt.rejection.neg_label import furthest, neg_label, negative_words
+from otpt.rejection.words import furthest_first, negative_words
 
 COSINES = np.random.default_rng(0).uniform(-0.2, 0.4, (5, 7))
 LOGITS = 100 * COSINES
-NEGATIVES = 100 * np.random.default_rng(1).uniform(-0.2, 0.4, (5, 11))
+WORDS = np.random.default_rng(1).uniform(-0.2, 0.4, (5, 21))
 
 
 def value(name: str, *given: np.ndarray) -> np.ndarray:
@@ -33,25 +33,29 @@ def test_scores_of_cosines_and_probabilities() -> None:
     assert value("entropy", np.array([[1.0, 0.0]])) == 0
 
 
-@pytest.mark.parametrize("groups", [1, 2, 5])
-def test_negative_labels_literally(groups: int) -> None:
+def test_negative_labels_literally() -> None:
+    """Of 21 words the first 19, nine tenths, in five groups."""
     expected = []
-    for classes, words in zip(np.exp(LOGITS), np.exp(NEGATIVES), strict=True):
+    for classes, words in zip(np.exp(LOGITS), np.exp(100 * WORDS), strict=True):
         parts = []
-        for g in range(groups):
-            own = sum(word for j, word in enumerate(words) if j % groups == g)
+        for g in range(5):
+            own = sum(word for j, word in enumerate(words[:19]) if j % 5 == g)
             parts.append(own / (classes.sum() + own))
-        expected.append(sum(parts) / groups)
-    found = neg_label(torch.from_numpy(LOGITS), torch.from_numpy(NEGATIVES), groups)
-    np.testing.assert_allclose(found.numpy(), expected)
+        expected.append(sum(parts) / 5)
+    np.testing.assert_allclose(value("neg-label", LOGITS, 100 * WORDS), expected)
 
 
-def test_the_words_that_are_kept_are_the_furthest() -> None:
+def test_margin_of_the_ten_best_words() -> None:
+    expected = [np.mean(sorted(words)[-10:]) - max(own) for own, words in zip(COSINES, WORDS, strict=True)]
+    np.testing.assert_allclose(value("word-margin", COSINES, WORDS), expected)
+
+
+def test_the_words_come_furthest_first() -> None:
     rng = np.random.default_rng(2)
     words, classes = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in rng.normal(size=(2, 40, 8)))
     near = [np.quantile([float(word @ each) for each in classes], 0.95) for word in words]
-    expected = sorted(range(40), key=near.__getitem__)[:10]
-    assert furthest(torch.from_numpy(words), torch.from_numpy(classes), 0.25).tolist() == expected
+    expected = sorted(range(40), key=near.__getitem__)
+    assert furthest_first(torch.from_numpy(words), torch.from_numpy(classes)).tolist() == expected
 
 
 def test_the_list_of_words() -> None:

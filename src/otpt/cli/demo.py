@@ -55,7 +55,6 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(methods=methods, limit=options.images, shard_size=SHARD_SIZE)
     makers = [partial(load_dataset, name) for name in DATASETS]
     datasets = [make() for make in makers]  # report missing packages of the bench first
-    tell_missing_classes(datasets, options.images)
     print(
         f"The embedded model {BACKBONE!r}, a small CLIP that learned emoji by other artists, is shown OpenMoji's:\n"
         f"three sets, and one of line art; {options.images} image{'s' * (options.images > 1)} of each, 64 views "
@@ -72,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     )
     engine = ProcessEngine(2) if (os.cpu_count() or 1) > 1 else LocalEngine()
     result = run_job(job, engine, chosen_reporter())
+    tell_missing_classes(datasets, options.images)
     tables = [metric_table(result.scores, metric) for metric in ("accuracy", "ece", "debiased_ece")]
     print_score_tables(tables, width=120)
     print_headline(result.run, result.scores)

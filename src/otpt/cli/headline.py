@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from otpt.runs import Run, Score
 
 HEADLINE = ("accuracy", "ece", "debiased_ece", "nll")
-_MOST_ROWS = 500_000  # rows of images and methods that are resampled unasked: some ten seconds
+_MOST_ROWS = 100_000  # rows of images and methods that are resampled unasked: some ten seconds
 
 
 def print_headline(run: Run, scores: Sequence[Score], *, bins: int | None = None, side: str | None = None) -> None:
@@ -40,7 +41,7 @@ def print_headline(run: Run, scores: Sequence[Score], *, bins: int | None = None
         title = "average" if len(datasets) > 1 else datasets[0]
         print_score_tables([ScoreTable(title, tuple(TITLES[name] for name in HEADLINE), tuple(rows))], width=80)
     if words := few_images(known):
-        print(words)
+        print(textwrap.fill(words, 110))
 
 
 def few_images(scores: Sequence[Score]) -> str:

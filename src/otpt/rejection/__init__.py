@@ -1,4 +1,4 @@
-"""Whether an image fits any of the classes, asked without labels: ``Rejector(backbone, names, score="neg-label")``.
+"""Whether an image fits any of the classes, asked without labels: ``Rejector(backbone, names, score="word-margin")``.
 
 A score is a function of an image's cosines with the class texts, and for some with negative texts; high means that the
 image is probably none of the classes. One short file each.

@@ -1,8 +1,9 @@
 """Scores of unknown images by name. Nothing heavy is imported until a function is called.
 
 A score is a function of what its parameters name: ``cosines`` (…, C) of images with the class texts, ``logits`` (…, C)
-= scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``negatives`` (…, M) logits of the negative texts. It
-gives one number per image (…), high for images that fit none of the classes.
+= scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``word_cosines`` and ``word_logits`` (…, M) of words
+that are none of the classes, those that are furthest from the classes first. It gives one number per image (…), high
+for images that fit none of the classes.
 """
 
 from __future__ import annotations
@@ -38,14 +39,20 @@ class Score:
         return resolve(self.source)
 
     @property
-    def needs_negatives(self) -> bool:
-        """Whether it compares the classes with negative texts."""
-        return "negatives" in parameters(self.function)
+    def needs_words(self) -> bool:
+        """Whether it compares the classes with other words."""
+        return bool({"word_cosines", "word_logits"} & set(parameters(self.function)))
 
 
 SCORES = {
     score.name: score
     for score in (
+        Score(
+            "word-margin",
+            "otpt.rejection.word_margin:word_margin",
+            0.0,
+            "ten words that are none of the classes fit better, on average, than the best class",
+        ),
         Score("msp", "otpt.rejection.msp:msp", 0.5, "no class has half of the probability"),
         Score("mcm", "otpt.rejection.mcm:mcm", None, ""),
         Score(
@@ -57,13 +64,13 @@ SCORES = {
             "neg-label",
             "otpt.rejection.neg_label:neg_label",
             0.5,
-            "words that are none of the classes are together more probable than all classes",
+            "words that are none of the classes are more probable than the classes",
         ),
     )
 }
 """All scores."""
 
-DEFAULT_SCORE = "neg-label"
+DEFAULT_SCORE = "word-margin"
 """Of ``--reject``: the best on average in ``python -m benchmarks.rejection``."""
 
 

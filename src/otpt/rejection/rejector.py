@@ -10,8 +10,8 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.functions import call_with
 from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
-from otpt.rejection.neg_label import furthest, negative_words
 from otpt.rejection.registry import DEFAULT_SCORE, chosen_threshold, get_score
+from otpt.rejection.words import furthest_first, negative_words
 
 REJECTED = "rejected"
 """Flag of an output whose image fits none of the classes."""
@@ -27,7 +27,7 @@ class Rejector:
         threshold: above it an image is rejected; the score's own by default.
 
     Attributes:
-        negatives: the negative words that are compared with the classes; none for scores without them.
+        words: that are none of the classes and are compared with them; none for scores that need none.
     """
 
     def __init__(
@@ -45,12 +45,13 @@ class Rejector:
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
         given = prompt or Prompt()
         self._classes = _text_features(backbone, class_names, given, memory_budget)
-        self._words, self.negatives = None, ()
-        if self.score.needs_negatives:
+        self._words: Tensor | None = None
+        self.words: tuple[str, ...] = ()
+        if self.score.needs_words:
             listed = [word for word in negative_words() if word not in class_names]
-            words = _text_features(backbone, listed, given, memory_budget)
-            chosen = furthest(words, self._classes)
-            self._words, self.negatives = words[chosen], tuple(listed[i] for i in chosen.tolist())
+            texts = _text_features(backbone, listed, given, memory_budget)
+            order = furthest_first(texts, self._classes)
+            self._words, self.words = texts[order], tuple(listed[i] for i in order.tolist())
 
     def __call__(self, features: Tensor) -> Tensor:
         """Scores (B,) of unit features (B, D) of clean views."""
@@ -65,7 +66,8 @@ class Rejector:
         logits = self._scale * cosines + self._bias
         available = {"cosines": cosines, "logits": logits, "probabilities": logits.softmax(dim=-1)}
         if self._words is not None:
-            available["negatives"] = self._scale * feature @ self._words.mT + self._bias
+            available["word_cosines"] = feature @ self._words.mT
+            available["word_logits"] = self._scale * available["word_cosines"] + self._bias
         found: Tensor = call_with(self.score.function, available)
         return found
 
