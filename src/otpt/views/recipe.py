@@ -111,8 +111,8 @@ class ViewRecipe:
         noise = f" noise={float(self.noise)!r}" if self.noise else ""
         rounds = f" rounds={','.join(map(str, self.rounds))}" if self.rounds else ""
         return (
-            f"views-{_VERSION} n={self.n_views}{rounds} augmix={augmix} scale={scale} ratio={ratio} flip={float(self.flip)!r}"
-            f"{noise}"
+            f"views-{_VERSION} n={self.n_views}{rounds} augmix={augmix} scale={scale} ratio={ratio} "
+            f"flip={float(self.flip)!r}{noise}"
         )
 
     @property
