@@ -35,6 +35,7 @@ from otpt.methods.batch import Batch
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows
 from otpt.threads import one_thread
+from otpt.views import ViewRecipe
 
 Floats = npt.NDArray[np.float64]
 
@@ -141,10 +142,18 @@ class Bench:
     makers: list[partial[Dataset]]
     images: int | None
 
-    def measure(self, options: argparse.Namespace, methods: Sequence[str | Method], seeds: Sequence[int]) -> Run:
-        """The run of these methods and seeds, once what is missing was measured."""
-        folder = options.work / self.name
-        settings = Settings(methods, seeds=seeds, limit=self.images)
+    def measure(
+        self,
+        options: argparse.Namespace,
+        methods: Sequence[str | Method],
+        seeds: Sequence[int],
+        *,
+        recipe: ViewRecipe | None = None,
+        name: str = "",
+    ) -> Run:
+        """The run of these methods and seeds, once what is missing was measured; ``name``: another than the bench's."""
+        folder = options.work / (name or self.name)
+        settings = Settings(methods, seeds=tuple(seeds), limit=self.images, recipe=recipe or ViewRecipe())
         measure(self.model, self.makers, settings, folder, options.workers, feature_cache(options))
         return Run(folder)
 
