@@ -17,9 +17,9 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from benchmarks.evaluation import RESULTS
 
 ASSETS = Path("docs/assets")
-_BLUE, _GREY = "#0072B2", "#767676"  # told apart by everybody, legible on white and on black
+BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#767676"  # told apart by everybody, legible on white and on black
 # No date and fixed names inside the files, so that the same numbers give the same bytes.
-_STYLE: Any = {"svg.hashsalt": "otpt", "svg.fonttype": "path", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
+STYLE: Any = {"svg.hashsalt": "otpt", "svg.fonttype": "path", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
 
 
 def costs(rows: list[dict[str, Any]]) -> Figure:
@@ -29,7 +29,7 @@ def costs(rows: list[dict[str, Any]]) -> Figure:
     panels = figure.subplots(1, len(kinds), sharey=True)
     for panel, kind in zip(panels, kinds, strict=True):
         own = [row for row in rows if row["varied"] == kind]
-        panel.plot([row["value"] for row in own], [row["seconds"] for row in own], "o-", color=_BLUE)
+        panel.plot([row["value"] for row in own], [row["seconds"] for row in own], "o-", color=BLUE)
         panel.set_xlabel(kind)
         panel.set_ylim(0, 1.1 * max(row["seconds"] for row in rows))
         if kind != "methods":
@@ -44,8 +44,8 @@ def memory(samples: list[tuple[int, float]]) -> Figure:
     """Resident memory; the axis starts at zero, so that flat looks flat and nothing else does."""
     figure = Figure(figsize=(4.2, 2.4), layout="constrained")
     panel = figure.subplots()
-    panel.plot([count for count, _ in samples], [mib for _, mib in samples], "o-", color=_BLUE, markersize=3)
-    panel.axhline(samples[0][1], color=_GREY, linestyle=":", linewidth=1)
+    panel.plot([count for count, _ in samples], [mib for _, mib in samples], "o-", color=BLUE, markersize=3)
+    panel.axhline(samples[0][1], color=GREY, linestyle=":", linewidth=1)
     panel.set_xlabel("images")
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -57,7 +57,7 @@ def memory(samples: list[tuple[int, float]]) -> Figure:
 def main() -> None:
     """Draw both."""
     measured = json.loads(RESULTS.read_text(encoding="utf-8"))
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         for name, figure in (("costs", costs(measured["costs"])), ("memory", memory(measured["memory"]))):
             figure.savefig(ASSETS / f"{name}.svg", metadata={"Date": None})
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,12 +29,13 @@ from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.features import FeatureCache, FeaturePipeline
-from otpt.methods import Predictor, get_method
+from otpt.methods import Method, Predictor, get_method
 from otpt.methods.axes import STREAM
 from otpt.methods.batch import Batch
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows
 from otpt.threads import one_thread
+from otpt.views import ViewRecipe
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,52 +133,90 @@ def seconds_per_image(model: str, dataset: Dataset, methods: Sequence[str], cach
     return found
 
 
-def benches(options: argparse.Namespace) -> Iterator[tuple[str, str, list[partial[Dataset]], int | None]]:
-    """(name, model, data sets, images of each)."""
-    yield "emoji", "pocket", [partial(load_dataset, f"emoji/{name}") for name in options.sets], options.images
+@dataclass(frozen=True)
+class Bench:
+    """Data sets that are measured with one model: the images of each, None for all."""
+
+    name: str
+    model: str
+    makers: list[partial[Dataset]]
+    images: int | None
+
+    def measure(
+        self,
+        options: argparse.Namespace,
+        methods: Sequence[str | Method],
+        seeds: Sequence[int],
+        *,
+        recipe: ViewRecipe | None = None,
+        name: str = "",
+    ) -> Run:
+        """The run of these methods and seeds, once what is missing was measured; ``name``: another than the bench's."""
+        folder = options.work / (name or self.name)
+        settings = Settings(methods, seeds=tuple(seeds), limit=self.images, recipe=recipe or ViewRecipe())
+        measure(self.model, self.makers, settings, folder, options.workers, feature_cache(options))
+        return Run(folder)
+
+
+def benches(options: argparse.Namespace) -> list[Bench]:
+    """The emoji sets, and the photographs if they are given."""
+    makers = [partial(load_dataset, f"emoji/{name}") for name in options.sets]
+    found = [Bench("emoji", "pocket", makers, options.images)]
     if options.photographs is not None:
         folders = [options.photographs / name for name in PHOTOGRAPHS]
         makers = [partial(load_dataset, str(each), classes=each / "classes.txt") for each in folders]
-        yield "photographs", f"local-dir:{options.model}", makers, None
+        found.append(Bench("photographs", f"local-dir:{options.model}", makers, options.photograph_images))
+    return found
+
+
+def feature_cache(options: argparse.Namespace) -> FeatureCache:
+    """Of all benches."""
+    return FeatureCache(options.work / "cache", max_bytes=30 << 30)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What a measurement of methods on these benches asks for."""
+    parser.add_argument("work", type=Path, help="a folder for the runs and the feature cache")
+    parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
+    parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
+    parser.add_argument("--sets", nargs="+", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench")
+    parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
+    parser.add_argument("--photograph-images", type=int, metavar="N", help="of each set of photographs (default: all)")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the views (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
 
 
 def main() -> None:
     """Measure what is missing, then print all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path, help="a folder for the runs and the feature cache")
-    parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
-    parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
+    add_options(parser)
     parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME", help="in place of the page's")
     parser.add_argument("--streams", nargs="*", default=STREAMS, metavar="NAME", help="in place of the page's")
-    parser.add_argument("--sets", nargs="+", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench")
-    parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the views (default: %(default)s)")
     parser.add_argument("--orders", type=int, default=len(ORDERS), help="of streams (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
-    store = FeatureCache(options.work / "cache", max_bytes=30 << 30)
-    for name, model, makers, images in benches(options):
-        folder = options.work / name
-        seeds, orders = tuple(range(options.seeds)), tuple(range(options.orders))
-        episodic, streams = list(options.methods), list(options.streams)
-        for names, repeats in ((episodic, seeds), (streams, orders)):
-            if names:
-                measure(model, makers, Settings(names, seeds=repeats, limit=images), folder, options.workers, store)
-        run = Run(folder)
-        datasets = [make().name for make in makers]
-        cells = {each: summarise(run, each, seeds, datasets) for each in episodic}
-        cells |= {each: summarise(run, each, orders, datasets) for each in streams}
-        timed = partial(seconds_per_image, model, makers[0](), [*episodic, *streams], store)
-        seconds = _kept(folder / "seconds.json", timed)
-        count = "all" if images is None else str(images)
-        many = (
-            f"{len(datasets)} sets, {count} images of each; seeds of the views {seeds}; orders of the streams {orders}"
+    seeds, orders = tuple(range(options.seeds)), tuple(range(options.orders))
+    for bench in benches(options):
+        run = bench.measure(options, options.methods, seeds)
+        if options.streams:
+            run = bench.measure(options, options.streams, orders)
+        datasets = [make().name for make in bench.makers]
+        cells = {each: summarise(run, each, seeds, datasets) for each in options.methods}
+        cells |= {each: summarise(run, each, orders, datasets) for each in options.streams}
+        timed = partial(
+            seconds_per_image,
+            bench.model,
+            bench.makers[0](),
+            [*options.methods, *options.streams],
+            feature_cache(options),
         )
+        seconds = _kept(run.folder / "seconds.json", timed)
+        count = "all images" if bench.images is None else f"{bench.images} images"
+        many = f"{len(datasets)} sets, {count} of each; seeds of the views {seeds}; orders of the streams {orders}"
         text = f"{many}\n\n{table(cells, seconds, needed)}"
-        print(f"\n{name}: {text}", flush=True)
+        print(f"\n{bench.name}: {text}", flush=True)
         if options.write:
-            put_into(PAGE, name, text)
+            put_into(PAGE, bench.name, text)
 
 
 def _kept(path: Path, made: Callable[[], dict[str, float]]) -> dict[str, float]:

@@ -19,6 +19,7 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 SLOW = (
     "test_processors.py",
     "backbones/test_imports.py",
+    "backbones/test_pocket.py",
     "benchmarks/",
     "cli/",
     "data/test_registered_sets.py",
@@ -26,16 +27,23 @@ SLOW = (
     "evaluation/",
     "learning/",
     "methods/baple/",
+    "methods/caches/test_stream_oracles.py",
+    "methods/fpp/",
     "methods/fpt/",
     "methods/maple/",
     "methods/promptsmooth/",
     "methods/own_functions/",
+    "methods/prompt_tuning/test_peers.py",
+    "methods/test_posthoc.py",
     "methods/test_worked_examples.py",
+    "prompts/test_learned_checkpoints.py",
     "report/",
     "runs/test_growing.py",
+    "runs/test_metrics_command.py",
     "training/",
 )
-"""Tests that start processes, kill them, train, or run whole commands: ``make test-fast`` leaves them out."""
+"""Tests that start processes, kill them, train, run whole commands or step through many cases: ``make test-fast`` leaves
+them out. Every room keeps tests against oracles among the quick ones."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

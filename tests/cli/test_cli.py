@@ -47,6 +47,17 @@ def test_predict_prints_a_table(capsys, model: str, images: Path) -> None:
     assert len({len(line.rstrip()) for line in lines[2:5]}) == 1, "columns line up"
 
 
+def test_a_budget_takes_the_place_of_the_number_of_views(capsys, model: str, images: Path) -> None:
+    command = ["predict", images / "0.png", *CLASSES, "--backbone", model, "--json", "--budget"]
+    answers = [json.loads(run(capsys, *command, budget)[1]) for budget in ("8", "12")]
+    fixed = json.loads(run(capsys, *command[:-1], "--views", "8")[1])
+    assert answers[0]["top"] == fixed["top"]  # no round before eight views
+    code, _, err = run(capsys, *command, "12", "--views", "12")
+    assert (code, "not allowed with argument" in err) == (2, True)
+    code, _, err = run(capsys, *command, "0")
+    assert (code, "at least 1, not 0" in err) == (2, True)
+
+
 def test_predict_prints_json_for_a_folder(capsys, model: str, images: Path) -> None:
     code, out, _ = run(capsys, "predict", images, *CLASSES, "--backbone", model, *FEW, "--json", "--top", "2")
     rows = [json.loads(line) for line in out.splitlines()]

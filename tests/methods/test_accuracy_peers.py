@@ -259,13 +259,14 @@ def test_views_that_are_all_alike_have_a_mode() -> None:
 
 
 @pytest.mark.parametrize("what", MEANS)
-def test_a_mean_over_a_fraction_of_the_views(what: str) -> None:
+@pytest.mark.parametrize(("fraction", "clean"), [(0.2, 0.0), (1.0, 0.5), (0.5, 0.25)])
+def test_a_mean_over_a_fraction_of_the_views_and_the_clean_one(what: str, fraction: float, clean: float) -> None:
     name = f"tpt+{what}"
-    method = compose(name).override({"mean-fraction": 0.2})
+    method = compose(name).override({"mean-fraction": fraction, "clean-weight": clean})
     answer = classifier().compare(image(1), [method], image_id="1")[name]
     own, zero_shot = texts("entropy", 1), scale() * features(1) @ texts("", 1).T
     logits = scale() * features(1) @ own.T
-    expected = accuracy.literal_mean(what, features(1), logits, zero_shot, own, scale(), 0.2)
+    expected = accuracy.literal_mean(what, features(1), logits, zero_shot, own, scale(), fraction, clean)
     torch.testing.assert_close(torch.from_numpy(answer.probabilities), expected, **EXACT)
 
 
@@ -324,6 +325,7 @@ def test_what_does_not_go_together(name: str, why: str) -> None:
         ("mta", "mta-lambda-y", 0, "mta-lambda-y is 0; expected a finite number, above 0"),
         ("r-tpt", "reliable-neighbours", 1.5, "reliable-neighbours is 1.5; expected a whole number, 1 or more"),
         ("tps", "shift-rate", 0, "shift-rate is 0; expected a finite number, above 0"),
+        ("mean-feature", "clean-weight", 1, "clean-weight is 1; expected a finite number, 0 or more, below 1"),
         ("sts", "mean-fraction", 1.1, "mean-fraction is 1.1; expected a finite number, above 0, at most 1"),
         ("rlcf", "sampled-classes", 1, "sampled-classes is 1; expected a whole number, 2 or more"),
     ],

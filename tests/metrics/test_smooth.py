@@ -11,7 +11,7 @@ import pytest
 from otpt import metrics
 
 
-def literal_at(width, confidence, correct, points=8001):
+def literal_at(width, confidence, correct, points=4001):
     """∫₀¹ |(1/N) Σ_n (correct_n − conf_n) Σ_k φ_σ(conf_n − z_k)| dt over the mirror images z = 2k ± t of t."""
     t = np.linspace(0, 1, points)
     smoothed = np.zeros_like(t)
@@ -25,7 +25,7 @@ def literal_at(width, confidence, correct, points=8001):
 
 def literal(confidence, correct):
     low, high = 1e-4, 1.0
-    for _ in range(30):
+    for _ in range(24):
         middle = (low + high) / 2
         low, high = (middle, high) if literal_at(middle, confidence, correct) > middle else (low, middle)
     return low
@@ -37,7 +37,7 @@ def drawn(seed, n, power):
     return confidence, (rng.random(n) < confidence**power).astype(float)
 
 
-@pytest.mark.parametrize(("seed", "n", "power"), [(0, 12, 1.0), (1, 60, 1.0), (2, 60, 3.0), (3, 200, 0.3), (4, 3, 1.0)])
+@pytest.mark.parametrize(("seed", "n", "power"), [(0, 12, 1.0), (1, 60, 1.0), (2, 60, 3.0), (3, 80, 0.3), (4, 3, 1.0)])
 def test_against_literal_integration(seed, n, power):
     case = drawn(seed, n, power)
     assert metrics.smooth_ece(*case) == pytest.approx(literal(*case), rel=1e-4)

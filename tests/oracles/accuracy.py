@@ -130,12 +130,24 @@ def literal_reliability(features: Tensor, logits: Tensor) -> Tensor:
 
 
 def literal_mean(
-    what: str, features: Tensor, logits: Tensor, zero_shot: Tensor, texts: Tensor, scale: float, fraction: float = 1.0
+    what: str,
+    features: Tensor,
+    logits: Tensor,
+    zero_shot: Tensor,
+    texts: Tensor,
+    scale: float,
+    fraction: float = 1.0,
+    clean: float = 0.0,
 ) -> Tensor:
     chosen = by_entropy(zero_shot)[: int(len(logits) * fraction)]
+
+    def mixed(rows: Tensor) -> Tensor:
+        return sum(rows[i] for i in chosen) / len(chosen) * (1 - clean) + clean * rows[0]
+
     if what == "mean-probability":
-        return sum(logits[i].softmax(0) for i in chosen) / len(chosen)
+        return mixed(logits.softmax(1))
     if what == "mean-logit":
-        return (sum(logits[i] for i in chosen) / len(chosen)).softmax(0)
-    mean = sum(features[i] for i in chosen) / len(chosen)
+        return mixed(logits).softmax(0)
+    mean = sum(features[i] for i in chosen)
+    mean = (1 - clean) * mean / mean.norm() + clean * features[0]
     return (scale * texts @ (mean / mean.norm())).softmax(0)

@@ -125,7 +125,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What is computed, where it is kept, and by how many processes."""
     group = parser.add_argument_group("views and numbers")
     group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="seeds of the views (default: 0)")
-    group.add_argument("--views", type=int, metavar="N", help="views per image, including the clean one (default: 64)")
+    shared.add_views_options(group)
     group.add_argument("--augmix", action=argparse.BooleanOptionalAction, help="override the data set's choice")
     group.add_argument("--family", choices=FAMILIES, help="which λ to use, instead of the data set's family")
     group.add_argument("--official-precision", action="store_true", help="round logits and softmax to float16")
@@ -183,14 +183,13 @@ def run_evaluation(
     """Evaluate as the options say; print, by ``print_found`` if it is given; the exit code."""
     from otpt.evaluation import Job, Settings, run_job
     from otpt.methods import get_methods
-    from otpt.views import ViewRecipe
 
     medical.refuse_unused(options, methods)
     settings = Settings(
         methods=get_methods(methods),
         prompts=prompts,
         seeds=options.seeds,
-        recipe=ViewRecipe() if options.views is None else ViewRecipe(n_views=options.views),
+        recipe=shared.chosen_recipe(options),
         augmix=options.augmix,
         family=options.family,
         official_precision=options.official_precision,

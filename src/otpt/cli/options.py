@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from otpt.data import Dataset
     from otpt.methods import Method
     from otpt.prompts import Prompt
+    from otpt.views import ViewRecipe
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 
@@ -114,13 +115,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]",
     )
-    group.add_argument(
-        "--views",
-        type=int,
-        default=64,
-        metavar="N",
-        help="views per image, including the clean one (default: %(default)s)",
-    )
+    add_views_options(group)
     group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
     group.add_argument("--seed", type=int, default=0, help="seed of the views (default: %(default)s)")
     group.add_argument(
@@ -202,11 +197,33 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
     )
 
 
+def add_views_options(parser: Any) -> None:
+    """How many views of an image are made."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--views", type=int, metavar="N", help="views per image, including the clean one (default: 64)")
+    group.add_argument(
+        "--budget",
+        type=int,
+        metavar="N",
+        help="at most N views per image, and fewer where the first 8, or 32, agree on the label",
+    )
+
+
+def chosen_recipe(options: argparse.Namespace) -> ViewRecipe:
+    """The views that the options describe."""
+    from otpt.views import ViewRecipe
+
+    if options.budget is not None:
+        return ViewRecipe.within(options.budget)
+    return ViewRecipe() if options.views is None else ViewRecipe(n_views=options.views)
+
+
 def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
     """The classifier that the options describe, classes not yet set."""
+    from dataclasses import replace
+
     from otpt.evaluation.contexts import find_contexts
     from otpt.rejection.registry import chosen_threshold
-    from otpt.views import ViewRecipe
 
     given = options.prompt is not None or options.prompt_tokens is not None
     if given and not any(method.starts_from_words for method in methods):
@@ -226,7 +243,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
         family=options.family,
-        recipe=ViewRecipe(n_views=options.views, augmix=not options.no_augmix),
+        recipe=replace(chosen_recipe(options), augmix=not options.no_augmix),
         seed=options.seed,
         official_precision=options.official_precision,
         contexts=list(contexts.values()),

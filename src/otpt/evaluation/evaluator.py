@@ -9,6 +9,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from torch import Tensor
+
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation.settings import Settings
@@ -22,6 +24,7 @@ from otpt.methods.predictor import Predictor
 from otpt.runs.rows import ShardRows
 from otpt.runs.run import Column, WorkItem
 from otpt.runs.shards import Shard
+from otpt.views import ViewRecipe
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class Evaluator:
         self._datasets = {dataset.name: dataset for dataset in datasets}
         self._pipeline = FeaturePipeline(backbone, cache=cache, threads=threads, features=settings.features)
         self._on_image = on_image
-        self._prepared: tuple[tuple[str, tuple[Column, ...]], Predictor] | None = None
+        self._prepared: dict[tuple[str, tuple[Column, ...]], Predictor] = {}
+        # in rounds, the first images of the next data set are asked for while the last ones are predicted
+        self._kept = 2 if settings.recipe.rounds else 1
         for dataset in datasets:
             check_fit(backbone, settings.task_for(dataset), settings.chosen)
 
@@ -87,9 +92,13 @@ class Evaluator:
                     recipes,
                     item.seed,
                     keep_image=keep,
+                    is_enough=partial(self._is_enough, item),
                     digests=digests.get(index // size),
                     last=last[index // size] == index,
                 )
+
+    def _is_enough(self, item: WorkItem, recipe: ViewRecipe, features: Tensor) -> bool:
+        return self._predictor(item).is_enough(recipe, features)
 
     def _shards(
         self, item: WorkItem, predictor: Predictor, answers: Iterator[tuple[ImageTask, list[Output] | OtptError]]
@@ -125,15 +134,18 @@ class Evaluator:
         return [method for method in self._settings.chosen if method.name in names]
 
     def _predictor(self, item: WorkItem) -> Predictor:
-        """The predictor of an item's data set and columns; the one before is let go. A stream begins anew."""
+        """The predictor of an item's data set and columns; those before are let go. A stream begins anew."""
         key = item.dataset, item.columns
-        if self._prepared is None or self._prepared[0] != key or item.in_order:
-            self._prepared = None
+        if item.in_order:
+            self._prepared.pop(key, None)
+        if key not in self._prepared:
+            while len(self._prepared) >= self._kept:
+                del self._prepared[next(iter(self._prepared))]
             task = self._settings.task_for(self._datasets[item.dataset])
             names = {prompt for prompt, _ in item.columns}
             own = replace(task, prompts=[prompt for prompt in task.prompts if prompt.name in names])
-            self._prepared = key, Predictor(self._backbone, own, self._methods(item), cache=self._cache)
-        return self._prepared[1]
+            self._prepared[key] = Predictor(self._backbone, own, self._methods(item), cache=self._cache)
+        return self._prepared[key]
 
 
 def stream_order(seed: int, ids: Sequence[str]) -> list[int]:

@@ -47,6 +47,8 @@ class ImageTask:
         seed: of the views.
         image_id: names the image for its random views; None: its content.
         keep_image: hand the opened image on.
+        is_enough: of a recipe in rounds, whether features (n, D) of its first n views are all that is needed; called by
+            the thread that asks for features.
         digests: contents of files that were read before.
         last: whether digests are complete after this image.
     """
@@ -57,6 +59,7 @@ class ImageTask:
     seed: int
     image_id: str | None = None
     keep_image: bool = False
+    is_enough: Callable[[ViewRecipe, Tensor], bool] | None = None
     digests: ShardDigests | None = None
     last: bool = False
 
@@ -86,10 +89,18 @@ class EncodedImage:
 
 @dataclass
 class _Prepared:
-    """Features that the cache had, and pixels (V, 3, S, S) that are to be encoded, each with its key in the cache."""
+    """What is known of an image, by kind of views.
+
+    Attributes:
+        features: (n, D) of its first views, as the backbone's device and type have them.
+        pixels: (m, 3, S, S) of the next views, which are to be encoded.
+        encoded: kinds of which something was encoded, which the cache does not have.
+        opened: the image, once it was opened.
+    """
 
     features: dict[str, Tensor] = field(default_factory=dict)
-    pixels: dict[str, tuple[str, npt.NDArray[np.floating]]] = field(default_factory=dict)
+    pixels: dict[str, npt.NDArray[np.floating]] = field(default_factory=dict)
+    encoded: set[str] = field(default_factory=set)
     opened: Opened | None = None
 
 
@@ -128,7 +139,7 @@ class FeaturePipeline:
         for task, found in look_ahead(self._prepare, tasks, self._threads):
             waiting.append((task, found))
             if isinstance(found, _Prepared):
-                views += sum(len(pixels) for _, pixels in found.pixels.values())
+                views += sum(len(pixels) for pixels in found.pixels.values())
             if views == 0 or views >= at_once:
                 yield from self._encode(waiting)
                 waiting, views = [], 0
@@ -144,59 +155,113 @@ class FeaturePipeline:
                 found.features = self._cached(task, known)
                 if len(found.features) == len(task.recipes):
                     return found
-            image, digest = open_with_digest(source)
+            found.opened = open_with_digest(source)
+            digest = found.opened[1]
             if task.digests is not None:
                 task.digests.remember(state, digest)
             found.features = self._cached(task, digest)
             for recipe in task.recipes:
                 if recipe.kind not in found.features:
-                    found.pixels[recipe.kind] = (
-                        self._key(task, recipe, digest),
-                        self._views(task, recipe, image, digest),
-                    )
-            found.opened = (image, digest) if task.keep_image else None
+                    count = min((recipe.n_views, *recipe.rounds)) if task.is_enough else recipe.n_views
+                    found.pixels[recipe.kind] = self._views(task, recipe.of(count), found.opened)
         except OtptError as error:
             return error
         return found
 
-    def _views(self, task: ImageTask, recipe: ViewRecipe, image: Image.Image, digest: str) -> npt.NDArray[np.floating]:
+    def _views(
+        self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0
+    ) -> npt.NDArray[np.floating]:
+        image, digest = opened
         name = digest if task.image_id is None else task.image_id
         preprocessing = self._backbone.preprocessing
-        return make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype)
+        return make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype, first=first)
 
     def _encode(
         self, waiting: list[tuple[ImageTask, _Prepared | OtptError]]
     ) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
-        new = [pixels for _, found in waiting if isinstance(found, _Prepared) for _, pixels in found.pixels.values()]
-        encoded: Iterator[Tensor] = iter(())
-        if new:
-            features = self._backbone.encode_pixels(torch.cat([torch.from_numpy(each) for each in new]))
-            if self._form == "float16":
-                features = features.half()
-            encoded = iter(features.split([len(each) for each in new]))
+        good = [(task, found) for task, found in waiting if isinstance(found, _Prepared)]
+        gone: dict[int, OtptError] = {}  # by position among the good ones
+        while True:
+            self._encode_pixels([found for _, found in good])
+            more = [(i, self._lacking(*pair)) for i, pair in enumerate(good) if i not in gone]
+            more = [(i, recipes) for i, recipes in more if recipes]
+            if not more:
+                break
+            rounds = look_ahead(lambda each: self._next_round(*good[each[0]], each[1]), more, self._threads)
+            gone |= {i: error for (i, _), error in rounds if error is not None}
+        position = iter(range(len(good)))
         for task, found in waiting:
             if task.digests is not None and task.last:
                 task.digests.save()
             if isinstance(found, OtptError):
                 yield task, found
-                continue
-            for kind, (key, _) in found.pixels.items():
-                features = next(encoded)
-                if self._cache is not None and task.image_id is None:
-                    self._cache.put(key, features.cpu().numpy())
-                found.features[kind] = self._placed(features)
-            yield task, EncodedImage(found.features, task, found.opened)
+            elif (i := next(position)) in gone:
+                yield task, gone[i]
+            else:
+                self._store(task, found)
+                yield task, EncodedImage(found.features, task, found.opened if task.keep_image else None)
+
+    def _encode_pixels(self, images: Sequence[_Prepared]) -> None:
+        """All views that wait, of all images together."""
+        new = [pixels for found in images for pixels in found.pixels.values()]
+        if not new:
+            return
+        features = self._backbone.encode_pixels(torch.cat([torch.from_numpy(each) for each in new]))
+        if self._form == "float16":
+            features = features.half()
+        encoded = iter(features.split([len(each) for each in new]))
+        for found in images:
+            for kind in found.pixels:
+                own = self._placed(next(encoded))
+                found.features[kind] = torch.cat([found.features[kind], own]) if kind in found.features else own
+                found.encoded.add(kind)
+            found.pixels = {}
+
+    def _lacking(self, task: ImageTask, found: _Prepared) -> list[ViewRecipe]:
+        """Recipes of which the image has too few views: neither all, nor enough."""
+        return [
+            recipe
+            for recipe in task.recipes
+            if len(own := found.features[recipe.kind]) < recipe.n_views
+            and not (task.is_enough is not None and task.is_enough(recipe, own))
+        ]
+
+    def _next_round(self, task: ImageTask, found: _Prepared, recipes: Sequence[ViewRecipe]) -> OtptError | None:
+        """Makes the views of an image's next round; called by any thread. An image that is gone is an error."""
+        try:
+            found.opened = found.opened or open_with_digest(task.source())
+        except OtptError as error:
+            return error
+        for recipe in recipes:
+            known = len(found.features[recipe.kind])
+            count = next((each for each in recipe.rounds if each > known), recipe.n_views)
+            found.pixels[recipe.kind] = self._views(task, recipe.of(count), found.opened, first=known)
+        return None
 
     def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
-        """Features by kind of views, where the cache has them."""
+        """Features by kind of views, where the cache has them; of a recipe in rounds as many rounds as it has."""
         found: dict[str, Tensor] = {}
         if self._cache is None or task.image_id is not None:
             return found
         for recipe in task.recipes:
-            features = self._cache.get(self._key(task, recipe, digest), recipe.n_views)
-            if features is not None and features.shape[1] == self._backbone.embed_dim:
-                found[recipe.kind] = self._placed(torch.from_numpy(np.array(features)))
+            rounds = reversed(recipe.rounds) if task.is_enough is not None else ()
+            for count in (recipe.n_views, *rounds):
+                features = self._cache.get(self._key(task, recipe, digest), count)
+                if features is not None and features.shape[1] == self._backbone.embed_dim:
+                    found[recipe.kind] = self._placed(torch.from_numpy(np.array(features)))
+                    break
         return found
+
+    def _store(self, task: ImageTask, found: _Prepared) -> None:
+        """Keep what was encoded."""
+        if self._cache is None or task.image_id is not None or not found.encoded:
+            return
+        assert found.opened is not None  # to be encoded
+        for recipe in task.recipes:
+            if recipe.kind in found.encoded:
+                features = found.features[recipe.kind]
+                features = features.half() if self._form == "float16" else features
+                self._cache.put(self._key(task, recipe, found.opened[1]), features.cpu().numpy())
 
     def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)

@@ -73,6 +73,7 @@ BEFORE = tuple(name for name in AVAILABLE if name not in ("uncalibrated", "adapt
 
 
 _PROMPTSMOOTH = {"adapt": ("promptsmooth",)}
+_MEAN = ("mean_fraction", "clean_weight")
 _CACHED = ("cache_alpha", "cache_beta", "negative_weight", "mean_views", "stream_ratio")
 _SAME_TEXTS = {"init": ("words", "coop", "maple")}  # prototypes start at the texts, which are not the image's own
 _OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
@@ -150,14 +151,14 @@ AGGREGATIONS = values(
         views=True,
         settings=("reliable_neighbours", "reliable_temperature"),
     ),
-    Value("mean-probability", "otpt.methods.view_means:mean_probability", views=True, settings=("mean_fraction",)),
-    Value("mean-logit", "otpt.methods.view_means:mean_logit", views=True, settings=("mean_fraction",)),
+    Value("mean-probability", "otpt.methods.view_means:mean_probability", views=True, settings=_MEAN),
+    Value("mean-logit", "otpt.methods.view_means:mean_logit", views=True, settings=_MEAN),
     Value(
         "mean-feature",
         "otpt.methods.view_means:mean_feature",
         views=True,
         only=_FROM_FEATURES,
-        settings=("mean_fraction",),
+        settings=_MEAN,
     ),
 )
 GATES = values(

@@ -47,7 +47,11 @@ class Batch:
 
     def each(self) -> list[Batch]:
         """The images one by one."""
-        return [Batch([image], self.seed) for image in self.images]
+        return [self.part([i]) for i in range(len(self))]
+
+    def part(self, indices: Sequence[int]) -> Batch:
+        """Some of the images."""
+        return Batch([self.images[i] for i in indices], self.seed)
 
     @cached_property
     def names(self) -> list[str]:

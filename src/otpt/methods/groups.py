@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
 from otpt.methods.prompt_tuning.passes import in_passes, logits_and_extras, mean_cosine, split_extras
+from otpt.methods.rounds import views_needed
 from otpt.methods.task import Task
 from otpt.prompts.learned import CocoopContext
 from otpt.views import ViewRecipe
@@ -109,16 +111,43 @@ class TextGroup:
 
     def predict(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`."""
-        answers: dict[int, list[Output]] = {}
+        answers: dict[tuple[int, int], Output] = {}
         for recipe in dict.fromkeys(self._recipes):
             own = [i for i, each in enumerate(self._recipes) if each == recipe]
-            views = batch.features(recipe)
-            starts = self._starts(batch)
-            initial = self._initial(views, starts)
-            answers |= zip(
-                own, self._answers([self.methods[i] for i in own], batch, views, starts, initial), strict=True
-            )
-        return [answers[i] for i in range(len(self.methods))]
+            for count, images in self._by_views(recipe, batch).items():
+                part = batch.part(images)
+                views = part.features(recipe.of(count))
+                starts = self._starts(part)
+                initial = self._initial(views, starts)
+                found = self._answers([self.methods[i] for i in own], part, views, starts, initial)
+                for i, outputs in zip(own, found, strict=True):
+                    more = {"views": float(count)} if recipe.rounds else {}
+                    with_count = (replace(each, extras={**each.extras, **more}) for each in outputs)
+                    answers |= {(i, image): each for image, each in zip(images, with_count, strict=True)}
+        return [[answers[i, image] for image in range(len(batch))] for i in range(len(self.methods))]
+
+    def is_enough(self, recipe: ViewRecipe, features: Tensor) -> bool:
+        """Whether the methods that need this kind of views need no more than those with features (n, D)."""
+        alike = [each for each in self._recipes if each.kind == recipe.kind and each.n_views > 1]
+        return all(each.rounds and self._needed(each, features) <= len(features) for each in alike)
+
+    def _by_views(self, recipe: ViewRecipe, batch: Batch) -> dict[int, list[int]]:
+        """Positions in the batch by the number of views that these images need."""
+        if not recipe.rounds:
+            return {recipe.n_views: list(range(len(batch)))}
+        found: dict[int, list[int]] = {}
+        for i, image in enumerate(batch.images):
+            found.setdefault(self._needed(recipe, image.features[recipe.kind]), []).append(i)
+        return found
+
+    def _needed(self, recipe: ViewRecipe, features: Tensor) -> int:
+        """The number of views that an image needs, of which features (n, D) are known."""
+        starts = self._starts_of(features[:1])
+
+        def zero_shot(count: int) -> Tensor:
+            return self._initial(features[None, :count], starts).view_logits(0)
+
+        return views_needed(recipe, len(features), zero_shot)
 
     def _recipe(self, method: Method) -> ViewRecipe:
         recipe = self._task.recipe_for(method)
@@ -127,6 +156,10 @@ class TextGroup:
 
     def _starts(self, batch: Batch) -> Tensor | None:
         """(B, n, W) initial contexts of the images' own; None where all have the same."""
+        return self._starts_of(batch.features(self._recipes[0].of(1))[:, 0])
+
+    def _starts_of(self, clean: Tensor) -> Tensor | None:
+        """The same, from unit features (B, D) of the clean views."""
         return None
 
     def _answers(
@@ -241,7 +274,10 @@ class ConditionalGroup(TextGroup):
         if self._condition == "raw":
             pixels = batch.pixels(recipe, self._backbone)
             return self._context.starts(self._backbone.encode_pixels(pixels[:, 0], unit=False))
-        return self._context.starts(batch.features(self._recipes[0])[:, 0])
+        return super()._starts(batch)
+
+    def _starts_of(self, clean: Tensor) -> Tensor | None:
+        return self._context.starts(clean)
 
 
 def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tensor:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from torch import Tensor
+
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, ImageTask
@@ -52,7 +54,13 @@ class Predictor:
 
     def task(self, key: Any, source: Any, *, seed: int, **more: Any) -> ImageTask:
         """What the feature pipeline is to do for an image."""
-        return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, **more)
+        return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, is_enough=self.is_enough, **more)
+
+    def is_enough(self, recipe: ViewRecipe, features: Tensor) -> bool:
+        """Whether no method needs more views of this kind of an image than those with features (n, D)."""
+        texts = (group for group in self._groups if isinstance(group, TextGroup))
+        with one_thread():
+            return all(group.is_enough(recipe, features) for group in texts)
 
     def stream(
         self, encoded: Iterable[tuple[ImageTask, EncodedImage | OtptError]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
-from otpt.methods.axes import TEMPLATES
+from otpt.methods.axes import STREAM, TEMPLATES
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.method import Method
 from otpt.methods.settings import FAMILIES
@@ -128,26 +128,36 @@ class Task:
                 f"Method {method.name!r} needs several views of an image, but the recipe has one; give a larger number "
                 "of views."
             )
-        several = method.needs_views(self.family, self.dataset)
-        return replace(self.recipe, augmix=augmix, n_views=views if several else 1)
+        if not method.needs_views(self.family, self.dataset):
+            return replace(self.recipe.of(1), augmix=augmix)
+        # what takes pixels, or remembers the images before, always sees all views
+        in_rounds = not _takes_pixels(method) and method.scope != STREAM
+        rounds = tuple(each for each in self.recipe.rounds if in_rounds and each < views)
+        return replace(self.recipe, augmix=augmix, n_views=views, rounds=rounds)
 
     def needs_images(self, methods: Sequence[Method]) -> bool:
         """Whether some method takes the image itself, beside or in place of its features."""
-        return any(
-            self.recipe_for(method) is None
-            or method.init == "maple"
-            or (method.init, method.condition) == ("cocoop", "raw")
-            for method in methods
-        )
+        return any(self.recipe_for(method) is None or _takes_pixels(method) for method in methods)
 
     def recipes_for(self, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
-        """The features that methods need, each kind of views once, with the largest number."""
+        """The features that methods need, each kind of views once, with the largest number.
+
+        In rounds if all methods that need several views of the kind have them in the same rounds.
+        """
         found: dict[str, ViewRecipe] = {}
         for method in methods:
             recipe = None if method.init == "maple" else self.recipe_for(method)
-            if recipe is not None and (recipe.kind not in found or found[recipe.kind].n_views < recipe.n_views):
-                found[recipe.kind] = recipe
+            if recipe is None:
+                continue
+            other = found.get(recipe.kind, recipe)
+            largest = max(recipe, other, key=lambda each: each.n_views)
+            same = recipe == other or min(recipe.n_views, other.n_views) == 1
+            found[recipe.kind] = largest if same else largest.of(largest.n_views)
         return tuple(found.values())
+
+
+def _takes_pixels(method: Method) -> bool:
+    return method.init == "maple" or (method.init, method.condition) == ("cocoop", "raw")
 
 
 def prompt_name(prompt: Prompt | str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +28,8 @@ from otpt.views.noise import noise_generator
 
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
+ROUNDS = (8, 32)
+"""Numbers of views after which it is asked whether they are enough."""
 
 
 class PreprocessingLike(Protocol):
@@ -49,6 +52,7 @@ class ViewRecipe:
     """How many views, and how they are made. ``n_views`` includes the clean one.
 
     ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
+    ``rounds``: after so many views an image may have enough (:mod:`otpt.methods.rounds` says when); () for always all.
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
@@ -60,6 +64,7 @@ class ViewRecipe:
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
     noise: float = 0.0
+    rounds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.n_views, bool) or not isinstance(self.n_views, int) or self.n_views < 1:
@@ -78,6 +83,25 @@ class ViewRecipe:
             raise OtptError(f"flip must be a probability between 0 and 1, not {self.flip!r}.")
         if isinstance(self.noise, bool) or not isinstance(self.noise, (int, float)) or not 0 <= self.noise < math.inf:
             raise OtptError(f"The noise of the views must be a finite number, 0 or more, not {self.noise!r}.")
+        steps = (1, *self.rounds, self.n_views)
+        if self.rounds and (self.noise or any(b <= a for a, b in pairwise(steps))):
+            raise OtptError(
+                f"The rounds of {self.n_views} views must be increasing numbers between 2 and {self.n_views - 1}, of "
+                f"views without noise, not {self.rounds!r}."
+            )
+
+    @staticmethod
+    def within(budget: int) -> ViewRecipe:
+        """At most ``budget`` views, fewer where the first 8, or 32, are enough.
+
+        >>> ViewRecipe.within(64).rounds
+        (8, 32)
+        """
+        return ViewRecipe(n_views=budget, rounds=tuple(each for each in ROUNDS if each < budget))
+
+    def of(self, n_views: int) -> ViewRecipe:
+        """The first views of this recipe, always so many."""
+        return replace(self, n_views=n_views, rounds=())
 
     @property
     def key(self) -> str:
@@ -85,15 +109,16 @@ class ViewRecipe:
         scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
         augmix = "on" if self.augmix else "off"
         noise = f" noise={float(self.noise)!r}" if self.noise else ""
+        rounds = f" rounds={','.join(map(str, self.rounds))}" if self.rounds else ""
         return (
-            f"views-{_VERSION} n={self.n_views} augmix={augmix} scale={scale} ratio={ratio} flip={float(self.flip)!r}"
-            f"{noise}"
+            f"views-{_VERSION} n={self.n_views}{rounds} augmix={augmix} scale={scale} ratio={ratio} "
+            f"flip={float(self.flip)!r}{noise}"
         )
 
     @property
     def kind(self) -> str:
-        """:attr:`key` without the number of views: view v is the same however many there are."""
-        return replace(self, n_views=1).key
+        """:attr:`key` without the number of views: view v is the same however many there are, and in any round."""
+        return self.of(1).key
 
     @property
     def fingerprint(self) -> str:
@@ -117,8 +142,11 @@ def make_views(
     seed: int,
     image_id: str,
     dtype: type[np.float32] | type[np.float64] = np.float32,
+    first: int = 0,
 ) -> Floats:
     """The views of an opened image, (n_views, 3, S, S), normalised; row 0 is the clean view.
+
+    With ``first`` only the views from there on, (n_views − first, 3, S, S), of a recipe without noise.
 
     View v depends on the image, (seed, image_id, v), the recipe's other settings and the preprocessing
     alone: the number of views and the order of images do not matter. float64 is for tests: the bytes
@@ -128,11 +156,14 @@ def make_views(
         raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
     size = preprocessing.size
     mean, std = preprocessing.mean, preprocessing.std
-    views = np.empty((recipe.n_views, 3, size, size), dtype)
-    clean = clean_image(image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode)
-    _normalise(_planar(clean, flip=False), mean, std, out=views[0])
+    views = np.empty((recipe.n_views - first, 3, size, size), dtype)
+    if first == 0:
+        clean = clean_image(
+            image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode
+        )
+        _normalise(_planar(clean, flip=False), mean, std, out=views[0])
     mix = Mixer(mean, std)
-    for v in range(1, recipe.n_views):
+    for v in range(max(first, 1), recipe.n_views):
         draw = draw_view(
             seed,
             image_id,
@@ -145,9 +176,9 @@ def make_views(
         )
         pixels = _planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
         if recipe.augmix:
-            mix(pixels, draw.augmix, views[v])
+            mix(pixels, draw.augmix, views[v - first])
         else:
-            _normalise(pixels, mean, std, out=views[v])
+            _normalise(pixels, mean, std, out=views[v - first])
     if recipe.noise:
         generator = noise_generator("views", seed=seed, image_id=image_id)
         spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]

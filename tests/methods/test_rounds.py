@@ -1,0 +1,178 @@
+"""Views in rounds: how many an image needs is a function of the image, and fewer are made and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from oracles.evaluation_bench import NAMES, backbone, dataset, image, rows, settings, write_images
+from oracles.models import tiny_clip, tokenizer
+from torch import Tensor
+
+from otpt import Classifier, OtptError
+from otpt.backbones import Backbone
+from otpt.evaluation import evaluate
+from otpt.features import FeatureCache, FeaturePipeline
+from otpt.methods import Predictor, get_methods
+from otpt.methods.batch import Batch
+from otpt.methods.inits import make_groups
+from otpt.methods.rounds import is_enough
+from otpt.methods.task import Task
+from otpt.views import ViewRecipe, make_views
+
+IN_ROUNDS = ViewRecipe(n_views=12, rounds=(6, 7))
+METHODS = ("tpt", "zero-shot+mean-feature", "zero-shot+reliability")
+IMAGES = 12
+
+
+def literal_enough(logits: Tensor) -> bool:
+    p = logits.double().softmax(1).numpy()
+    entropies = -(p * np.log(p)).sum(1)
+    confident = sorted(range(len(p)), key=lambda i: entropies[i])[: max(len(p) // 2, 1)]
+    return all(p[i].argmax() == p[0].argmax() for i in confident)
+
+
+def literal_count(clf: Classifier, source: Any) -> int:
+    """All views are encoded, then it is asked which would have been enough."""
+    views = clf.encode_views(source)
+    model = tiny_clip("vit")
+    with torch.no_grad():
+        texts = model.encode_text(tokenizer()([f"a photo of a {name}." for name in NAMES]), normalize=True)
+        logits = model.logit_scale.exp() * views @ texts.T
+    return next((n for n in IN_ROUNDS.rounds if literal_enough(logits[:n])), IN_ROUNDS.n_views)
+
+
+def classifier(recipe: ViewRecipe, method: str = "tpt") -> Classifier:
+    return Classifier(backbone(), method, recipe=recipe).set_classes(NAMES)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_enough_is_the_literal_rule(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(7, 4, generator=generator, dtype=torch.float64) + torch.tensor([2.0, 0, 0, 0])
+    assert is_enough(logits) == literal_enough(logits)
+
+
+def test_the_bench_has_images_of_every_number_of_views() -> None:
+    clf = classifier(ViewRecipe(n_views=12))
+    assert {literal_count(clf, image(i)) for i in range(IMAGES)} == {6, 7, 12}
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize("method", METHODS)
+def test_an_image_gets_what_its_first_views_give(method: str) -> None:
+    for i in range(IMAGES):
+        found = classifier(IN_ROUNDS, method).predict(image(i))
+        count = literal_count(classifier(ViewRecipe(n_views=12)), image(i))
+        assert found.extras["views"] == count
+        alone = classifier(ViewRecipe(n_views=count), method).predict(image(i))
+        np.testing.assert_array_equal(found.probabilities, alone.probabilities)
+
+
+def test_only_so_many_views_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    clf = classifier(IN_ROUNDS)
+    encoded: list[int] = []
+    real = Backbone.encode_pixels
+
+    def counting(self: Backbone, pixels: Tensor, **more: Any) -> Tensor:
+        encoded.append(len(pixels))
+        return real(self, pixels, **more)
+
+    monkeypatch.setattr(Backbone, "encode_pixels", counting)
+    found = [clf.predict(image(i)) for i in range(IMAGES)]
+    assert sum(encoded) == sum(each.extras["views"] for each in found)
+
+
+@pytest.mark.equality
+def test_neither_batch_nor_threads_nor_other_methods_matter() -> None:
+    clf = classifier(IN_ROUNDS)
+    alone = [clf.predict(image(i)).probabilities for i in range(IMAGES)]
+    for workers in (0, 1, 3):
+        together = clf.predict_batch([image(i) for i in range(IMAGES)], workers=workers)
+        assert all(np.array_equal(a, b.probabilities) for a, b in zip(alone, together, strict=True))
+    for i in (0, 1, 2):
+        beside = clf.compare(image(i), ["tpt", "zero-shot", "mean-feature"])
+        np.testing.assert_array_equal(beside["tpt"].probabilities, alone[i])
+
+
+@pytest.mark.equality
+def test_images_with_different_numbers_of_views_go_through_a_group_together() -> None:
+    methods = get_methods(METHODS)
+    task = Task(NAMES, recipe=IN_ROUNDS)
+    predictor = Predictor(backbone(), task, methods)
+    sources = [image(i) for i in range(IMAGES)]
+    given = [predictor.task(i, lambda source=source: source, seed=0) for i, source in enumerate(sources)]
+    encoded: Sequence[Any] = [found for _, found in FeaturePipeline(backbone())(given)]
+    assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 7, 12}
+    (group,) = make_groups(backbone(), task, methods)
+    together = group.predict(Batch(encoded, 0))
+    for i, own in enumerate(predictor(Batch(encoded, 0))):
+        for k in range(len(methods)):
+            np.testing.assert_allclose(together[k][i].probabilities, own[k].probabilities, atol=1e-6)
+            assert together[k][i].extras["views"] == own[k].extras["views"]
+
+
+@pytest.mark.equality
+def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
+    data = dataset(images=write_images(tmp_path / "images", IMAGES))
+    chosen = settings(methods=["tpt", "mean-feature"], recipe=IN_ROUNDS)
+    cold = evaluate(data, backbone(), chosen, out=tmp_path / "cold")
+    expected = rows(cold.run.folder)
+    assert len({row["views"] for row in expected}) > 1
+    cache = FeatureCache(tmp_path / "cache")
+    for name in ("first", "warm"):  # with the rounds that were encoded before
+        evaluate(data, backbone(), chosen, out=tmp_path / name, cache=cache)
+        assert rows(tmp_path / name) == expected
+    whole = settings(methods=["tpt"], recipe=ViewRecipe(n_views=12))
+    evaluate(data, backbone(), whole, out=tmp_path / "whole", cache=cache)
+    without = evaluate(data, backbone(), whole, out=tmp_path / "without")
+    assert rows(tmp_path / "whole") == rows(without.run.folder)
+    evaluate(data, backbone(), chosen, out=tmp_path / "all", cache=cache)  # all views are there
+    assert rows(tmp_path / "all") == expected
+
+
+def test_rounds_belong_to_the_run(tmp_path: Path) -> None:
+    evaluate(dataset(4), backbone(), settings(methods=["tpt"], recipe=IN_ROUNDS), out=tmp_path / "run")
+    with pytest.raises(OtptError, match="rounds=6,7"):
+        evaluate(dataset(4), backbone(), settings(methods=["tpt"], recipe=IN_ROUNDS.of(12)), out=tmp_path / "run")
+
+
+def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> None:
+    paths = write_images(tmp_path, IMAGES)
+    cache = FeatureCache(tmp_path / "cache")
+    calls: dict[int, int] = {}
+
+    def source(i: int) -> Path:
+        calls[i] = calls.get(i, 0) + 1
+        return paths[i] if calls[i] == 1 else tmp_path / "gone.png"
+
+    task = Task(NAMES, recipe=IN_ROUNDS)
+    predictor = Predictor(backbone(), task, get_methods(["tpt"]))
+    given = [predictor.task(i, lambda i=i: source(i), seed=0) for i in range(IMAGES)]
+    # the image is kept while its rounds last, so that it is read once
+    assert not any(isinstance(found, OtptError) for _, found in FeaturePipeline(backbone(), cache=cache)(given))
+    assert set(calls.values()) == {1}
+
+
+@pytest.mark.parametrize("rounds", [(1,), (12,), (8, 8), (8, 3)])
+def test_rounds_that_make_no_sense(rounds: tuple[int, ...]) -> None:
+    with pytest.raises(OtptError, match="increasing numbers between 2 and 11"):
+        ViewRecipe(n_views=12, rounds=rounds)
+
+
+@pytest.mark.parametrize(("budget", "rounds"), [(1, ()), (8, ()), (9, (8,)), (32, (8,)), (33, (8, 32)), (64, (8, 32))])
+def test_a_budget_is_the_most(budget: int, rounds: tuple[int, ...]) -> None:
+    recipe = ViewRecipe.within(budget)
+    assert (recipe.n_views, recipe.rounds) == (budget, rounds)
+
+
+def test_views_from_the_middle_are_those_of_the_whole() -> None:
+    numbers = backbone().preprocessing
+    whole = make_views(image(0), ViewRecipe(n_views=6), numbers, seed=3, image_id="x")
+    for first in range(6):
+        part = make_views(image(0), ViewRecipe(n_views=6), numbers, seed=3, image_id="x", first=first)
+        np.testing.assert_array_equal(part, whole[first:])
