@@ -36,6 +36,7 @@ from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 IMAGES = 200
 SEEDS = (0, 1, 2)
@@ -64,7 +65,7 @@ def clean_features(backbone: Backbone, dataset: Dataset, images: int, cache: Fea
 
 def scores_of(
     backbone: Backbone, dataset: Dataset, features: torch.Tensor, kept: Sequence[int]
-) -> tuple[npt.NDArray[np.bool_], dict[str, Floats], dict[str, npt.NDArray[np.bool_]]]:
+) -> tuple[Bools, dict[str, Floats], dict[str, Bools]]:
     """(N,) whether an image is known, and by score the values and whether the image is rejected."""
     names = [dataset.class_names[i] for i in kept]
     known = np.isin(dataset.labels[: len(features)], kept)
@@ -87,9 +88,7 @@ class Bench:
         self.images: dict[str, int] = {}
         self.rates: dict[str, list[tuple[float, float]]] = {}
 
-    def add(
-        self, name: str, known: npt.NDArray[np.bool_], values: dict[str, Floats], rejected: dict[str, Floats]
-    ) -> None:
+    def add(self, name: str, known: Bools, values: dict[str, Floats], rejected: dict[str, Bools]) -> None:
         """A set under one seed."""
         made = {(m, s): make(-each, known) for m, make in STATISTICS.items() for s, each in values.items()}
         self.sets.setdefault(name, []).append(made)

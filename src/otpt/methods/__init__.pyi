@@ -6,12 +6,13 @@ from .output import KEPT_INIT, Output
 from .parts import compose, field_names, known_parts, published_names
 from .plugins import adaptation, aggregation, calibration, gate, load_plugin, objective
 from .predictor import Predictor
-from .registry import field_methods, get_method, get_methods, load_methods, published_methods
+from .registry import DEFAULT_METHOD, field_methods, get_method, get_methods, load_methods, published_methods
 from .settings import FAMILIES
 from .task import Task
 
 __all__ = [
     "AVAILABLE",
+    "DEFAULT_METHOD",
     "FAMILIES",
     "KEPT_INIT",
     "Fpp",

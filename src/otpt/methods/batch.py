@@ -34,6 +34,10 @@ class Batch:
         """(B, V, D) unit features of the views of a recipe, the clean view first."""
         return torch.stack([image.features[recipe.kind][: recipe.n_views] for image in self.images])
 
+    def clean_features(self, kind: str) -> Tensor:
+        """(B, D) unit features of the clean views, however many views the images have."""
+        return torch.stack([image.features[kind][0] for image in self.images])
+
     def pixels(self, recipe: ViewRecipe, backbone: Backbone) -> Tensor:
         """(B, V, 3, S, S) normalised pixels, for prompts that reach into the image tower; made when asked for."""
         dtype = np.float64 if backbone.dtype == torch.float64 else np.float32

@@ -113,7 +113,7 @@ class Predictor:
     def _mark_unknown(self, rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list[list[Output]]:
         """All outputs of an image with its score, and a flag if it is rejected."""
         marked = []
-        for value, own in zip(rejector(batch.features(self.recipes[0])[:, 0]).tolist(), outputs, strict=True):
+        for value, own in zip(rejector(batch.clean_features(self.recipes[0].kind)).tolist(), outputs, strict=True):
             flags = (REJECTED,) if rejector.is_unknown(value) else ()
             marked.append([replace(o, flags=o.flags + flags, extras={**o.extras, "unknown": value}) for o in own])
         return marked
