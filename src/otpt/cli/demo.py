@@ -111,8 +111,10 @@ def findings(results: Results, methods: Sequence[str]) -> list[str]:
     ]
     gaps = {method: found for method in methods if (found := between("debiased_ece", method, BASE)) is not None}
     error = {method: found.a for method, found in gaps.items()}
-    first, second = sorted(error, key=lambda method: error[method])[:2]
-    return [*lines, best_calibrated(first, second, between("debiased_ece", first, second))]
+    if len(error) > 1:
+        first, second = sorted(error, key=lambda method: error[method])[:2]
+        lines.append(best_calibrated(first, second, between("debiased_ece", first, second)))
+    return lines
 
 
 def against_base(method: str, accuracy: Gap | None, error: Gap | None) -> str:
