@@ -98,7 +98,8 @@ def test_intervals_stand_below_the_numbers(one: Path, capsys: pytest.CaptureFixt
 def test_several_data_sets_show_what_is_asked_for(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "metrics", two)
     titles = [re.split(r"\s{2,}", table)[0] for table in out.strip().split("\n\n")]
-    assert (code, titles) == (0, ["accuracy %", "ECE %", "debiased ECE %", "SCE %"])
+    assert (code, titles[:5]) == (0, ["accuracy %", "ECE %", "debiased ECE %", "SCE %", "average"])
+    assert titles[5].startswith("With fewer than 500 images of a data set")
     code, out, _ = run(capsys, "metrics", two, "--metrics", "aurc", "--intervals", 0.5)
     assert code == 0
     assert out.splitlines()[0].split() == ["AURC", "%", "tiny", "other", "average"]

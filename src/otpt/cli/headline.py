@@ -41,7 +41,7 @@ def print_headline(run: Run, scores: Sequence[Score], *, bins: int | None = None
         title = "average" if len(datasets) > 1 else datasets[0]
         print_score_tables([ScoreTable(title, tuple(TITLES[name] for name in HEADLINE), tuple(rows))], width=80)
     if words := few_images(known):
-        print(textwrap.fill(words, 110))
+        print(textwrap.fill(words, 80))
 
 
 def few_images(scores: Sequence[Score]) -> str:
