@@ -44,7 +44,9 @@ def test_all_metrics_of_one_data_set_fit_a_terminal(one: Path, capsys: pytest.Ca
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     tables = [table.splitlines() for table in out.strip().split("\n\n")]
+    *tables, headline, _ = tables
     assert [[line.split()[0] for line in table] for table in tables] == [["tiny", *METHODS]] * 4
+    assert [line.split()[0] for line in headline[1::2]] == list(METHODS)
     shown: dict[str, str] = {}
     for head, first, _ in tables:
         titles = re.split(r"\s{2,}", head.strip())[1:]
