@@ -117,7 +117,8 @@ def test_metrics_do_not_depend_on_order_to_the_last_bit(tmp_path: Path) -> None:
     written, sums = set(), set()
     for number, order in enumerate(orders):
         labels = [i % len(NAMES) for i in order]
-        data = Dataset("mixed", NAMES, [f"p/{i}" for i in order], labels, [image(i) for i in order].__getitem__)
+        ids = [f"{number}/{i}" for i in order]  # other names: they are evaluated in another order
+        data = Dataset("mixed", NAMES, ids, labels, [image(i) for i in order].__getitem__)
         evaluate(data, backbone(), settings(methods=["zero-shot"], shard_size=40), out=tmp_path / str(number))
         written.add((tmp_path / str(number) / "metrics.json").read_bytes())
         table = pq.read_table(tmp_path / str(number) / "mixed/seed-0")
