@@ -24,15 +24,16 @@ from otpt.methods.rounds import is_enough
 from otpt.methods.task import Task
 from otpt.views import ViewRecipe, make_views
 
-IN_ROUNDS = ViewRecipe(n_views=12, rounds=(6, 7))
+IN_ROUNDS = ViewRecipe(n_views=12, rounds=(6, 9))
 METHODS = ("tpt", "zero-shot+mean-feature", "zero-shot+reliability")
-IMAGES = 12
+SEEDS = (0, 4, 6, 11, 16, 21, 22, 29)
+"""Of images: some need 6 views, some 9, some 12."""
 
 
 def literal_enough(logits: Tensor) -> bool:
     p = logits.double().softmax(1).numpy()
     entropies = -(p * np.log(p)).sum(1)
-    confident = sorted(range(len(p)), key=lambda i: entropies[i])[: max(len(p) // 2, 1)]
+    confident = sorted(range(len(p)), key=lambda i: entropies[i])[: max(len(p) // 4, 1)]
     return all(p[i].argmax() == p[0].argmax() for i in confident)
 
 
@@ -59,13 +60,13 @@ def test_enough_is_the_literal_rule(seed: int) -> None:
 
 def test_the_bench_has_images_of_every_number_of_views() -> None:
     clf = classifier(ViewRecipe(n_views=12))
-    assert {literal_count(clf, image(i)) for i in range(IMAGES)} == {6, 7, 12}
+    assert {literal_count(clf, image(i)) for i in SEEDS} == {6, 9, 12}
 
 
 @pytest.mark.equality
 @pytest.mark.parametrize("method", METHODS)
 def test_an_image_gets_what_its_first_views_give(method: str) -> None:
-    for i in range(IMAGES):
+    for i in SEEDS:
         found = classifier(IN_ROUNDS, method).predict(image(i))
         count = literal_count(classifier(ViewRecipe(n_views=12)), image(i))
         assert found.extras["views"] == count
@@ -83,20 +84,20 @@ def test_only_so_many_views_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None
         return real(self, pixels, **more)
 
     monkeypatch.setattr(Backbone, "encode_pixels", counting)
-    found = [clf.predict(image(i)) for i in range(IMAGES)]
+    found = [clf.predict(image(i)) for i in SEEDS]
     assert sum(encoded) == sum(each.extras["views"] for each in found)
 
 
 @pytest.mark.equality
 def test_neither_batch_nor_threads_nor_other_methods_matter() -> None:
     clf = classifier(IN_ROUNDS)
-    alone = [clf.predict(image(i)).probabilities for i in range(IMAGES)]
+    alone = [clf.predict(image(i)).probabilities for i in SEEDS]
     for workers in (0, 1, 3):
-        together = clf.predict_batch([image(i) for i in range(IMAGES)], workers=workers)
+        together = clf.predict_batch([image(i) for i in SEEDS], workers=workers)
         assert all(np.array_equal(a, b.probabilities) for a, b in zip(alone, together, strict=True))
-    for i in (0, 1, 2):
+    for expected, i in zip(alone[:3], SEEDS, strict=False):
         beside = clf.compare(image(i), ["tpt", "zero-shot", "mean-feature"])
-        np.testing.assert_array_equal(beside["tpt"].probabilities, alone[i])
+        np.testing.assert_array_equal(beside["tpt"].probabilities, expected)
 
 
 @pytest.mark.equality
@@ -104,21 +105,21 @@ def test_images_with_different_numbers_of_views_go_through_a_group_together() ->
     methods = get_methods(METHODS)
     task = Task(NAMES, recipe=IN_ROUNDS)
     predictor = Predictor(backbone(), task, methods)
-    sources = [image(i) for i in range(IMAGES)]
+    sources = [image(i) for i in SEEDS]
     given = [predictor.task(i, lambda source=source: source, seed=0) for i, source in enumerate(sources)]
     encoded: Sequence[Any] = [found for _, found in FeaturePipeline(backbone())(given)]
-    assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 7, 12}
+    assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 9, 12}
     (group,) = make_groups(backbone(), task, methods)
     together = group.predict(Batch(encoded, 0))
     for i, own in enumerate(predictor(Batch(encoded, 0))):
         for k in range(len(methods)):
-            np.testing.assert_allclose(together[k][i].probabilities, own[k].probabilities, atol=1e-6)
+            np.testing.assert_allclose(together[k][i].probabilities, own[k].probabilities, atol=1e-5)
             assert together[k][i].extras["views"] == own[k].extras["views"]
 
 
 @pytest.mark.equality
 def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
-    data = dataset(images=write_images(tmp_path / "images", IMAGES))
+    data = dataset(images=write_images(tmp_path / "images", 24))
     chosen = settings(methods=["tpt", "mean-feature"], recipe=IN_ROUNDS)
     cold = evaluate(data, backbone(), chosen, out=tmp_path / "cold")
     expected = rows(cold.run.folder)
@@ -137,12 +138,12 @@ def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
 
 def test_rounds_belong_to_the_run(tmp_path: Path) -> None:
     evaluate(dataset(4), backbone(), settings(methods=["tpt"], recipe=IN_ROUNDS), out=tmp_path / "run")
-    with pytest.raises(OtptError, match="rounds=6,7"):
+    with pytest.raises(OtptError, match="rounds=6,9"):
         evaluate(dataset(4), backbone(), settings(methods=["tpt"], recipe=IN_ROUNDS.of(12)), out=tmp_path / "run")
 
 
 def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> None:
-    paths = write_images(tmp_path, IMAGES)
+    paths = write_images(tmp_path, 12)
     cache = FeatureCache(tmp_path / "cache")
     calls: dict[int, int] = {}
 
@@ -152,7 +153,7 @@ def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> N
 
     task = Task(NAMES, recipe=IN_ROUNDS)
     predictor = Predictor(backbone(), task, get_methods(["tpt"]))
-    given = [predictor.task(i, lambda i=i: source(i), seed=0) for i in range(IMAGES)]
+    given = [predictor.task(i, lambda i=i: source(i), seed=0) for i in range(12)]
     # the image is kept while its rounds last, so that it is read once
     assert not any(isinstance(found, OtptError) for _, found in FeaturePipeline(backbone(), cache=cache)(given))
     assert set(calls.values()) == {1}

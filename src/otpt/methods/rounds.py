@@ -14,12 +14,12 @@ from torch import Tensor
 from otpt.objectives.entropy import select_fraction
 from otpt.views import ViewRecipe
 
-AGREEING = 0.5
+AGREEING = 0.25
 """The fraction of the views, the most confident ones, that must have the clean view's label."""
 
 
 def is_enough(zero_shot: Tensor) -> bool:
-    """Whether the most confident half of n views, and at least one, have the clean view's label; logits (n, C)."""
+    """Whether the most confident quarter of n views, and at least one, have the clean view's label; logits (n, C)."""
     labels = zero_shot.argmax(dim=1)
     return bool((labels[select_fraction(zero_shot, AGREEING)] == labels[0]).all())
 
