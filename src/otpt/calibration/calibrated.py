@@ -103,7 +103,7 @@ class Calibrated:
         return 0 if self.coverage is None else int(np.isinf(self.quantiles).sum())
 
     def answer(self, probabilities: npt.NDArray[Any], index: int | None = None) -> CalibratedAnswer:
-        """Of one image's probabilities (C,), as the method gives them; ``index``, where it predicts a class of a tie."""
+        """Of one image's probabilities (C,) as the method gives them; ``index`` is its prediction, if some tie."""
         raw = as_stored(probabilities)
         calibrated = self.calibration.map(raw)
         first = int(raw.argmax()) if index is None else index

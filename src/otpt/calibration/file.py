@@ -17,8 +17,10 @@ import numpy as np
 
 from otpt.calibration.maps.inputs import Booleans, Floats
 from otpt.calibration.maps.registry import CalibrationMap
+from otpt.calibration.purpose import difference
 from otpt.errors import OtptError
 from otpt.files import as_json, read_json, write_atomically
+from otpt.metrics.binning import ReliabilityBins, bin_edges
 
 FORMAT = 1
 _WHAT = "calibration file"
@@ -35,7 +37,7 @@ class Calibration:
         labels: how many.
         map: of probabilities, chosen by ``cross_validation`` (mean NLL of each candidate).
         reliability: metrics before and after the map, on images that it was not fitted on: {metric: [value, low,
-            high]} each.
+            high]} each; bins: their reliability diagrams, {"counts", "confidence", "accuracy"}, null in empty bins.
         scores: conformal scores of the true class, by kind of set and class index, in rising order.
         raps: λ and k of RAPS.
         confidences: before the map, falling; correct: whether these predictions are right.
@@ -47,6 +49,7 @@ class Calibration:
     map: CalibrationMap
     cross_validation: Mapping[str, float]
     reliability: Mapping[str, Mapping[str, list[float]]]
+    bins: Mapping[str, Mapping[str, list[float | None]]]
     scores: Mapping[str, Mapping[int, list[float]]]
     raps: Mapping[str, float]
     confidences: Floats = field(compare=False)
@@ -62,6 +65,18 @@ class Calibration:
         """Of everything in the file."""
         return _checksum(self.as_dict())
 
+    @property
+    def diagram(self) -> dict[str, ReliabilityBins]:
+        """The reliability diagrams before and after the map."""
+        found = {}
+        for name, own in self.bins.items():
+            counts, confidence, accuracy = (
+                np.array(own[key], np.float64) for key in ("counts", "confidence", "accuracy")
+            )
+            edges = bin_edges(len(counts))
+            found[name] = ReliabilityBins(edges, counts.astype(np.int64), accuracy, confidence, self.labels)
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data, without the checksum."""
         return {
@@ -72,6 +87,7 @@ class Calibration:
             "map": {"kind": self.map.kind, "parameters": dict(self.map.parameters)},
             "cross_validation": dict(self.cross_validation),
             "reliability": {name: dict(own) for name, own in self.reliability.items()},
+            "bins": {name: dict(own) for name, own in self.bins.items()},
             "conformal": {
                 "raps": dict(self.raps),
                 "scores": {kind: {str(c): list(s) for c, s in own.items()} for kind, own in self.scores.items()},
@@ -87,7 +103,7 @@ class Calibration:
 
     def check(self, facts: Mapping[str, Any]) -> None:
         """``OtptError`` unless ``facts`` are those that the calibration was made for; see :attr:`facts`."""
-        reason = _difference(self.facts, facts)
+        reason = difference(self.facts, facts)
         if reason:
             raise OtptError(
                 f"The calibration was made for {reason}; make one for these with 'otpt calibrate', or leave it out."
@@ -118,6 +134,7 @@ def read_calibration(path: str | Path) -> Calibration:
         map=CalibrationMap(content["map"]["kind"], content["map"]["parameters"]),
         cross_validation=content["cross_validation"],
         reliability=content["reliability"],
+        bins=content["bins"],
         scores={kind: {int(c): own for c, own in by.items()} for kind, by in conformal["scores"].items()},
         raps=conformal["raps"],
         confidences=np.array(content["confidences"], np.float64),
@@ -129,43 +146,3 @@ def _checksum(content: Mapping[str, Any]) -> str:
     """Of the values, however the file is laid out."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _difference(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What the calibration was made for and what is asked, where they differ; "" where they do not."""
-    if own["model"]["fingerprint"] != other["model"]["fingerprint"]:
-        return f"the model {_model(own)}, not for {_model(other)}"
-    if own["method"]["numbers"] != other["method"]["numbers"]:
-        mine, asked = own["method"], other["method"]
-        if mine["name"] != asked["name"]:
-            return f"the method {mine['name']!r}, not for {asked['name']!r}"
-        names = [*mine["numbers"], *(name for name in asked["numbers"] if name not in mine["numbers"])]
-        name = next(each for each in names if mine["numbers"].get(each) != asked["numbers"].get(each))
-        values = [each["numbers"].get(name) for each in (mine, asked)]
-        return f"the method {mine['name']!r} with {name} = {values[0]!r}, not with {values[1]!r}"
-    if own["classes"] != other["classes"]:
-        return f"{_classes(own['classes'], other['classes'])}"
-    for key, words in (("prompt", "the prompt"), ("views", "the views"), ("official_precision", "official precision")):
-        if own[key] != other[key]:
-            return f"{words} {_named(own[key])}, not for {_named(other[key])}"
-    return ""
-
-
-def _model(facts: Mapping[str, Any]) -> str:
-    return f"{facts['model']['name']!r} ({facts['model']['fingerprint'][:8]})"
-
-
-def _named(value: Any) -> str:
-    if isinstance(value, Mapping) and len({"words", "tokens"} & set(value)) == 2:
-        tokens = "" if value["tokens"] is None else f" with {value['tokens']} tokens"
-        return f"{value['name']!r}{tokens}{' with vectors of its own' if value.get('vectors') else ''}"
-    return repr(value["name"] if isinstance(value, Mapping) and "name" in value else value)
-
-
-def _classes(own: list[str], other: list[str]) -> str:
-    if sorted(own) == sorted(other):
-        return f"{len(own)} classes in another order, {own[0]!r} first, not {other[0]!r}"
-    missing = next((name for name in own if name not in other), None)
-    new = next((name for name in other if name not in own), None)
-    words = [f"{len(own)} classes" + (f" with {missing!r}" if missing is not None else "")]
-    return f"{words[0]}, not for {len(other)} classes" + (f" with {new!r}" if new is not None else "")

@@ -15,7 +15,7 @@ from otpt.calibration.maps.choice import choose_map
 from otpt.calibration.maps.inputs import Floats, Integers, as_stored
 from otpt.calibration.maps.registry import LEAST_LABELS
 from otpt.errors import OtptError
-from otpt.metrics import bootstrap
+from otpt.metrics import bootstrap, reliability_bins
 from otpt.metrics._inputs import check_probabilities
 
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
@@ -60,6 +60,7 @@ def fit_calibration(
         map=choice.map,
         cross_validation=choice.nll,
         reliability={"before": _metrics(p, y, bins), "after": _metrics(choice.held_out, y, bins)},
+        bins={"before": _diagram(p, y, bins), "after": _diagram(choice.held_out, y, bins)},
         scores=scores,
         raps={"penalty": float(penalty), "free_ranks": int(free_ranks)},
         confidences=confidence[order],
@@ -75,6 +76,13 @@ def _by_class(scores: Floats, labels: Integers) -> dict[int, list[float]]:
 def _metrics(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float]]:
     intervals = {name: bootstrap(name, probabilities, labels, bins=bins) for name in SHOWN}
     return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
+
+
+def _diagram(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float | None]]:
+    found = reliability_bins(probabilities, labels, bins=bins)
+    shown = {"confidence": found.confidence, "accuracy": found.accuracy}
+    values = {name: [None if np.isnan(v) else float(v) for v in own] for name, own in shown.items()}
+    return {"counts": found.counts.tolist(), **values}
 
 
 def _check_labels(labels: Integers, classes: list[str], columns: int) -> None:

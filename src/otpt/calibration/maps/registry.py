@@ -8,7 +8,6 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from otpt.calibration.maps.inputs import Floats, Integers, as_stored
