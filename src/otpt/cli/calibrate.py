@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``calibrate``."""
     parser.description = (
         "Fit a calibration on labelled images that are not in your test set, and write it with what prediction sets "
-        "and abstention need. DATA is a data set as for 'otpt evaluate', or the folder of a run with --save-probabilities, "
+        "and abstention need. DATA is a data set as for 'otpt evaluate', or a run with all probabilities, "
         "from which nothing is computed again. 'predict' and 'evaluate' take the file with --calibration."
     )
     parser.add_argument("data_set", metavar="DATA", help="a data set as for 'otpt evaluate', or a run folder")
