@@ -38,7 +38,7 @@ def _nav(entry: object) -> list[str]:
 
 
 COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
-            "evaluate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
+            "evaluate", "calibrate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
             "plot reliability", "plot templates", "plot similarity", "report",
             "train coop", "train maple", "train baple", "train fpt", "certify")  # fmt: skip
 

@@ -48,15 +48,14 @@ class RiskThreshold:
 
 def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
     """The lowest threshold that holds the risk, from confidences and correct flags (N,); an error if none does."""
-    for name, value in (("risk", risk), ("guarantee", guarantee)):
-        if not 0.0 < value < 1.0:
-            raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}.")
-    found = _find(confidence, correct, risk, guarantee)
+    found = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
     if found is not None:
         return found
     n, wrong = len(correct), int((~correct).sum())
     grid = (step / 100 for step in range(math.floor(100 * risk) + 1, 100))
-    possible = next((each for each in grid if _find(confidence, correct, each, guarantee) is not None), None)
+    possible = next(
+        (each for each in grid if find_threshold(confidence, correct, risk=each, guarantee=guarantee)), None
+    )
     allowed = "" if possible is None else f", or allow {possible:g}, which they can hold"
     raise OtptError(
         f"No confidence threshold holds a risk of {risk:g} with probability {guarantee:g} on the {n} labels of the "
@@ -64,7 +63,13 @@ def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guaran
     )
 
 
-def _find(confidence: Floats, correct: Booleans, risk: float, guarantee: float) -> RiskThreshold | None:
+def find_threshold(
+    confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95
+) -> RiskThreshold | None:
+    """The same; None if no threshold holds the risk."""
+    for name, value in (("risk", risk), ("guarantee", guarantee)):
+        if not 0.0 < value < 1.0:
+            raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}.")
     n, budget = len(correct), 1.0 - guarantee
     order = np.argsort(-confidence, kind="stable")
     sure, errors = confidence[order], np.concatenate([[0], np.cumsum(~correct[order])])

@@ -35,7 +35,7 @@ def fit(probabilities: Floats, labels: Integers) -> dict[str, Any]:
 
 def apply(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
     """(N, C) with the calibrated confidences."""
-    odds = _features(probabilities) @ np.array([parameters[name] for name in "abc"], np.float64)
+    odds = _odds(_features(probabilities), np.array([parameters[name] for name in "abc"], np.float64))
     return with_confidence(probabilities, 1.0 / (1.0 + np.exp(-odds)))
 
 
@@ -45,14 +45,19 @@ def _features(probabilities: Floats) -> Floats:
     return np.stack([np.log(largest), -np.log(np.maximum(rest, _SMALLEST)), np.ones(len(largest))], axis=1)
 
 
+def _odds(features: Floats, point: Floats) -> Floats:
+    """a·ln s − b·ln(1 − s) + c: (N,). Not by a matrix product, whose rounding may depend on the number of rows."""
+    return np.asarray((features * point).sum(axis=1))
+
+
 def _logistic(features: Floats, correct: Floats, free: Any) -> Floats:
     """Newton steps on the penalised log-likelihood, strictly concave; what is not free is 0."""
     point = np.where(free, _IDENTITY, 0.0)
     value = _loss(point, features, correct)
     for _ in range(100):
-        shares = 1.0 / (1.0 + np.exp(-(features @ point)))
-        gradient = (features.T @ (shares - correct) + point - _IDENTITY)[free]
-        hessian = (features.T * (shares * (1.0 - shares))) @ features + np.eye(3)
+        shares = 1.0 / (1.0 + np.exp(-_odds(features, point)))
+        gradient = ((features * (shares - correct)[:, None]).sum(axis=0) + point - _IDENTITY)[free]
+        hessian = np.einsum("ni,n,nj->ij", features, shares * (1.0 - shares), features) + np.eye(3)
         step = np.zeros(3)
         step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient)
         size = 1.0
@@ -65,5 +70,5 @@ def _logistic(features: Floats, correct: Floats, free: Any) -> Floats:
 
 
 def _loss(point: Floats, features: Floats, correct: Floats) -> float:
-    odds = features @ point
+    odds = _odds(features, point)
     return float((np.logaddexp(0.0, odds) - correct * odds).sum() + ((point - _IDENTITY) ** 2).sum() / 2)
