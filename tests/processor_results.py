@@ -129,7 +129,7 @@ def predictions(name: str, backbone: Backbone, threads: int, methods: list[str])
     if name == "ViT":
         many, labels = images * 7, [0, 1, 2] * 7
         fitted = Classifier(backbone, "tpt", recipe=RECIPE).set_classes(NAMES).calibrate(many, labels)
-        yield f"{name}: calibration", fitted.digest
+        yield f"{name}: calibration", digest([*fitted.map.parameters.values(), *fitted.cross_validation.values()])
 
 
 def dataset(order: Iterable[int] = range(COUNT)) -> Dataset:
