@@ -1,21 +1,25 @@
 """Calibration, prediction sets and risk with labels on the emoji bench: ``python -m benchmarks.calibration WORK``.
 
-From runs that kept all probabilities: those after ``--runs`` (made by ``otpt evaluate --save-probabilities``), or one
-that it makes in WORK with ``pocket``. The tables go to the standard output, and with ``--write`` into
-``docs/labels.md``. With the runs there, it takes about a quarter of an hour on one core.
+From runs that kept all probabilities (``--save-probabilities``): on the test images, and on 1000 images of each
+training split, which pocket has not seen either. Those after ``--runs`` and ``--training-runs`` are taken; else they
+are made in WORK with ``pocket``, and continued if they are there. The tables go to the standard output, and with
+``--write`` into ``docs/labels.md``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.calibration_tables import Column, coverage_table, few_labels_table, risk_table
+import numpy as np
+
+from benchmarks.calibration_tables import LABELS, Column, Columns, coverage_table, few_labels_table, risk_table
 from benchmarks.measuring import measure
 from benchmarks.pages import put_into
-from otpt.data import load_dataset
+from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
@@ -43,42 +47,60 @@ def columns(runs: Sequence[Run], methods: Sequence[str]) -> dict[tuple[str, str]
     return {key: found[key] for key in order if key in found}
 
 
-def tables(found: Mapping[tuple[str, str], Column], *, draws: int, resamples: int) -> dict[str, str]:
+def training_images(name: str, count: int) -> Dataset:
+    """So many images of a training split, drawn at random."""
+    whole = load_dataset(name, split="train")
+    chosen = sorted(np.random.default_rng(0).permutation(len(whole))[:count].tolist())
+    return Dataset(
+        name,
+        whole.class_names,
+        [whole.ids[i] for i in chosen],
+        [whole.labels[i] for i in chosen],
+        lambda i: whole.source(chosen[i]),
+        family=whole.family,
+        augmix=whole.augmix,
+        prompt=whole.prompt,
+    )
+
+
+def tables(found: Columns, training: Columns, *, draws: int, resamples: int) -> dict[str, str]:
     """The parts of the page, by name."""
     return {
         "coverage": coverage_table(found),
         "risk": risk_table(found, resamples=resamples),
-        "few-labels": few_labels_table(found, draws=draws),
+        "few-labels": few_labels_table(found, training, draws=draws),
     }
 
 
 def main() -> None:
     """Take or make the runs, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path, help="a folder for the run, if one is made")
-    parser.add_argument("--runs", nargs="+", type=Path, help="runs to take instead")
+    parser.add_argument("work", type=Path, help="a folder for the runs, if some are made")
+    parser.add_argument("--runs", nargs="+", type=Path, help="runs on the test images to take instead")
+    parser.add_argument("--training-runs", nargs="+", type=Path, help="runs on training images to take instead")
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--sets", nargs="+", default=[f"emoji/{name}" for name in GROUPS + SHIFTS])
-    parser.add_argument("--images", type=int, help="of each set (default: all)")
+    parser.add_argument("--images", type=int, help="of each test set (default: all)")
+    parser.add_argument("--labels", type=int, default=max(LABELS), help="of each training split (default: %(default)s)")
     parser.add_argument("--views", type=int, default=64)
     parser.add_argument("--draws", type=int, default=5, help="of labels (default: %(default)s)")
     parser.add_argument("--resamples", type=int, default=1000, help="for the risk (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
-    folders = options.runs
-    if folders is None:
-        settings = Settings(
-            options.methods,
-            recipe=ViewRecipe(n_views=options.views),
-            limit=options.images,
-            save_probabilities=True,
-        )
-        sets = [partial(load_dataset, name) for name in options.sets]
-        measure("pocket", sets, settings, options.work / "run", options.workers, FeatureCache(options.work / "cache"))
-        folders = [options.work / "run"]
-    found = columns([Run(folder) for folder in folders], options.methods)
-    for name, text in tables(found, draws=options.draws, resamples=options.resamples).items():
+    settings = Settings(options.methods, recipe=ViewRecipe(n_views=options.views), save_probabilities=True)
+    tests = [partial(load_dataset, name) for name in options.sets]
+    labelled = [partial(training_images, name, options.labels) for name in options.sets]
+    cache = FeatureCache(options.work / "cache")
+    make = partial(measure, "pocket", workers=options.workers, cache=cache)
+    folders = options.runs or [options.work / "test"]
+    if options.runs is None:
+        make(tests, replace(settings, limit=options.images), folders[0])
+    training = options.training_runs or [options.work / "training"]
+    if options.training_runs is None:
+        make(labelled, settings, training[0])
+    found, held = (columns([Run(folder) for folder in own], options.methods) for own in (folders, training))
+    for name, text in tables(found, held, draws=options.draws, resamples=options.resamples).items():
         print(f"\n{text}")
         if options.write:
             put_into(PAGE, name, text)

@@ -21,8 +21,6 @@ RISKS = (0.05, 0.1, 0.2)
 GUARANTEE = 0.95
 LABELS = (50, 200, 1000)
 RISK_LABELS = 500
-LEAST_TEST = 100
-"""Images that are left to measure on, at least."""
 
 
 @dataclass(frozen=True)
@@ -136,38 +134,39 @@ def resampled_risk(confidence: Any, correct: Any, risk: float, resamples: int) -
     return found
 
 
-def few_labels_table(columns: Columns, *, draws: int) -> str:
-    """NLL and debiased ECE on the other images, before and after a calibration with 50, 200 and 1000 labels."""
+def few_labels_table(columns: Columns, training: Columns, *, draws: int) -> str:
+    """NLL and debiased ECE on the test images, before and after a calibration with labels of the training images."""
     heads = ["before", *map(str, LABELS)]
     title = " | ".join([*(f"NLL {each}" for each in heads), *(f"debiased ECE % {each}" for each in heads)])
     lines = []
     for method in dict.fromkeys(name for name, _ in columns):
         lines += [f"| `{method}` | {title} |", "|---" * (1 + 2 * len(heads)) + "|"]
-        found = [(dataset, few_labels(column, draws)) for (name, dataset), column in columns.items() if name == method]
-        for dataset, values in found:
-            lines.append(f"| {dataset.removeprefix('emoji/')} | {_cells(values)} |")
-        means = np.array([values for _, values in found])
-        complete = means[~np.isnan(means).any(axis=(1, 2))]
-        if len(complete):
-            lines.append(f"| average of {len(complete)} | {_cells(complete.mean(axis=0))} |")
+        own = {dataset: column for (name, dataset), column in columns.items() if name == method}
+        found = {
+            dataset: few_labels(column, training[method, dataset], draws)
+            for dataset, column in own.items()
+            if (method, dataset) in training
+        }
+        lines += [f"| {dataset.removeprefix('emoji/')} | {_cells(values)} |" for dataset, values in found.items()]
+        if found:
+            lines.append(f"| average | {_cells(np.mean(list(found.values()), axis=0))} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def few_labels(column: Column, draws: int) -> npt.NDArray[np.float64]:
-    """(2, 1 + 3): NLL and debiased ECE before, and after each number of labels; nan where too few images are left."""
+def few_labels(column: Column, training: Column, draws: int) -> npt.NDArray[np.float64]:
+    """(2, 1 + 3): NLL and debiased ECE before, and after each number of labels, mean over draws; nan: not so many."""
     found = np.full((2, 1 + len(LABELS)), np.nan)
-    n = len(column.labels)
     found[:, 0] = _scores(as_stored(column.probabilities), column.labels)
+    n = len(training.labels)
     for at, labels in enumerate(LABELS, start=1):
-        if n - labels < LEAST_TEST:
+        if labels > n:
             continue
         values = []
-        for seed in range(draws):
-            order = np.random.default_rng(seed).permutation(n)
-            own, test = order[:labels], order[labels:]
-            fitted = choose_map(column.probabilities[own], column.labels[own]).map
-            values.append(_scores(fitted(column.probabilities[test]), column.labels[test]))
+        for seed in range(draws if labels < n else 1):  # all of them can be drawn in one way only
+            own = np.random.default_rng(seed).permutation(n)[:labels]
+            fitted = choose_map(training.probabilities[own], training.labels[own]).map
+            values.append(_scores(fitted(column.probabilities), column.labels))
         found[:, at] = np.mean(values, axis=0)
     return found
 

@@ -48,9 +48,9 @@ def test_coverage_is_measured_on_the_other_half() -> None:
     assert split_coverage(wrong, "lac", 0.9).below, "labels of another kind are noticed"
 
 
-def test_few_labels_help_and_too_few_images_are_left_out() -> None:
+def test_few_labels_help_and_more_than_there_are_is_left_out() -> None:
     column = Column(*labelled(400, seed=52))
-    found = few_labels(column, draws=2)
+    found = few_labels(column, Column(*labelled(300, seed=53)), draws=2)
     assert found.shape == (2, 1 + len(LABELS))
     assert found[0, 0] == pytest.approx(negative_log_likelihood(column.probabilities, column.labels), abs=1e-6)
     assert found[0, 2] < found[0, 0] - 0.05
@@ -78,7 +78,7 @@ def test_tables_have_all_methods_and_their_place_on_the_page(tmp_path: Path) -> 
     assert list(found) == [("zero-shot", "emoji/food"), ("tpt", "emoji/food")]
     assert coverage_table(found).count("\n") == 1 + 2 * 3
     assert risk_table(found, resamples=2).count("\n") == 1 + 2 * 3
-    assert few_labels_table(found, draws=1).count("| food |") == 2
+    assert few_labels_table(found, found, draws=1).count("| food |") == 2
     page = PAGE.read_text(encoding="utf-8")
     for name in ("coverage", "risk", "few-labels"):
         assert page.count(f"<!-- {name} -->") == page.count(f"<!-- /{name} -->") == 1
