@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Calibration:
         """The class list, in label order."""
         return tuple(self.facts["classes"])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of everything in the file."""
         return _checksum(self.as_dict())
