@@ -42,8 +42,8 @@ SLOW = (
     "runs/test_metrics_command.py",
     "training/",
 )
-"""Tests that start processes, kill them, train, run whole commands or step through many cases: ``make test-fast`` leaves
-them out. Every room keeps tests against oracles among the quick ones."""
+"""Tests that start processes, kill them, train, run whole commands or step through many cases, which ``make test-fast``
+leaves out. Every room keeps tests against oracles among the quick ones."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -151,13 +151,13 @@ def test_a_gradient_that_is_not_finite_is_flagged() -> None:
 
 def test_fitting_a_temperature() -> None:
     clf = Classifier(tiny_backbone("vit"), "tpt", recipe=RECIPE).set_classes(NAMES)
-    images = [image(seed) for seed in range(8)]
+    images = [image(seed) for seed in range(20)]
     before = clf.predict_batch(images)
-    # Labels that are right for six of eight: the fitted temperature brings the confidence down to what is right.
-    labels = [p.label if i < 6 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
-    temperature = clf.calibrate(images, labels)
+    # Labels that are right for three of four: the fitted temperature brings the confidence up to what is right.
+    labels = [p.label if i % 4 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
+    found = clf.calibrate(images, labels, maps=["temperature"])
     after = clf.predict_batch(images)
-    assert clf.method.temperature == temperature
+    assert found.map.kind == "temperature"
     assert [p.index for p in after] == [p.index for p in before]
 
     def loss(predictions: list[otpt.Prediction]) -> float:
@@ -167,9 +167,11 @@ def test_fitting_a_temperature() -> None:
     with pytest.raises(OtptError, match="one label per image"):
         clf.calibrate(images, labels[:3])
     with pytest.raises(OtptError, match=r"Unknown label 'ct'\. Did you mean: cat"):
-        clf.calibrate(images, ["ct"] * 8)
+        clf.calibrate(images, ["ct"] * 20)
     with pytest.raises(OtptError, match="not a class; expected 0 to 4"):
-        clf.calibrate(images, [9] * 8)
+        clf.calibrate(images, [9] * 20)
+    with pytest.raises(OtptError, match="6 labelled images were given, which cannot carry a calibration"):
+        clf.calibrate(images[:6], labels[:6])
 
 
 def test_what_is_missing_is_said_before_anything_is_computed() -> None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
-from otpt.calibration import fit_temperature
+from otpt.calibration import Calibrated, Calibration, fit_calibration, read_calibration
 from otpt.errors import OtptError, unknown
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import ImageSource
 from otpt.methods import Method, get_method, get_methods
 from otpt.methods.batch import Batch
+from otpt.methods.facts import calibration_facts
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.inits import check_fit
 from otpt.methods.output import Output
@@ -49,6 +50,8 @@ class Prediction:
         flags: what was out of the ordinary (:data:`otpt.methods.KEPT_INIT`); empty as a rule.
         extras: further numbers of the method, such as ``mean_cosine``, the mean cosine similarity between the text
             features of different classes that this image was predicted with.
+        labels: the prediction set, most probable class first, where a calibration was asked for a coverage.
+        abstained: whether the confidence is too low for the risk that a calibration was asked for; None if it was not.
     """
 
     label: str
@@ -59,6 +62,8 @@ class Prediction:
     method: str
     flags: tuple[str, ...] = ()
     extras: Mapping[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None
+    abstained: bool | None = None
 
     @property
     def mean_cosine(self) -> float:
@@ -99,6 +104,8 @@ class Classifier:
         reject: score by which images that fit none of the classes are marked (:data:`otpt.rejection.SCORES`, such as
             "word-margin"); None marks none.
         reject_threshold: above which an image is rejected, in place of the score's own.
+        calibration: of this method: a file of ``otpt calibrate``, what :func:`otpt.calibration.read_calibration` gives,
+            or a :class:`otpt.calibration.Calibrated`, which asks for prediction sets or abstention too.
     """
 
     def __init__(
@@ -116,6 +123,7 @@ class Classifier:
         fpp: Fpp | None = None,
         reject: str | None = None,
         reject_threshold: float | None = None,
+        calibration: str | Path | Calibration | Calibrated | None = None,
     ) -> None:
         self.backbone = backbone
         self.method = get_method(method)
@@ -136,6 +144,9 @@ class Classifier:
         self._predictors: dict[tuple[Method, ...], Predictor] = {}
         _refuse_own_network([self.method])
         check_fit(backbone, self._task, [self.method], classes=False)
+        self._calibrations: dict[str, Calibrated] = {}
+        if calibration is not None:
+            self.use_calibrations([calibration])
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -174,6 +185,7 @@ class Classifier:
         self._classes_set = True
         self._predictors.clear()
         self._predictor((self.method,))
+        self._check_calibrations([self.method])
         return self
 
     def predict(self, image: ImageSource, *, image_id: str | None = None) -> Prediction:
@@ -216,6 +228,7 @@ class Classifier:
             workers: threads that decode and augment ahead; one per core by default.
         """
         chosen = get_methods(methods)
+        self._check_calibrations(chosen)
         for answer in self._outputs(images, chosen, image_ids, workers):
             yield answer if isinstance(answer, OtptError) else self._by_name(answer, chosen)
 
@@ -232,30 +245,68 @@ class Classifier:
         """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""
         chosen = get_methods(methods)
         predictor = self._predictor(chosen)
+        self._check_calibrations(chosen)
         images = [
             EncodedImage.of_features({recipe.kind: own for recipe in predictor.recipes}, seed=self.seed)
             for own in views
         ]
         return [self._by_name(outputs, chosen) for outputs in predictor(Batch(images, self.seed))]
 
-    def calibrate(self, images: Iterable[ImageSource], labels: Sequence[int | str]) -> float:
-        """Fit the method's temperature on labelled images (NLL) and use it from now on; returns it.
+    def calibrate(
+        self, images: Iterable[ImageSource], labels: Sequence[int | str], *, maps: Sequence[str] | None = None
+    ) -> Calibration:
+        """Calibrate the method on labelled images, and use that from now on; ``.write("cal.json")`` keeps it.
 
-        ``labels`` are class names or their indices.
+        ``labels`` are class names or their indices; ``maps`` are the candidates, see
+        :func:`otpt.calibration.maps.choose_map`.
         """
         indices = [_label_index(label, self.class_names) for label in labels]
-        plain = replace(self.method, calibrate="none", temperature=None)
         found = []
-        for answer in self._outputs(images, (plain,)):
+        for answer in self._outputs(images, (self.method,)):
             if isinstance(answer, OtptError):
                 raise answer
-            found.append(_as_logits(answer[0]))
+            found.append(answer[0].probabilities)
         if len(found) != len(indices):
             raise OtptError(f"{len(found)} images but {len(indices)} labels were given; expected one label per image.")
-        temperature = fit_temperature(torch.stack(found).cpu(), torch.tensor(indices))
-        self.method = replace(self.method, calibrate="temperature", temperature=temperature)
-        self._predictors.clear()
-        return temperature
+        calibration = fit_calibration(
+            np.array(found).reshape(len(found), len(self.class_names)),
+            np.array(indices, np.int64),
+            self._facts(self.method),
+            origin={"dataset": "", "seed": self.seed},
+            maps=maps,
+        )
+        self.use_calibrations([calibration])
+        return calibration
+
+    def use_calibrations(
+        self,
+        calibrations: Sequence[str | Path | Calibration | Calibrated],
+        methods: Sequence[str | Method] | None = None,
+    ) -> Classifier:
+        """Calibrate answers from now on; an empty list ends it.
+
+        Args:
+            calibrations: files, calibrations, or what is asked of them; at most one per method.
+            methods: that they may be of; the classifier's own by default.
+        """
+        known = {method.name: method for method in get_methods(methods or [self.method])}
+        found: dict[str, Calibrated] = {}
+        for given in calibrations:
+            own = given if isinstance(given, (Calibration, Calibrated)) else read_calibration(given)
+            own = own if isinstance(own, Calibrated) else Calibrated(own)
+            name = str(own.calibration.facts["method"]["name"])
+            if name in found:
+                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+            if name not in known:
+                raise OtptError(
+                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
+                    "that method, or leave the calibration out."
+                )
+            found[name] = own
+        self._calibrations = found
+        if self._classes_set:
+            self._check_calibrations(list(known.values()))
+        return self
 
     @property
     def _set_task(self) -> Task:
@@ -273,6 +324,16 @@ class Classifier:
                 del self._predictors[next(iter(self._predictors))]
             self._predictors[methods] = Predictor(self.backbone, task, methods)
         return self._predictors[methods]
+
+    def _facts(self, method: Method) -> dict[str, Any]:
+        ((prompt, _),) = self._set_task.columns([method])
+        return calibration_facts(self.backbone, method, prompt, self._set_task)
+
+    def _check_calibrations(self, methods: Sequence[Method]) -> None:
+        """``OtptError`` if a calibration of one of the methods was made for something else."""
+        for method in methods:
+            if method.name in self._calibrations:
+                self._calibrations[method.name].calibration.check(self._facts(method))
 
     def _outputs(
         self,
@@ -298,20 +359,30 @@ class Classifier:
             raise OtptError("There must be as many image ids as images; one list is shorter.")
 
     def _by_name(self, outputs: Sequence[Output], methods: Sequence[Method]) -> dict[str, Prediction]:
-        names = self._task.class_names
-        return {
-            method.name: Prediction(
-                label=names[output.index],
-                confidence=output.confidence,
-                index=output.index,
-                probabilities=output.probabilities,
-                class_names=names,
-                method=method.name,
-                flags=output.flags,
-                extras=output.extras,
-            )
-            for method, output in zip(methods, outputs, strict=True)
-        }
+        found = zip(methods, outputs, strict=True)
+        return {method.name: self._prediction(method, output) for method, output in found}
+
+    def _prediction(self, method: Method, output: Output) -> Prediction:
+        names, calibrated = self._task.class_names, self._calibrations.get(method.name)
+        index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
+        labels, abstained = None, None
+        if calibrated is not None:
+            answer = calibrated.answer(probabilities, index)
+            index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
+            labels = None if answer.classes is None else tuple(names[c] for c in answer.classes)
+            extras["uncalibrated_confidence"] = output.confidence
+        return Prediction(
+            label=names[index],
+            confidence=float(probabilities.max()),
+            index=index,
+            probabilities=probabilities,
+            class_names=names,
+            method=method.name,
+            flags=output.flags,
+            extras=extras,
+            labels=labels,
+            abstained=abstained,
+        )
 
 
 _KEPT = 4
@@ -344,13 +415,6 @@ def _refuse_own_network(methods: Sequence[Method]) -> None:
             f"Method {own.name!r} predicts with what was trained for it; run it with 'otpt evaluate', in Python with "
             "otpt.evaluation.evaluate."
         )
-
-
-def _as_logits(output: Output) -> Tensor:
-    """Logits (C,): softmax(log p) = p, where more than one view decided."""
-    if output.logits is not None:
-        return output.logits
-    return torch.from_numpy(np.log(np.maximum(output.probabilities, np.finfo(np.float64).tiny)))
 
 
 def _shown(image: ImageSource, position: int) -> str:

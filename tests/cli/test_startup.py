@@ -82,7 +82,10 @@ def test_help_lists_every_command_with_its_line() -> None:
     [
         ("wrong",),
         ("--wrong",),
-        *((name, "--wrong") for name in ("predict", "evaluate", "sweep", "certify", "reproduce", "cache", "demo")),
+        *(
+            (name, "--wrong")
+            for name in ("predict", "evaluate", "calibrate", "sweep", "certify", "reproduce", "cache", "demo")
+        ),
         *(("train", name, "--wrong") for name in ("coop", "maple", "baple", "fpt")),
         *((name, "--wrong") for name in ("table", "compare", "metrics", "report", "datasets", "methods", "models")),
         ("plot", "reliability", "--wrong"),

@@ -20,7 +20,15 @@ from otpt.methods import FAMILIES, known_parts
 from otpt.objectives.registry import OBJECTIVES, TEXTS
 
 METHODS = DOCS / "methods.md"
-OTHER_TOOLS = {"--strict", "--import-mode", "--quick", "--photographs", "--write"}  # mypy, mkdocs, pytest, benchmarks
+OTHER_TOOLS = {
+    "--strict",
+    "--import-mode",
+    "--quick",
+    "--photographs",
+    "--write",
+    "--runs",
+    "--training-runs",
+}  # mypy, mkdocs, pytest, benchmarks
 
 
 def _options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -38,7 +46,7 @@ def _nav(entry: object) -> list[str]:
 
 
 COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
-            "evaluate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
+            "evaluate", "calibrate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
             "plot reliability", "plot templates", "plot similarity", "report",
             "train coop", "train maple", "train baple", "train fpt", "certify")  # fmt: skip
 

@@ -45,7 +45,9 @@ def apply_temperature(logits: Array, temperature: float) -> Tensor:
     return check_logits(logits) / check_temperature(temperature)
 
 
-def fit_temperature(logits: Array, labels: Array, *, bounds: tuple[float, float] = (1e-3, 1e3)) -> float:
+def fit_temperature(
+    logits: Array, labels: Array, *, bounds: tuple[float, float] = (1e-3, 1e3), prior: float = 0.0
+) -> float:
     """The temperature that minimises the NLL of held-out labelled logits (N, C), labels (N,).
 
     With b = 1/T the objective f(b) = mean_n [logsumexp_c(b·ℓ_nc) − b·ℓ_n,y_n] is convex, with
@@ -53,6 +55,9 @@ def fit_temperature(logits: Array, labels: Array, *, bounds: tuple[float, float]
         f'(b) = mean_n (E_p[ℓ_n] − ℓ_n,y_n),    f''(b) = mean_n Var_p[ℓ_n],    p = softmax(b·ℓ_n):
 
     its minimum is the one root of f', found in float64 by Newton steps kept inside a shrinking bracket.
+
+    ``prior`` is the weight λ, in labels, of a Gamma prior on b with its mode at T = 1: it adds λ·(b − log b)/N to f,
+    which stays convex. Few labels then move T little, and T has a minimum of f even where every label is the argmax.
 
     Where there is no minimum within ``bounds`` the nearer bound is returned, with a warning: the lower one if
     a sharper distribution is always better (every label is the argmax), the upper one if a flatter one is
@@ -65,17 +70,19 @@ def fit_temperature(logits: Array, labels: Array, *, bounds: tuple[float, float]
         raise OtptError(f"expected bounds 0 < low < high, both finite, but got {bounds!r}.")
     y = to_tensor(labels, "labels")
     _check_labels(z, y)
+    if not 0 <= prior < math.inf:
+        raise OtptError(f"expected prior >= 0, a number of labels, but got {prior!r}.")
     if bool((z == z[:, :1]).all()):
         return 1.0
     # f' grows with b: not yet positive at the largest b, or no longer negative at the smallest, it has no root
-    if _derivatives(z, y, 1.0 / low)[0] <= 0:
+    if _derivatives(z, y, 1.0 / low, prior)[0] <= 0:
         return _at_bound(low, "lower")
-    if _derivatives(z, y, 1.0 / high)[0] >= 0:
+    if _derivatives(z, y, 1.0 / high, prior)[0] >= 0:
         return _at_bound(high, "upper")
     left, right = 1.0 / high, 1.0 / low
     b = min(max(1.0, left), right)
     for _ in range(200):  # bisection in log b alone would take about 60
-        slope, curvature = _derivatives(z, y, b)
+        slope, curvature = _derivatives(z, y, b, prior)
         if slope == 0:
             break
         left, right = (left, b) if slope > 0 else (b, right)
@@ -88,9 +95,9 @@ def fit_temperature(logits: Array, labels: Array, *, bounds: tuple[float, float]
     return 1.0 / b
 
 
-def _derivatives(z: Tensor, y: Tensor, b: float) -> tuple[float, float]:
+def _derivatives(z: Tensor, y: Tensor, b: float, prior: float) -> tuple[float, float]:
     """f'(b), f''(b), by chunks of rows: 50,000 × 1000 logits would take 400 MB in float64."""
-    slope = curvature = 0.0
+    slope, curvature = prior * (1.0 - 1.0 / b), prior / (b * b)
     rows = max(1, _CHUNK_ENTRIES // z.shape[1])
     for start in range(0, len(z), rows):
         part = z[start : start + rows].cpu().double()

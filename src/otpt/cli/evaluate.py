@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from otpt.cli import interrupts, medical
 from otpt.cli import options as shared
 from otpt.cli.cache import add_cache_options, chosen_cache
+from otpt.cli.calibration_options import add_calibration_options, chosen_calibrations
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
 from otpt.cli.notes import tell_cautions, tell_missing_classes, tell_sequential
 from otpt.cli.results import print_result, tell_incomplete
@@ -46,6 +47,7 @@ _NOT_IN_NAME = {
     "keep_frozen",
     "retry_unreadable",
     "command_line",
+    *("file", "figure", "maps", "raps_penalty", "raps_ranks"),  # of calibrate
 }.union(RAY_OPTIONS)
 
 
@@ -75,6 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
     add_context_option(parser)
     add_run_options(parser)
+    add_calibration_options(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run)
 
@@ -121,8 +124,8 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--limit", type=int, metavar="N", help="only N images of each set, all classes in proportion")
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What is computed, where it is kept, and by how many processes."""
+def add_run_options(parser: argparse.ArgumentParser, *, folder: str = "--out") -> None:
+    """What is computed, where it is kept (``folder`` is the name of that option), and by how many processes."""
     group = parser.add_argument_group("views and numbers")
     group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="seeds of the views (default: 0)")
     shared.add_views_options(group)
@@ -133,7 +136,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     shared.add_reject_options(group)
     group = parser.add_argument_group("run")
     group.add_argument(
-        "--out", type=Path, metavar="RUN", help="run folder (default: one in runs/, named after the command)"
+        folder, dest="out", type=Path, metavar="RUN", help="run folder (default: one in runs/, named after the command)"
     )
     group.add_argument(
         "--retry-unreadable", action="store_true", help="recompute shards with images that could not be read"
@@ -206,6 +209,7 @@ def run_evaluation(
         keep=options.keep_frozen,
         reject=options.reject,
         reject_threshold=options.reject_threshold,
+        calibrations=chosen_calibrations(options) if "calibration" in options else (),
     )
     cache = chosen_cache(options)
     engine = chosen_engine(options)

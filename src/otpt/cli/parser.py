@@ -14,6 +14,7 @@ from otpt.cli import BAD_INPUT
 COMMANDS = {
     "predict": "classify images",
     "evaluate": "accuracy and calibration of methods on data sets",
+    "calibrate": "a calibration file from labelled images",
     "metrics": "metrics of a run, from its rows",
     "sweep": "one method under many settings or prompts",
     "train": "learn a prompt from a few labelled images",

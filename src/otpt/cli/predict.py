@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.cli import options as shared
+from otpt.cli.calibration_options import add_calibration_options, chosen_calibrations
 from otpt.data.dataset import IMAGE_SUFFIXES
 from otpt.errors import OtptError
 
@@ -44,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     shared.add_reject_options(parser)
     shared.add_method_options(parser)
+    add_calibration_options(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run)
 
@@ -59,10 +61,12 @@ def run(options: argparse.Namespace) -> int:
     paths = list(_expand(options.images))
     names = _class_names(options)
     attributes = find_attributes(options.attributes, "images", names, methods)
+    calibrations = chosen_calibrations(options)
     classifier = shared.chosen_classifier(options, methods)
     classifier.set_classes(
         names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates, attributes=attributes
     )
+    classifier.use_calibrations(calibrations, methods)
     answers = classifier.stream(paths, methods, workers=options.workers)
     failed = 0
     for path, answer in _with_progress(zip(paths, answers, strict=True), len(paths)):
@@ -145,8 +149,15 @@ def _print_json(path: Path, answer: Answer, top: int) -> None:
             "flags": list(prediction.flags),
             "rejected": prediction.rejected,
             "extras": dict(prediction.extras),
+            **_asked(prediction),
         }
         print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _asked(prediction: Prediction) -> dict[str, object]:
+    """What was asked of a calibration; nothing, where nothing was."""
+    found: dict[str, object] = {} if prediction.labels is None else {"labels": list(prediction.labels)}
+    return found if prediction.abstained is None else {**found, "abstained": prediction.abstained}
 
 
 def _print_table(path: Path, answer: Answer, top: int) -> None:
@@ -170,4 +181,9 @@ def _print_table(path: Path, answer: Answer, top: int) -> None:
     console.print(table)
     for flag in dict.fromkeys(flag for prediction in answer.values() for flag in prediction.flags):
         print(f"* {flag}: {_FLAGS[flag]}")
+    for method, prediction in answer.items():
+        if prediction.labels is not None:
+            print(f"{method}: one of {', '.join(prediction.labels)}")
+        if prediction.abstained:
+            print(f"{method}: abstained, since its confidence is not above the threshold of the risk")
     print()

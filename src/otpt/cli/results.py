@@ -67,8 +67,31 @@ def print_scores(
     several = len({score.dataset for score in scores}) > 1
     tables = score_tables(scores, metrics=metrics, intervals=intervals)
     print_score_tables(tables, width=400 if several else 80)
+    _print_sets(scores)
     for sentence in left_out(scores):
         print(sentence)
+
+
+def _print_sets(scores: Sequence[Score]) -> None:
+    """Coverage, set size and risk, where a calibration was asked for them."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from otpt.report.tables.sets import COLUMNS, set_rows
+
+    rows = set_rows(scores)
+    if not rows:
+        return
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=400)
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for at, title in enumerate(COLUMNS):
+        drawn.add_column(title, justify="left" if at < 2 else "right", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*row)
+    console.print(drawn)
+    print()
 
 
 def print_score_tables(tables: Sequence[ScoreTable], *, width: int) -> None:

@@ -1,3 +1,4 @@
+from .calibrating import calibrate_run
 from .engines import Engine, Job, LocalEngine, ProcessEngine
 from .evaluation import Result, evaluate, run_job
 from .evaluator import Evaluator, Predicted
@@ -19,6 +20,7 @@ __all__ = [
     "Settings",
     "Silent",
     "TerminalProgress",
+    "calibrate_run",
     "duration",
     "evaluate",
     "parse_values",

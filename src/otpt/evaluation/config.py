@@ -15,11 +15,9 @@ from otpt.backbones import Preprocessing
 from otpt.data import Dataset
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
-from otpt.methods.attributes import attribute_digest, names_with_attributes
-from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, STREAM, TEMPLATES, digests_of
+from otpt.methods.axes import STREAM
+from otpt.methods.facts import method_numbers, plain, prompt_facts
 from otpt.methods.task import Task
-from otpt.prompts import Prompt
-from otpt.prompts.learned import fingerprint
 from otpt.rejection.registry import chosen_threshold
 from otpt.runs.format import FORMAT
 
@@ -107,47 +105,15 @@ def _column(prompt: str, method: Method, task: Task, settings: Settings, images:
     recipe = task.recipe_for(method)
     found: dict[str, Any] = {
         "method": method.name,
-        "prompt": _prompt(prompt, method, task),
+        "prompt": prompt_facts(prompt, method, task),
         "views": None if recipe is None else recipe.key,
         "images": {str(seed): images for seed in settings.seeds_of(method)},
     }
     if method.adapt == "promptsmooth":
         found["smoothing"] = asdict(settings.smoothing)
+    calibrated = settings.calibrated(method.name)
+    if calibrated is not None:
+        found["calibration"] = calibrated.key
     if method.scope == STREAM:
         found["order"] = f"{images} images, permuted by the seed"
     return found
-
-
-def _prompt(name: str, method: Method, task: Task) -> dict[str, Any]:
-    given = next((each for each in task.prompts_of(method) if isinstance(each, Prompt) and each.name == name), None)
-    if given is not None:
-        tokens = "all" if task.all_tokens and given.tokens is None else given.tokens
-        found = {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
-        if method.init == ATTRIBUTES:
-            found["attributes"] = attribute_digest(names_with_attributes(task.class_names, task.attributes))
-        return found
-    if method.init in TEMPLATES:
-        return {"name": name, "templates": task.templates_of(method).digest}
-    if method.init in FPP:
-        return {"name": name, "fpp": asdict(task.fpp)}
-    if method.init in LEARNED:
-        return {"name": name, "fingerprint": fingerprint(task.contexts[method.init])}
-    own = (file for file in task.trained if file.method == method.name)
-    return {"name": name, "trained": {"" if f.target is None else str(f.target): f.content.digest for f in own}}
-
-
-def method_numbers(method: Method) -> dict[str, Any]:
-    """What a method computes, as plain data; of functions of the user's, digests of their source code."""
-    words = {"name", "summary", "source", "caution"} | ({"condition"} if method.init != "cocoop" else set())
-    values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
-    own = digests_of(method)
-    return plain({**values, **({"own_functions": own} if own else {})})
-
-
-def plain(value: Any) -> Any:
-    """Tuples as lists and mappings as dictionaries, as JSON gives them back."""
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if hasattr(value, "items"):
-        return {key: plain(each) for key, each in value.items()}
-    return value

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
+from otpt.evaluation.calibrations import calibrated_output, check_calibrations
 from otpt.evaluation.settings import Settings
 from otpt.features.cache import FeatureCache
 from otpt.features.digests import ShardDigests
@@ -62,8 +63,10 @@ class Evaluator:
         self._prepared: dict[tuple[str, tuple[Column, ...]], Predictor] = {}
         # in rounds, the first images of the next data set are asked for while the last ones are predicted
         self._kept = 2 if settings.recipe.rounds else 1
+        self._calibrations = {method.name: settings.calibrated(method.name) for method in settings.chosen}
         for dataset in datasets:
             check_fit(backbone, settings.task_for(dataset), settings.chosen)
+            check_calibrations(backbone, settings.task_for(dataset), settings.chosen, self._calibrations)
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         """(item, shards that are ready, whether these were its last), in the order of the items."""
@@ -112,6 +115,10 @@ class Evaluator:
             # with BAPLe's trigger the target class, which is the seed, is what counts as right
             label, name = item.seed if dataset.backdoor else dataset.labels[index], dataset.ids[index]
             outputs = [] if isinstance(answer, OtptError) else [answer[i] for i in chosen]
+            for k, output in enumerate(outputs):
+                calibrated = self._calibrations[item.columns[k][1]]
+                if calibrated is not None:
+                    outputs[k] = calibrated_output(calibrated, output, label)
             for k, own in enumerate(rows):
                 if isinstance(answer, OtptError):
                     own.add_unreadable(index, name, label, str(answer))

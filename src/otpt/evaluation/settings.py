@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from otpt.calibration import Calibrated
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
 from otpt.evaluation.attributes import Attributes, AttributeSource, find_attributes
+from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_calibrations
 from otpt.evaluation.contexts import ContextSource, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
@@ -52,6 +54,8 @@ class Settings:
         fpp: FPP's numbers, its seed among them.
         reject, reject_threshold: score (:data:`otpt.rejection.SCORES`) by which images that fit none of the classes
             get the flag "rejected", and the threshold in place of the score's own. The score is the column ``unknown``.
+        calibrations: files of ``otpt calibrate``, or what was read from them, at most one per method. The method is
+            then called ``tpt+calibrated``, so that a run can hold it beside ``tpt``.
     """
 
     methods: Sequence[str | Method] = ("zero-shot", "tpt", "c-tpt", "o-tpt")
@@ -78,11 +82,14 @@ class Settings:
     fpp: Fpp = field(default_factory=Fpp)
     reject: str | None = None
     reject_threshold: float | None = None
+    calibrations: Sequence[CalibrationSource] = ()
 
     def __post_init__(self) -> None:
         for name in ("seeds", "contexts", "trained"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "methods", get_methods(self.methods))
+        methods, calibrations = with_calibrations(get_methods(self.methods), self.calibrations)
+        object.__setattr__(self, "methods", methods)
+        object.__setattr__(self, "calibrations", calibrations)
         if self.prompts is not None:
             prompts = tuple(Prompt(each) if isinstance(each, str) else each for each in self.prompts)
             object.__setattr__(self, "prompts", prompts)
@@ -118,6 +125,12 @@ class Settings:
         """What was trained for BAPLe and FPT."""
         found: tuple[TrainedFile, ...] = self._files  # type: ignore[attr-defined]
         return found
+
+    def calibrated(self, method: str) -> Calibrated | None:
+        """The calibration of a method, by the name that it has in the results."""
+        found: Sequence[Calibrated] = self.calibrations  # type: ignore[assignment]
+        names = (f"{each.calibration.facts['method']['name']}{CALIBRATED}" for each in found)
+        return next((each for name, each in zip(names, found, strict=True) if name == method), None)
 
     def seeds_of(self, method: Method) -> tuple[int, ...]:
         """The seeds that a method is run with.

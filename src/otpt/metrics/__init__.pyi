@@ -1,4 +1,5 @@
 from .binning import ReliabilityBins, reliability_bins, reliability_bins_from_confidence
+from .binomial import clopper_pearson, lower_confidence_bound
 from .calibration_error import (
     adaptive_calibration_error,
     adaptive_ece_from_confidence,
@@ -31,6 +32,7 @@ from .scores import (
     top_label_brier_score,
 )
 from .selective import accuracy_above, aurc, coverage_at_risk, excess_aurc, selective_accuracy
+from .sets import SetMetrics, set_metrics
 from .smooth import smooth_ece
 from .summary import Metrics, evaluate, percent
 
@@ -39,6 +41,7 @@ __all__ = [
     "Interval",
     "Metrics",
     "ReliabilityBins",
+    "SetMetrics",
     "accuracy",
     "accuracy_above",
     "adaptive_calibration_error",
@@ -51,6 +54,7 @@ __all__ = [
     "brier_score",
     "classwise_adaptive_calibration_error",
     "classwise_calibration_error",
+    "clopper_pearson",
     "confidence_and_correct",
     "coverage_at_risk",
     "debiased_ece",
@@ -60,6 +64,7 @@ __all__ = [
     "expected_calibration_error",
     "fpr95",
     "ks_calibration_error",
+    "lower_confidence_bound",
     "macro_f1",
     "maximum_calibration_error",
     "mce_from_confidence",
@@ -71,6 +76,7 @@ __all__ = [
     "reliability_bins",
     "reliability_bins_from_confidence",
     "selective_accuracy",
+    "set_metrics",
     "smooth_ece",
     "top_label_brier_score",
 ]

@@ -60,6 +60,10 @@ class Rows:
         """Names of the images."""
         return tuple(self.table["id"].to_pylist())
 
+    def extra(self, name: str) -> Floats | None:
+        """(N,) further numbers of the method, nan where an image has none; None if no image has."""
+        return _floats(self.table[name]) if name in self.table.column_names else None
+
     @cached_property
     def all_probabilities(self) -> npt.NDArray[np.float32] | None:
         """(N, C) where the run kept them, else None."""

@@ -10,10 +10,10 @@ from statistics import mean, stdev
 from typing import Any
 
 from otpt.files import as_json, write_atomically
-from otpt.metrics import Metrics
+from otpt.metrics import Metrics, SetMetrics, set_metrics
 from otpt.metrics.kept import evaluate_kept, exact_mean
 from otpt.runs.format import check_bins
-from otpt.runs.reading import read_rows
+from otpt.runs.reading import Rows, read_rows
 from otpt.runs.run import METRICS, Column, Run
 
 _NOT_AVERAGED = ("images", "classes", "confidence", "entropy", "bins", "side")
@@ -30,6 +30,7 @@ class Score:
         unreadable: images that could not be read.
         flagged: images with flags.
         mean_cosine: mean over the images.
+        sets: prediction sets and abstention, where a calibration file was asked for them.
     """
 
     dataset: str
@@ -40,12 +41,14 @@ class Score:
     unreadable: int
     flagged: int
     mean_cosine: float | None
+    sets: SetMetrics | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as in ``metrics.json``."""
         where = {"dataset": self.dataset, "seed": self.seed, "prompt": self.prompt, "method": self.method}
         counts = {"unreadable": self.unreadable, "flagged": self.flagged, "mean_cosine": self.mean_cosine}
-        return {**where, **counts, **(self.metrics.as_dict() if self.metrics is not None else {"images": 0})}
+        sets = {} if self.sets is None else {"sets": self.sets.as_dict()}
+        return {**where, **counts, **(self.metrics.as_dict() if self.metrics is not None else {"images": 0}), **sets}
 
 
 @dataclass(frozen=True)
@@ -154,4 +157,16 @@ def _score(run: Run, dataset: str, seed: int, column: Column, bins: int, side: s
     metrics = evaluate_kept(rows, bins=bins, side=side)
     cosine = exact_mean(rows.mean_cosines)
     known = cosine if math.isfinite(cosine) else None
-    return Score(dataset, seed, *column, metrics, rows.unreadable, rows.flagged, known)
+    return Score(dataset, seed, *column, metrics, rows.unreadable, rows.flagged, known, _sets(rows))
+
+
+def _sets(rows: Rows) -> SetMetrics | None:
+    covered, sizes, answered = (rows.extra(name) for name in ("covered", "set_size", "answered"))
+    if covered is None and answered is None:
+        return None
+    return set_metrics(
+        rows.correct,
+        covered=None if covered is None else covered > 0,
+        sizes=sizes,
+        answered=None if answered is None else answered > 0,
+    )

@@ -9,6 +9,7 @@
 | ``entropy``, ``squares`` | −Σ p log p in nats, Σ p² |
 | ``top_classes``, ``top_probabilities`` | the five most probable classes and every further one of 1 % or more |
 | ``mean_cosine`` … | the method's extras: between the text features of different classes; others as methods have them |
+| ``set_size``, ``covered``, ``answered`` | of prediction sets and abstention, where a calibration was asked for them |
 | ``flags`` | what was out of the ordinary |
 | ``error`` | why the image could not be read; all columns from ``prediction`` on are then null |
 | ``probabilities`` | all of them, float32; only with ``save_probabilities`` |

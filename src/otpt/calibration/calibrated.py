@@ -1,0 +1,153 @@
+"""A calibration in use: what an image's probabilities become, which classes it may be, whether it is answered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.calibration.conformal.quantile import check_coverage, conformal_quantile, labels_for
+from otpt.calibration.conformal.scores import SETS, all_scores
+from otpt.calibration.file import Calibration
+from otpt.calibration.maps.inputs import Floats, as_stored
+from otpt.calibration.risk import RiskThreshold, risk_threshold
+from otpt.errors import OtptError, unknown
+
+
+@dataclass(frozen=True)
+class CalibratedAnswer:
+    """What a calibration makes of an image.
+
+    Attributes:
+        probabilities: (C,), summing to one.
+        index: the predicted class.
+        classes: the prediction set, most probable class first; None if no coverage was asked for.
+        abstained: whether the image is not answered; None if no risk was asked for.
+    """
+
+    probabilities: Floats
+    index: int
+    classes: tuple[int, ...] | None = None
+    abstained: bool | None = None
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration together with what is asked of it.
+
+    Args:
+        calibration: from a file or from :func:`fit_calibration`.
+        coverage: probability with which the prediction set is to hold the true class; None for no sets.
+        sets: "lac", "aps" or "raps".
+        mondrian: that coverage for each class by itself.
+        risk: largest fraction of errors among the answered images; None to answer all.
+        guarantee: probability, over the draw of the labelled images, with which the risk is held.
+    """
+
+    calibration: Calibration
+    coverage: float | None = None
+    sets: str = "aps"
+    mondrian: bool = False
+    risk: float | None = None
+    guarantee: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.sets not in SETS:
+            raise unknown("kind of prediction sets", self.sets, SETS)
+        if self.coverage is not None:
+            check_coverage(self.coverage)
+            self._check_labels(self.coverage)
+        elif self.mondrian:
+            raise OtptError("Sets per class (Mondrian) were asked for without a coverage; give one, such as 0.9.")
+        if self.risk is not None:
+            self._check_map()
+            object.__setattr__(self, "_threshold", self._risk_threshold(self.risk))
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Everything that decides the answers, as plain data."""
+        asked = {
+            "coverage": self.coverage,
+            "sets": self.sets,
+            "mondrian": self.mondrian,
+            "risk": self.risk,
+            "guarantee": self.guarantee,
+        }
+        needed = {"sets", "mondrian"} if self.coverage is None else set()
+        needed |= {"guarantee"} if self.risk is None else set()
+        return {"digest": self.calibration.digest, **{k: v for k, v in asked.items() if k not in needed}}
+
+    @property
+    def threshold(self) -> RiskThreshold | None:
+        """Above which confidence, before the map, an image is answered."""
+        return getattr(self, "_threshold", None)
+
+    @cached_property
+    def quantiles(self) -> Floats:
+        """The largest score with which each class is in a set, (C,)."""
+        assert self.coverage is not None
+        classes, scores = len(self.calibration.class_names), self.calibration.scores[self.sets]
+        if self.mondrian:
+            own = [np.array(scores.get(c, ()), np.float64) for c in range(classes)]
+            return np.array([conformal_quantile(each, self.coverage) for each in own])
+        together = np.concatenate([np.array(each) for each in scores.values()])
+        return np.full(classes, conformal_quantile(together, self.coverage))
+
+    @property
+    def always_in(self) -> int:
+        """Classes with too few labels for the coverage, which are in every set of Mondrian prediction."""
+        return 0 if self.coverage is None else int(np.isinf(self.quantiles).sum())
+
+    def answer(self, probabilities: npt.NDArray[Any], index: int | None = None) -> CalibratedAnswer:
+        """Of one image's probabilities (C,) as the method gives them; ``index`` is its prediction, if some tie."""
+        raw = as_stored(probabilities)
+        calibrated = self.calibration.map(raw)
+        first = int(raw.argmax()) if index is None else index
+        index = first if self.calibration.map.keeps_label else int(calibrated.argmax())
+        classes = None if self.coverage is None else tuple(np.flatnonzero(self.contained(raw[None])[0]).tolist())
+        if classes is not None:
+            classes = tuple(sorted(classes, key=lambda c: (-calibrated[c], c)))
+        abstained = None if self.threshold is None else not self.threshold.answers(float(raw.max()))
+        return CalibratedAnswer(calibrated, index, classes, abstained)
+
+    def contained(self, probabilities: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Whether a class is in the set of an image: (N, C) → (N, C). The predicted class always is."""
+        raw = as_stored(probabilities)
+        raps = self.calibration.raps
+        scores = all_scores(self.sets, raw, penalty=raps["penalty"], free_ranks=int(raps["free_ranks"]))
+        found = scores <= self.quantiles
+        found[np.arange(len(raw)), raw.argmax(axis=1)] = True
+        return np.asarray(found)
+
+    def _check_labels(self, coverage: float) -> None:
+        needed, classes, n = labels_for(coverage), len(self.calibration.class_names), self.calibration.labels
+        if n < needed:
+            raise OtptError(
+                f"A coverage of {coverage:g} needs {needed} labels at least, but the calibration has {n}; label more "
+                "images, or ask for less."
+            )
+        if self.mondrian and n < classes:
+            raise OtptError(
+                f"Sets per class (Mondrian) need labels of every class, but the calibration has {n} labels of "
+                f"{classes} classes; label more images, or leave it out."
+            )
+        if self.mondrian and math.isinf(float(self.quantiles.min())):
+            raise OtptError(
+                f"Sets per class (Mondrian) with a coverage of {coverage:g} need {needed} labels of a class, which no "
+                f"class of the calibration has ({n} labels of {classes} classes); label more images, or leave it out."
+            )
+
+    def _check_map(self) -> None:
+        if not self.calibration.map.keeps_label:
+            raise OtptError(
+                f"A risk was asked for, but the map {self.calibration.map.kind!r} may change labels, and errors were "
+                "counted without it; calibrate without that map (temperature, beta or isotonic keep the label)."
+            )
+
+    def _risk_threshold(self, risk: float) -> RiskThreshold:
+        found = self.calibration
+        return risk_threshold(found.confidences, found.correct, risk=risk, guarantee=self.guarantee)

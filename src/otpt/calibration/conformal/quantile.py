@@ -1,0 +1,43 @@
+"""The conformal quantile: the ⌈(n + 1)·coverage⌉-th smallest of n scores.
+
+With q̂ this number, a new image exchangeable with the n labelled ones has P(s(x, y) ≤ q̂) ≥ coverage: its score is
+equally likely to take any of the n + 1 ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from otpt.calibration.maps.inputs import Floats
+from otpt.errors import OtptError
+
+
+def conformal_quantile(scores: Floats, coverage: float) -> float:
+    """q̂ of n scores (n,); infinity, which every class is below, where n is too small.
+
+    >>> conformal_quantile(np.arange(1.0, 10.0), 0.9), conformal_quantile(np.arange(1.0, 9.0), 0.9)
+    (9.0, inf)
+    """
+    check_coverage(coverage)
+    rank = math.ceil((len(scores) + 1) * Fraction(str(float(coverage))))  # 0.9 as it is written, not as it is stored
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def labels_for(coverage: float) -> int:
+    """How many labels a finite quantile takes at least.
+
+    >>> labels_for(0.9), labels_for(0.95), labels_for(0.99)
+    (9, 19, 99)
+    """
+    check_coverage(coverage)
+    fraction = Fraction(str(float(coverage)))
+    return math.ceil(fraction / (1 - fraction))
+
+
+def check_coverage(coverage: float) -> None:
+    """Refuse what is no probability strictly between 0 and 1."""
+    if not 0.0 < coverage < 1.0:
+        raise OtptError(f"expected coverage between 0 and 1, both excluded, but got {coverage!r}; such as 0.9.")

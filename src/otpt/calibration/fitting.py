@@ -1,0 +1,108 @@
+"""From labelled probabilities to a calibration: the map, reliability before and after, and the scores for sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.calibration.conformal.raps import FREE_RANKS, PENALTY
+from otpt.calibration.conformal.scores import SETS, all_scores
+from otpt.calibration.file import Calibration
+from otpt.calibration.maps.choice import choose_map
+from otpt.calibration.maps.inputs import Floats, Integers, as_stored
+from otpt.calibration.maps.registry import LEAST_LABELS
+from otpt.errors import OtptError
+from otpt.metrics import bootstrap, reliability_bins
+from otpt.metrics._inputs import check_probabilities
+
+SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
+
+
+def fit_calibration(
+    probabilities: npt.NDArray[Any],
+    labels: npt.NDArray[Any] | Sequence[int],
+    facts: Mapping[str, Any],
+    *,
+    origin: Mapping[str, Any] | None = None,
+    maps: Sequence[str] | None = None,
+    penalty: float = PENALTY,
+    free_ranks: int = FREE_RANKS,
+    bins: int = 20,
+) -> Calibration:
+    """The calibration of a method's probabilities (N, C) by labels (N,).
+
+    The map is fitted on all labels. Sets and risk are counted on the probabilities **before** the map, so that all
+    labels serve them too and their guarantees are exact: a map that has seen the labels would spoil them.
+
+    Args:
+        facts: what the calibration is for; ``classes`` are needed.
+        origin: where the labels come from, for people.
+        maps: candidates; see :func:`otpt.calibration.maps.choose_map`.
+        penalty, free_ranks: λ and k of RAPS.
+        bins: of the calibration errors that are shown.
+    """
+    given = np.asarray(probabilities)
+    checked, y = check_probabilities(given, np.asarray(labels))
+    _check_labels(y, list(facts["classes"]), checked.shape[1])
+    _check_raps(penalty, free_ranks)
+    p = as_stored(checked)
+    choice = choose_map(p, y, maps=maps)
+    scores = {kind: _by_class(all_scores(kind, p, penalty=penalty, free_ranks=free_ranks), y) for kind in SETS}
+    confidence, correct = p.max(axis=1), p.argmax(axis=1) == y
+    order = np.lexsort((~correct, -confidence))
+    return Calibration(
+        facts=facts,
+        origin=origin or {},
+        labels=len(y),
+        map=choice.map,
+        cross_validation=choice.nll,
+        reliability={"before": _metrics(p, y, bins), "after": _metrics(choice.held_out, y, bins)},
+        bins={"before": _diagram(p, y, bins), "after": _diagram(choice.held_out, y, bins)},
+        scores=scores,
+        raps={"penalty": float(penalty), "free_ranks": int(free_ranks)},
+        confidences=confidence[order],
+        correct=correct[order],
+    )
+
+
+def _by_class(scores: Floats, labels: Integers) -> dict[int, list[float]]:
+    own = scores[np.arange(len(labels)), labels]
+    return {int(label): np.sort(own[labels == label]).tolist() for label in np.unique(labels)}
+
+
+def _metrics(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float]]:
+    intervals = {name: bootstrap(name, probabilities, labels, bins=bins) for name in SHOWN}
+    return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
+
+
+def _diagram(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float | None]]:
+    found = reliability_bins(probabilities, labels, bins=bins)
+    shown = {"confidence": found.confidence, "accuracy": found.accuracy}
+    values = {name: [None if np.isnan(v) else float(v) for v in own] for name, own in shown.items()}
+    return {"counts": found.counts.tolist(), **values}
+
+
+def _check_labels(labels: Integers, classes: list[str], columns: int) -> None:
+    if len(classes) != columns:
+        raise OtptError(f"expected probabilities of {len(classes)} classes, but got {columns}.")
+    if len(labels) < LEAST_LABELS:
+        raise OtptError(
+            f"{len(labels)} labelled images were given, which cannot carry a calibration; expected {LEAST_LABELS} at "
+            "least, better hundreds."
+        )
+    seen = np.unique(labels)
+    if len(seen) == 1:
+        raise OtptError(
+            f"All {len(labels)} labels are of the class {classes[seen[0]]!r}; expected images of two classes at least, "
+            "as they will come."
+        )
+
+
+def _check_raps(penalty: float, free_ranks: int) -> None:
+    if not 0.0 <= penalty < np.inf or free_ranks < 0:
+        raise OtptError(
+            f"RAPS was given a penalty of {penalty!r} after {free_ranks!r} ranks; expected 0 or more of both."
+        )

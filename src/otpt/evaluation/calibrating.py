@@ -1,0 +1,86 @@
+"""A calibration from the rows of a run: nothing is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from otpt.calibration import Calibration, fit_calibration
+from otpt.calibration.conformal.raps import FREE_RANKS, PENALTY
+from otpt.errors import OtptError, unknown
+from otpt.methods.facts import column_facts, numbers_on
+from otpt.runs import Run, read_rows
+
+
+def calibrate_run(
+    run: Run,
+    *,
+    dataset: str | None = None,
+    method: str | None = None,
+    prompt: str | None = None,
+    seed: int | None = None,
+    maps: Sequence[str] | None = None,
+    penalty: float = PENALTY,
+    free_ranks: int = FREE_RANKS,
+) -> Calibration:
+    """Of one method on one data set of a run that kept all probabilities (``save_probabilities``).
+
+    Args:
+        dataset, method, prompt: may be left out where the run has only one.
+        seed: of the views; by default the first, since further ones see the same images.
+        maps, penalty, free_ranks: see :func:`otpt.calibration.fit_calibration`.
+    """
+    name = _one("data set", dataset, [str(each["name"]) for each in run.datasets])
+    entry = next(each for each in run.datasets if each["name"] == name)
+    columns = run.columns(name)
+    chosen = _one("method", method, list(dict.fromkeys(each for _, each in columns)))
+    words = _one("prompt", prompt, [each for each, own in columns if own == chosen])
+    column = next(each for each in entry["columns"] if (each["prompt"]["name"], each["method"]) == (words, chosen))
+    if "calibration" in column:
+        raise OtptError(f"The rows of {chosen!r} were calibrated already; expected those of the method itself.")
+    seeds = [int(each) for each in column["images"]]
+    if seed is not None and seed not in seeds:
+        raise OtptError(f"The run has no seed {seed} of {chosen!r}; there are {', '.join(map(str, seeds))}.")
+    used = seeds[0] if seed is None else seed
+    rows = read_rows(run, name, used, (words, chosen))
+    count = 0 if rows is None else len(rows) + rows.unreadable
+    if rows is None or count < column["images"][str(used)]:
+        raise OtptError(
+            f"The run {str(run.folder)!r} is not complete: {count} of {column['images'][str(used)]} images are there; "
+            "repeat its command to continue."
+        )
+    if rows.all_probabilities is None:
+        raise OtptError(
+            f"The run {str(run.folder)!r} did not keep all probabilities, which a calibration needs; evaluate again "
+            "with --save-probabilities into another folder."
+        )
+    return fit_calibration(
+        rows.all_probabilities,
+        rows.labels,
+        _facts(run.config, entry, column),
+        origin={"dataset": name, "fingerprint": entry["fingerprint"], "seed": used},
+        maps=maps,
+        penalty=penalty,
+        free_ranks=free_ranks,
+        bins=run.config["scoring"]["bins"],
+    )
+
+
+def _facts(config: dict[str, Any], dataset: dict[str, Any], column: dict[str, Any]) -> dict[str, Any]:
+    numbers = numbers_on(config["methods"][column["method"]], dataset["family"], dataset["name"])
+    return column_facts(
+        {key: config["backbone"][key] for key in ("name", "fingerprint")},
+        {"name": column["method"], "numbers": numbers},
+        dataset["classes"],
+        column["prompt"],
+        column["views"],
+        config["numbers"]["official_precision"],
+    )
+
+
+def _one(kind: str, wanted: str | None, there: Sequence[str]) -> str:
+    if wanted is not None and wanted not in there:
+        raise unknown(f"{kind} of the run", wanted, there)
+    if wanted is None and len(there) > 1:
+        raise OtptError(f"The run has several of a {kind} ({', '.join(there)}); name one of them.")
+    return wanted if wanted is not None else there[0]

@@ -1,0 +1,179 @@
+"""Prediction sets against literal loops and MAPIE; their coverage on data where it can be known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from mapie.classification import SplitConformalClassifier
+from oracles.labelled import Floats, facts, labelled
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from otpt.calibration import Calibrated, fit_calibration
+from otpt.calibration.conformal import (
+    SETS,
+    all_scores,
+    aps_scores,
+    conformal_quantile,
+    draws,
+    labels_for,
+    lac_scores,
+    raps_scores,
+)
+from otpt.calibration.maps.inputs import as_stored
+from otpt.errors import OtptError
+
+
+def literal_aps(p: Floats, u: float, c: int) -> float:
+    before = [j for j in range(len(p)) if p[j] > p[c] or (p[j] == p[c] and j < c)]
+    return float(sum(p[j] for j in before) + u * p[c])
+
+
+def literal_rank(p: Floats, c: int) -> int:
+    return 1 + sum(1 for j in range(len(p)) if p[j] > p[c] or (p[j] == p[c] and j < c))
+
+
+def test_scores_are_the_formulas() -> None:
+    p, _ = labelled(30)
+    p[3] = 1 / 8  # ties
+    u = np.random.default_rng(0).uniform(size=len(p))
+    lac, aps = lac_scores(p), aps_scores(p, u)
+    raps = raps_scores(p, u, penalty=0.1, free_ranks=2)
+    for n in range(len(p)):
+        for c in range(8):
+            assert lac[n, c] == 1 - p[n, c]
+            expected = literal_aps(p[n], u[n], c)
+            assert aps[n, c] == pytest.approx(expected, abs=1e-12)
+            assert raps[n, c] == pytest.approx(expected + 0.1 * max(0, literal_rank(p[n], c) - 2), abs=1e-12)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1 / 3])
+def test_the_quantile_has_the_exact_rank(coverage: float) -> None:
+    exact = Fraction(repr(coverage))
+    for n in (1, 2, 9, 10, 19, 20, 99, 100, 101, 999):
+        scores = np.random.default_rng(n).permutation(n) + 1.0  # the k-th smallest is k
+        rank = next(k for k in range(n + 2) if k >= exact * (n + 1))
+        assert conformal_quantile(scores, coverage) == (rank if rank <= n else math.inf)
+    least = labels_for(coverage)
+    assert math.isfinite(conformal_quantile(np.arange(float(least)), coverage))
+    assert least == 1 or math.isinf(conformal_quantile(np.arange(float(least - 1)), coverage))
+
+
+class Fixed(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A model whose features are its probabilities."""
+
+    def __init__(self, classes: int = 8) -> None:
+        self.classes = classes
+
+    def fit(self, x: Any, y: Any) -> Fixed:
+        self.classes_ = np.arange(self.classes)
+        return self
+
+    def predict_proba(self, x: Any) -> Any:
+        return np.asarray(x)
+
+    def predict(self, x: Any) -> Any:
+        return np.asarray(x).argmax(axis=1)
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+def test_lac_sets_are_mapies(coverage: float) -> None:
+    p, y = labelled(300, seed=1)
+    new, _ = labelled(500, seed=2)
+    p, new = (as_stored(each) / as_stored(each).sum(axis=1, keepdims=True) for each in (p, new))
+    theirs = SplitConformalClassifier(
+        Fixed().fit(None, None), confidence_level=coverage, conformity_score="lac", prefit=True
+    )
+    theirs.conformalize(p, y)
+    _, sets = theirs.predict_set(new)
+    ours = lac_scores(new) <= conformal_quantile(lac_scores(p)[np.arange(len(y)), y], coverage)
+    assert np.array_equal(ours, sets[:, :, 0])
+    assert 1 < ours.sum(axis=1).mean() < 8
+
+
+def test_draws_are_uniform_and_those_of_the_image() -> None:
+    p, _ = labelled(2000, seed=3)
+    u = draws(p)
+    assert (u >= 0).all()
+    assert (u < 1).all()
+    assert np.abs(np.sort(u) - np.arange(2000) / 2000).max() < 1.63 / math.sqrt(2000)  # Kolmogorov–Smirnov, 1 %
+    assert np.array_equal(draws(p[::-1]), u[::-1])
+    moved = p * (1 + 1e-7 * np.random.default_rng(0).normal(size=p.shape))  # another processor's last digit
+    assert (draws(moved) == u).mean() > 0.99
+
+
+@pytest.mark.parametrize("mondrian", [False, True])
+@pytest.mark.parametrize("kind", SETS)
+def test_sets_cover_as_often_as_they_say(kind: str, mondrian: bool) -> None:
+    """Mean coverage over 40 calibration sets: within 4 standard errors of [1 − α, 1 − α + 1/(n + 1)], or above."""
+    coverage, hits, sizes = 0.8, [], []
+    for seed in range(40):
+        p, y = labelled(400, 4, seed=100 + seed, spread=1.0)
+        new, truth = labelled(250, 4, seed=5000 + seed, spread=1.0)
+        scores = all_scores(kind, as_stored(p))[np.arange(len(y)), y]
+        tested = all_scores(kind, as_stored(new))
+        groups = [y == c for c in range(4)] if mondrian else [np.ones(len(y), bool)] * 4
+        q = np.array([conformal_quantile(scores[group], coverage) for group in groups])
+        inside = tested <= q
+        hits.append(inside[np.arange(len(truth)), truth].mean())
+        sizes.append(inside.sum(axis=1).mean())
+    error = np.std(hits) / math.sqrt(len(hits))
+    most = coverage + (4 / 100 if mondrian else 1 / 401)
+    assert coverage - 4 * error <= np.mean(hits) <= most + 4 * error
+    assert np.mean(sizes) < 3.9
+
+
+def calibrated(count: int = 300, classes: int = 8, **asked: Any) -> Calibrated:
+    p, y = labelled(count, classes, seed=21)
+    return Calibrated(fit_calibration(p, y, facts(classes)), **asked)
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_answers_hold_the_set_and_never_none(kind: str) -> None:
+    use = calibrated(coverage=0.5, sets=kind)
+    p, y = labelled(300, seed=21)
+    own = all_scores(kind, as_stored(p))[np.arange(len(y)), y]
+    q = sorted(own)[math.ceil(301 / 2) - 1]
+    new, _ = labelled(200, seed=22)
+    for row in new:
+        answer = use.answer(row)
+        raw = as_stored(row)
+        scores = all_scores(kind, raw[None])[0]
+        assert answer.classes is not None
+        assert set(answer.classes) == {c for c in range(8) if scores[c] <= q} | {int(raw.argmax())}
+        assert answer.classes[0] == answer.index == int(raw.argmax())
+        assert answer.abstained is None
+
+
+def test_mondrian_has_a_quantile_per_class() -> None:
+    use = calibrated(coverage=0.8, mondrian=True, sets="lac")
+    p, y = labelled(300, seed=21)
+    for c in range(8):
+        own = 1 - as_stored(p)[y == c, c]
+        assert use.quantiles[c] == conformal_quantile(own, 0.8)
+    rare = calibrated(30, coverage=0.8, mondrian=True)
+    few = [c for c in range(8) if (labelled(30, seed=21)[1] == c).sum() < 4]
+    assert rare.always_in == len(few) > 0
+    assert set(few) <= set(rare.answer(labelled(1)[0][0]).classes or ())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: calibrated(coverage=0.0), "coverage between 0 and 1, both excluded, but got 0.0"),
+        (lambda: calibrated(coverage=1.0), "both excluded, but got 1.0"),
+        (lambda: calibrated(coverage=float("nan")), "both excluded, but got nan"),
+        (lambda: calibrated(coverage=0.99, count=50), "needs 99 labels at least, but the calibration has 50"),
+        (lambda: calibrated(coverage=0.9, sets="top-k"), "Unknown kind of prediction sets 'top-k'"),
+        (lambda: calibrated(mondrian=True), "without a coverage"),
+        (lambda: calibrated(count=30, classes=40, coverage=0.9, mondrian=True), "has 30 labels of 40 classes"),
+        (lambda: calibrated(count=60, classes=30, coverage=0.95, mondrian=True), "need 19 labels of a class"),
+    ],
+)
+def test_bad_questions_are_refused(make: Callable[[], Calibrated], words: str) -> None:
+    with pytest.raises(OtptError, match=words):
+        make()

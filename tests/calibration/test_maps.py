@@ -1,0 +1,184 @@
+"""Maps fitted on labels, against scipy, scikit-learn and literal formulas."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from oracles.labelled import SHARPER, Floats, labelled
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, log_softmax
+from sklearn.isotonic import IsotonicRegression
+
+from otpt.calibration import fit_temperature, matching_temperature
+from otpt.calibration.maps import DEFAULT, MAPS, CalibrationMap, choose_map, fit_map, stratified_folds
+from otpt.calibration.maps.confidence import with_confidence
+from otpt.calibration.maps.inputs import as_stored
+from otpt.errors import OtptError
+from otpt.metrics import negative_log_likelihood
+
+
+def logs(p: Floats) -> Floats:
+    return np.log(p.astype(np.float32).astype(np.float64))
+
+
+def test_temperature_is_the_minimum_of_nll_and_prior() -> None:
+    p, y = labelled(60)
+
+    def loss(b: float) -> float:
+        nll = -log_softmax(b * logs(p), axis=1)[np.arange(len(y)), y].sum()
+        return float(nll + 5.0 * (b - np.log(b)))
+
+    best = minimize_scalar(loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-10}).x
+    assert fit_map("temperature", p, y).parameters["temperature"] == pytest.approx(1 / best, rel=1e-6)
+
+
+def test_temperature_finds_the_truth_with_many_labels() -> None:
+    p, y = labelled(4000)
+    assert fit_map("temperature", p, y).parameters["temperature"] == pytest.approx(SHARPER, rel=0.05)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_six_images_do_not_send_the_temperature_to_its_bound(right: bool) -> None:
+    """Labels that are all right, or all wrong: without a prior the fit has no minimum, and ends at 0.001 or 1000."""
+    z = torch.tensor([[4.0, 1.0, 0.0]] * 6)
+    y = torch.full((6,), 0 if right else 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        unbounded = fit_temperature(z, y)
+    assert unbounded in {1e-3, 1e3}
+    kept = fit_temperature(z, y, prior=5.0)
+    assert (0.5 < kept < 1.0) if right else (1.0 < kept < 10.0)
+    with pytest.raises(OtptError, match="prior >= 0"):
+        fit_temperature(z, y, prior=-1.0)
+
+
+@pytest.mark.parametrize("kind", ["bias", "vector"])
+def test_linear_maps_are_the_minimum_of_the_written_objective(kind: str) -> None:
+    p, y = labelled(300, classes=4, seed=3)
+    z, classes = logs(p), 4
+
+    def loss(point: Floats) -> float:
+        b, d, c = point[0], point[1 : 1 + classes], point[1 + classes :]
+        d = d if kind == "vector" else 0.0 * d
+        nll = -log_softmax((b + d) * z + c, axis=1)[np.arange(len(y)), y].sum()
+        return float(nll + 5.0 * (b - np.log(b)) + 0.5 * (c**2).sum() + 12.5 * (d**2).sum())
+
+    start = np.concatenate([[1.0], np.zeros(2 * classes)])
+    bounds = [(1e-3, None), *[(None, None)] * (2 * classes)]
+    best = minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-8}).x
+    slopes = best[0] + (best[1 : 1 + classes] if kind == "vector" else np.zeros(classes))
+    found = fit_map(kind, p, y).parameters
+    assert found["slopes"] == pytest.approx(slopes, abs=2e-4)
+    assert found["biases"] == pytest.approx(best[1 + classes :], abs=2e-4)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_beta_is_the_constrained_maximum(flip: bool) -> None:
+    """Flipped outcomes pull a and b below zero, where they must stop."""
+    p, y = labelled(300, seed=5)
+    stored = as_stored(p)
+    if flip:
+        right = stored.argmax(axis=1) == y
+        y = np.where(right, (y + 1) % 8, stored.argmax(axis=1)).astype(np.int64)
+    s = stored.max(axis=1)
+    rest = stored.sum(axis=1) - s
+    right = stored.argmax(axis=1) == y
+
+    def loss(point: Floats) -> float:
+        odds = point[0] * np.log(s) - point[1] * np.log(rest) + point[2]
+        nll = -np.where(right, np.log(expit(odds)), np.log(expit(-odds))).sum()
+        return float(nll + ((point - [1.0, 1.0, 0.0]) ** 2).sum() / 2)
+
+    bounds = [(0, None), (0, None), (None, None)]
+    best = minimize(loss, [1.0, 1.0, 0.0], method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-9}).x
+    found = fit_map("beta", p, y).parameters
+    assert [found["a"], found["b"], found["c"]] == pytest.approx(best, abs=2e-3)
+    assert loss(np.array([found["a"], found["b"], found["c"]])) <= loss(best) + 1e-8
+    assert (min(found["a"], found["b"]) == 0.0) == flip
+
+
+def test_isotonic_is_scikit_learns() -> None:
+    p, y = labelled(700, seed=7)
+    p = np.round(p, 2) + 1e-4  # with ties
+    p = as_stored(p / p.sum(axis=1, keepdims=True))
+    confidence, right = p.max(axis=1), (p.argmax(axis=1) == y).astype(float)
+    n = len(y)
+    theirs = IsotonicRegression(out_of_bounds="clip", y_min=1 / (n + 2), y_max=(n + 1) / (n + 2))
+    theirs.fit(confidence, right)
+    asked = np.linspace(0, 1, 501)
+    found = fit_map("isotonic", p, y).parameters
+    assert np.interp(asked, found["x"], found["y"]) == pytest.approx(theirs.predict(asked), abs=1e-12)
+
+
+def test_the_wanted_confidence_is_reached_by_the_matching_temperature() -> None:
+    p, _ = labelled(40, seed=9)
+    wanted = np.random.default_rng(0).uniform(0.2, 0.99, len(p))
+    rest = (1 - wanted[:, None]) / 7
+    reference = np.log(np.concatenate([wanted[:, None], np.repeat(rest, 7, axis=1)], axis=1))
+    tau = matching_temperature(torch.from_numpy(np.log(p))[:, None], torch.from_numpy(reference)[:, None]).numpy()
+    expected = np.exp(log_softmax(np.log(p) / tau[:, None], axis=1))
+    found = with_confidence(p, wanted)
+    assert found == pytest.approx(expected, abs=1e-8)
+    assert found.max(axis=1) == pytest.approx(wanted, abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_a_map_gives_distributions_and_keeps_the_label_if_it_says_so(kind: str) -> None:
+    p, y = labelled(600, seed=11)
+    fitted = fit_map(kind, p, y)
+    extreme = np.array([[1.0, *[0.0] * 7], [0.125] * 8, [0.5, 0.5, *[0.0] * 6], [1 - 1e-7, 1e-7, *[0.0] * 6]])
+    new = np.concatenate([labelled(400, seed=12)[0], extreme])
+    found = fitted(new)
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    assert found.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    same = found[: len(new) - 3].argmax(axis=1) == as_stored(new)[: len(new) - 3].argmax(axis=1)
+    assert same.all() or not MAPS[kind].keeps_label
+    if kind in {"bias", "vector"}:
+        assert not fitted.keeps_label
+    one = np.stack([fitted(row) for row in new])
+    assert np.array_equal(one, found), "an image does not depend on its neighbours"
+
+
+def test_folds_are_stratified_and_cross_validation_is_what_it_says() -> None:
+    p, y = labelled(205, seed=13)
+    fold = stratified_folds(y)
+    for label in range(8):
+        counts = np.bincount(fold[y == label], minlength=5)
+        assert counts.max() - counts.min() <= 1
+    assert np.ptp(np.bincount(fold)) == 0
+    choice = choose_map(p, y)
+    assert list(choice.nll) == ["identity", "temperature", "beta"], "isotonic needs more labels"
+    for name, nll in choice.nll.items():
+        total = 0.0
+        for k in range(5):
+            fitted = fit_map(name, p[fold != k], y[fold != k])
+            total -= np.log(fitted(p[fold == k])[np.arange((fold == k).sum()), y[fold == k]]).sum()
+        assert nll == pytest.approx(total / len(y), abs=1e-12)
+    assert choice.map.kind == min(choice.nll, key=choice.nll.__getitem__) != "identity"
+    assert choice.map == choose_map(p, y).map
+
+
+def test_a_calibrated_method_improves_on_new_images() -> None:
+    p, y = labelled(1000, seed=15)
+    new, truth = labelled(3000, seed=16)
+    before = negative_log_likelihood(new, truth)
+    for kind in (*DEFAULT[1:], "bias", "vector"):
+        assert negative_log_likelihood(fit_map(kind, p, y)(new), truth) < before - 0.05, kind
+
+
+def test_what_the_labels_cannot_carry_is_refused() -> None:
+    p, y = labelled(60)
+    with pytest.raises(
+        OtptError, match="'isotonic' was asked for, which needs 500 labels for 8 classes, but there are"
+    ):
+        choose_map(p, y, maps=["isotonic"])
+    with pytest.raises(OtptError, match="needs 200 labels"):
+        choose_map(p, y, maps=["vector"])
+    with pytest.raises(OtptError, match="Unknown map 'platt'"):
+        choose_map(p, y, maps=["platt"])
+    with pytest.raises(OtptError, match="Unknown map"):
+        CalibrationMap("pickle")

@@ -1,0 +1,188 @@
+"""``otpt calibrate``, and its file in predict, evaluate, metrics and Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from oracles.command import run
+from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
+from oracles.simulated_runs import simulate_run, simulated_dataset
+
+import otpt
+from otpt.calibration import Calibrated, read_calibration
+from otpt.classifier import Classifier
+from otpt.errors import OtptError
+from otpt.evaluation import Settings, calibrate_run, evaluate
+from otpt.runs import Run
+
+CLASSES, IMAGES = 10, 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated run with all probabilities, and one without."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    data = simulated_dataset("pets", CLASSES, IMAGES)
+    chosen = Settings(methods=["zero-shot", "tpt"], save_probabilities=True, seeds=(0, 1))
+    simulate_run(folder / "run", [data], chosen)
+    simulate_run(folder / "plain", [data], Settings(methods=["tpt"]))
+    return folder
+
+
+def test_a_run_is_calibrated_without_computing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, figure = folder / "cal.json", folder / "before-after.svg"
+    code, printed, _ = run(capsys, "calibrate", folder / "run", "--method", "tpt", "--out", out, "--figure", figure)
+    assert code == 0
+    lines = printed.splitlines()
+    assert lines[0].split() == ["tpt,", "300", "labels", "before", "95", "%", "after", "95", "%"]
+    assert [line.split("  ")[0] for line in lines[1:5]] == ["accuracy %", "NLL", "ECE %", "debiased ECE %"]
+    assert "Chosen by cross-validated NLL: " in printed
+    assert "Not tried: isotonic, which needs 500 labels for 10 classes." in printed
+    assert figure.read_bytes().startswith(b"<?xml")
+    found = read_calibration(out)
+    rows = pq.read_table(folder / "run" / "pets" / "seed-0" / "tpt")
+    p = np.stack([np.array(each) for each in rows["probabilities"].to_pylist()])
+    assert sorted(found.confidences) == sorted(p.astype(np.float64).max(axis=1))
+    assert found.facts["method"]["name"] == "tpt"
+    assert found.facts["classes"] == [f"class {i}" for i in range(CLASSES)]
+    code, printed, _ = run(capsys, "calibrate", folder / "run", "--method", "tpt", "--out", out, "--json")
+    shown = json.loads(printed)
+    assert shown["labels"] == IMAGES
+    assert shown["cross_validation"] == dict(found.cross_validation)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run",), "several of a method (zero-shot, tpt); name one"),
+        (("run", "--method", "o-tpt"), "Unknown method of the run 'o-tpt'"),
+        (("plain",), "did not keep all probabilities"),
+        (("run", "--method", "tpt", "--maps", "isotonic"), "needs 500 labels"),
+        (("run", "--method", "tpt", "--figure", "figure.gif"), "gif"),
+        (("emoji/food", "--seeds", "0", "1"), "each image once, so expected one seed"),
+    ],
+)
+def test_what_cannot_be_calibrated(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    data = folder / arguments[0] if (folder / arguments[0]).exists() else arguments[0]
+    code, out, err = run(capsys, "calibrate", data, *arguments[1:], "--out", folder / "no.json")
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert not (folder / "no.json").exists()
+
+
+@pytest.mark.parametrize("option", [("--coverage", "0.9"), ("--risk", "0.1"), ("--mondrian",)])
+def test_a_question_needs_a_file(capsys: pytest.CaptureFixture[str], option: tuple[str, ...]) -> None:
+    code, _, err = run(capsys, "predict", "x.png", "--classes", "a", "b", *option)
+    assert code == 2
+    assert f"{option[0]} was given without --calibration" in err
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration of zero-shot on 60 images by a tiny model, and the run that it is from."""
+    folder = tmp_path_factory.mktemp("tiny")
+    chosen = settings(methods=["zero-shot"], save_probabilities=True, shard_size=64)
+    result = evaluate(dataset(60), backbone(), chosen, out=folder / "run")
+    calibrate_run(result.run, maps=["temperature"]).write(folder / "cal.json")
+    return folder
+
+
+def test_python_and_evaluation_give_the_same_calibrated_numbers(tiny: Path, tmp_path: Path) -> None:
+    use = Calibrated(read_calibration(tiny / "cal.json"), coverage=0.7, sets="raps", risk=0.9, guarantee=0.8)
+    chosen = settings(methods=["zero-shot", "tpt"], calibrations=[use])
+    assert [method.name for method in chosen.chosen] == ["zero-shot+calibrated", "tpt"]
+    result = evaluate(dataset(12), backbone(), chosen, out=tmp_path / "run")
+    rows = pq.read_table(tmp_path / "run" / "tiny" / "seed-0" / "zero-shot+calibrated").to_pylist()
+    clf = Classifier(backbone(), "zero-shot", recipe=RECIPE, calibration=use).set_classes(NAMES)
+    plain = Classifier(backbone(), "zero-shot", recipe=RECIPE).set_classes(NAMES)
+    for i, row in enumerate(sorted(rows, key=lambda row: row["index"])):
+        found, before = clf.predict(image(i)), plain.predict(image(i))
+        assert row["confidence"] == found.confidence
+        assert row["uncalibrated_confidence"] == before.confidence == found.extras["uncalibrated_confidence"]
+        assert found.index == before.index == row["prediction"]
+        assert found.probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+        assert found.labels is not None
+        assert row["set_size"] == len(found.labels)
+        assert bool(row["covered"]) == (NAMES[i % len(NAMES)] in found.labels)
+        assert found.labels[0] == found.label
+        assert bool(row["answered"]) == (not found.abstained)
+        assert (before.labels, before.abstained) == (None, None)
+    score = next(each for each in result.scores if each.method == "zero-shot+calibrated")
+    assert score.sets is not None
+    assert score.sets.coverage == np.mean([row["covered"] for row in rows])
+    assert score.sets.set_size == np.mean([row["set_size"] for row in rows])
+    assert score.as_dict()["sets"]["answered"] == np.mean([row["answered"] for row in rows])
+    assert "sets" not in next(each for each in result.scores if each.method == "tpt").as_dict()
+
+
+def test_rows_of_another_calibration_do_not_mix(tiny: Path, tmp_path: Path) -> None:
+    calibration = read_calibration(tiny / "cal.json")
+
+    def evaluated(use: Calibrated) -> Run:
+        chosen = settings(methods=["zero-shot"], calibrations=[use])
+        return evaluate(dataset(6), backbone(), chosen, out=tmp_path / "run").run
+
+    evaluated(Calibrated(calibration, coverage=0.7))
+    evaluated(Calibrated(calibration, coverage=0.7))
+    with pytest.raises(OtptError, match=r"calibration\.coverage is 0\.7 there and 0\.8 now"):
+        evaluated(Calibrated(calibration, coverage=0.8))
+    other = calibrate_run(Run(tiny / "run"), maps=["temperature"], penalty=0.5)
+    with pytest.raises(OtptError, match=r"calibration\.digest is"):
+        evaluated(Calibrated(other, coverage=0.7))
+    with pytest.raises(OtptError, match="were calibrated already"):
+        calibrate_run(Run(tmp_path / "run"))
+
+
+def test_metrics_show_coverage_and_risk(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use = Calibrated(read_calibration(tiny / "cal.json"), coverage=0.7)
+    evaluate(dataset(9), backbone(), settings(methods=["zero-shot"], calibrations=[use]), out=tmp_path / "run")
+    code, out, _ = run(capsys, "metrics", tmp_path / "run")
+    assert code == 0
+    header, row = next(
+        (a, b)
+        for a, b in zip(out.splitlines(), out.splitlines()[1:], strict=False)
+        if "coverage %" in a and "set size" in a
+    )
+    assert header.split()[:2] == ["method", "data"]
+    assert row.split()[0] == "zero-shot+calibrated"
+
+
+def test_another_purpose_is_refused_at_every_door(tiny: Path, tmp_path: Path) -> None:
+    path = tiny / "cal.json"
+    with pytest.raises(OtptError, match="made for the method 'zero-shot', not for 'tpt'"):
+        Classifier(backbone(), "tpt", recipe=RECIPE, calibration=path)
+    with pytest.raises(OtptError, match="made for the method 'zero-shot', not for 'tpt', 'o-tpt'"):
+        settings(methods=["tpt", "o-tpt"], calibrations=[path])
+    with pytest.raises(OtptError, match="Two calibrations of the method 'zero-shot'"):
+        settings(methods=["zero-shot"], calibrations=[path, path])
+    clf = Classifier(backbone(), "zero-shot", recipe=RECIPE, calibration=path)
+    with pytest.raises(OtptError, match=r"made for 6 classes .*, not for 2 classes with 'fox'"):
+        clf.set_classes(["cat", "fox"])
+    with pytest.raises(OtptError, match="made for the prompt 'a photo of a', not for 'a drawing of a'"):
+        clf.set_classes(NAMES, "a drawing of a")
+    chosen = settings(methods=["zero-shot"], prompts=["a drawing of a"], calibrations=[path])
+    with pytest.raises(OtptError, match="made for the prompt"):
+        evaluate(dataset(6), backbone(), chosen, out=tmp_path / "run")
+    assert clf.set_classes(NAMES).use_calibrations([]).predict(image(0)).abstained is None
+
+
+def test_calibrating_in_python() -> None:
+    clf = otpt.Classifier(backbone(), "tpt", recipe=RECIPE).set_classes(NAMES)
+    images = [image(seed) for seed in range(24)]
+    before = clf.predict_batch(images)
+    labels = [p.label if i % 3 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
+    found = clf.calibrate(images, labels)
+    assert (found.labels, list(found.cross_validation)) == (24, ["identity", "temperature"])
+    after = clf.predict_batch(images)
+    assert [p.index for p in after] == [p.index for p in before]
+    for one, two in zip(before, after, strict=True):
+        assert np.array_equal(found.map(one.probabilities), two.probabilities)
+    again = otpt.Classifier(backbone(), "tpt", recipe=RECIPE, calibration=found).set_classes(NAMES)
+    assert again.predict(images[0]).confidence == after[0].confidence
