@@ -7,20 +7,24 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import fit_temperature
 from otpt.errors import OtptError, unknown
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.images import ImageSource
+from otpt.images import KEYS, ImageSource, UrlLimits
+from otpt.images.reading import is_file_object, read_file_object
+from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
 from otpt.methods.batch import Batch
 from otpt.methods.fpp.settings import Fpp
@@ -84,6 +88,8 @@ class Classifier:
             :func:`otpt.prompts.learned.read_learned` gives.
         templates: sentences of your own, for methods that start from the part ``templates``.
         fpp: FPP's numbers, for methods that start from ``fpp``; None takes the published ones.
+        view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
+        urls: limits of images that are given as http(s) addresses; None refuses addresses.
     """
 
     def __init__(
@@ -99,7 +105,12 @@ class Classifier:
         contexts: Sequence[LearnedPrompt] = (),
         templates: Templates | None = None,
         fpp: Fpp | None = None,
+        view_key: str = KEYS[0],
+        urls: UrlLimits | None = LIMITS,
     ) -> None:
+        if view_key not in KEYS:
+            raise unknown("key of the views", view_key, KEYS)
+        self.view_key, self.urls = view_key, urls
         self.backbone = backbone
         self.method = get_method(method)
         self.seed = seed
@@ -158,7 +169,7 @@ class Classifier:
         return self
 
     def predict(self, image: ImageSource, *, image_id: str | None = None) -> Prediction:
-        """What the classifier's method says of one image: a path, bytes, a PIL image or an array."""
+        """What the classifier's method says of one image, in any form that :func:`otpt.images.open_image` takes."""
         return self.compare(image, [self.method], image_id=image_id)[self.method.name]
 
     def predict_batch(self, images: Iterable[ImageSource], *, workers: int | None = None) -> list[Prediction]:
@@ -203,7 +214,15 @@ class Classifier:
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Unit features (V, D) of an image's views, the clean one first."""
         recipe = self._task.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id=image_id)
+        task = ImageTask(
+            "image",
+            lambda: image,
+            [recipe],
+            self.seed,
+            image_id=image_id,
+            view_key=self.view_key,
+            urls=self.urls,
+        )
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
         if isinstance(encoded, OtptError):
             raise encoded
@@ -274,7 +293,14 @@ class Classifier:
             name = None if names is None else next(names, None)
             if names is not None and name is None:
                 raise OtptError("There must be as many image ids as images; one list is shorter.")
-            yield predictor.task(_shown(image, position), lambda image=image: image, seed=self.seed, image_id=name)
+            yield predictor.task(
+                _shown(image, position),
+                _source(image),
+                seed=self.seed,
+                image_id=name,
+                view_key=self.view_key,
+                urls=self.urls,
+            )
         if names is not None and next(names, None) is not None:
             raise OtptError("There must be as many image ids as images; one list is shorter.")
 
@@ -332,6 +358,21 @@ def _as_logits(output: Output) -> Tensor:
     if output.logits is not None:
         return output.logits
     return torch.from_numpy(np.log(np.maximum(output.probabilities, np.finfo(np.float64).tiny)))
+
+
+def _source(image: ImageSource) -> Callable[[], ImageSource]:
+    """How the threads of the pipeline get an image; a file object is read now, by the thread that it belongs to."""
+    if not is_file_object(image) or isinstance(image, Image.Image):
+        return lambda: image
+    try:
+        data = read_file_object(image)
+    except OtptError as error:
+        return partial(_raise, error)
+    return lambda: data
+
+
+def _raise(error: OtptError) -> NoReturn:
+    raise error
 
 
 def _shown(image: ImageSource, position: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL
+from otpt.runs.format import VIEW_KEYS
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -121,6 +122,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
     group.add_argument("--seed", type=int, default=0, help="seed of the views (default: %(default)s)")
+    add_view_key_option(group)
     group.add_argument(
         "--official-precision",
         action="store_true",
@@ -138,6 +140,17 @@ def add_intervals_option(parser: argparse.ArgumentParser) -> None:
         const=LEVEL,
         metavar="LEVEL",
         help=f"bootstrap intervals over images, of {100 * LEVEL:g} %% by default",
+    )
+
+
+def add_view_key_option(parser: Any) -> None:
+    """What the random views of an image are keyed by, beside the seed."""
+    parser.add_argument(
+        "--view-key",
+        choices=VIEW_KEYS,
+        default=VIEW_KEYS[0],
+        help="what keys the views of an image: its decoded pixels, or the bytes of its file, as runs of earlier "
+        "versions did (default: %(default)s)",
     )
 
 
@@ -209,6 +222,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         seed=options.seed,
         official_precision=options.official_precision,
         contexts=list(contexts.values()),
+        view_key=options.view_key,
     )
 
 

@@ -78,7 +78,10 @@ class Evaluator:
             digests: dict[int, ShardDigests] = {}
             if self._cache is not None:
                 ranges = dict.fromkeys(index // size for index in order)
-                digests = {r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size) for r in ranges}
+                digests = {
+                    r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size, self._settings.view_key)
+                    for r in ranges
+                }
             last = {index // size: index for index in order}
             for index in order:
                 yield ImageTask(
@@ -89,6 +92,7 @@ class Evaluator:
                     keep_image=keep,
                     digests=digests.get(index // size),
                     last=last[index // size] == index,
+                    view_key=self._settings.view_key,
                 )
 
     def _shards(

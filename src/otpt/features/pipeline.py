@@ -24,7 +24,7 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key
 from otpt.features.digests import ShardDigests, file_state
-from otpt.images import ImageSource, open_with_digest
+from otpt.images import KEYS, ImageSource, UrlLimits, open_with_digest
 from otpt.views import ViewRecipe, make_views
 
 _MOST_THREADS = 16
@@ -47,6 +47,8 @@ class ImageTask:
         seed: of the views.
         image_id: names the image for its random views; None: its content.
         keep_image: hand the opened image on.
+        view_key: what the digest of its content is made of, "pixels" or "file" (:data:`otpt.images.KEYS`).
+        urls: limits of sources that are addresses; None refuses them.
         digests: contents of files that were read before.
         last: whether digests are complete after this image.
     """
@@ -59,6 +61,12 @@ class ImageTask:
     keep_image: bool = False
     digests: ShardDigests | None = None
     last: bool = False
+    view_key: str = KEYS[0]
+    urls: UrlLimits | None = None
+
+    def open(self, source: ImageSource) -> Opened:
+        """Its image and digest."""
+        return open_with_digest(source, key=self.view_key, urls=self.urls)
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class EncodedImage:
 
     def open(self) -> Opened:
         """The image, opened again unless it was kept."""
-        return self.opened or open_with_digest(self.task.source())
+        return self.opened or self.task.open(self.task.source())
 
     @property
     def image_id(self) -> str | None:
@@ -144,7 +152,7 @@ class FeaturePipeline:
                 found.features = self._cached(task, known)
                 if len(found.features) == len(task.recipes):
                     return found
-            image, digest = open_with_digest(source)
+            image, digest = task.open(source)
             if task.digests is not None:
                 task.digests.remember(state, digest)
             found.features = self._cached(task, digest)
