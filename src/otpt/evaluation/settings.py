@@ -9,14 +9,14 @@ from pathlib import Path
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
 from otpt.evaluation.attributes import Attributes, AttributeSource, find_attributes
-from otpt.evaluation.contexts import ContextSource, find_contexts
+from otpt.evaluation.contexts import find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.methods.trained import TrainedFile, file_for, read_trained_files
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
-from otpt.prompts.learned import LearnedPrompt
+from otpt.prompts.learned import ContextSource, LearnedPrompt
 from otpt.runs.format import FEATURE_TYPES, VIEW_KEYS, check_bins
 from otpt.views import ViewRecipe
 

@@ -66,7 +66,7 @@ def fetch_url(url: str, limits: UrlLimits | None = LIMITS) -> bytes:
 class _NoRedirect(HTTPRedirectHandler):
     """Redirects come back as errors: their number, target and time are ours to check."""
 
-    def redirect_request(self, *_: object) -> None:  # type: ignore[override]
+    def redirect_request(self, *_: object) -> None:
         """None: do not follow."""
 
 

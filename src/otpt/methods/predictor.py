@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from torch import Tensor
+
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, ImageTask
@@ -70,6 +72,12 @@ class Predictor:
                 return self._predict(batch)
         at_once = 1 if self._in_order else self._at_once
         return [each[0] for each in in_threads(self._predict, batch.each(), at_once=at_once)]
+
+    def of_features(self, views: Tensor, *, seed: int = 0) -> list[list[Output]]:
+        """The outputs of images of which only features (B, V, D) are known, the clean view first."""
+        kinds = {recipe.kind for recipe in self.recipes}
+        images = [EncodedImage.of_features(dict.fromkeys(kinds, own), seed=seed) for own in views]
+        return self(Batch(images, seed))
 
     def _predict(self, batch: Batch) -> list[list[Output]]:
         found: dict[Column, list[Output]] = {}

@@ -12,7 +12,7 @@ from otpt.methods.axes import TEMPLATES
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.method import Method
 from otpt.methods.settings import FAMILIES
-from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, dataset_templates, published_templates
+from otpt.prompts import MEMORY_BUDGET, FixedTexts, Prompt, Templates, dataset_templates, published_templates
 from otpt.prompts.learned import LearnedPrompt
 from otpt.views import ViewRecipe
 
@@ -48,6 +48,7 @@ class Task:
         backdoor: images get BAPLe's trigger.
         templates: sentences of the user's own, for the init "templates".
         fpp: FPP's numbers.
+        texts: in the place of words: templates, descriptions or text features, for methods that tune no context.
     """
 
     class_names: tuple[str, ...]
@@ -69,6 +70,7 @@ class Task:
     backdoor: bool = False
     templates: Templates | None = None
     fpp: Fpp = field(default_factory=Fpp)
+    texts: FixedTexts | None = None
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -84,7 +86,7 @@ class Task:
             return [method.init]
         if method.adapt == "promptsmooth" and self.noise_prompt is not None:
             return [self.noise_prompt]
-        return self.prompts
+        return self.prompts if self.texts is None else [self.texts.name]
 
     def templates_of(self, method: Method) -> Templates:
         """The templates of a method that starts from some."""
