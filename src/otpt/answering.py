@@ -141,10 +141,15 @@ class Answering:
         }
 
     def _set(self, task: Task) -> None:
-        """A task with classes; its text features are computed now."""
+        """A task with classes; its text features are computed now. One that cannot be used changes nothing."""
+        before = self._task, self._classes_set
         self._predictors.clear()
         self._task, self._classes_set = task, True
-        self._predictor((self.method,))
+        try:
+            self._predictor((self.method,))
+        except OtptError:
+            self._task, self._classes_set = before
+            raise
 
 
 def _refuse_own_network(methods: Sequence[Method]) -> None:

@@ -34,12 +34,14 @@ def is_file_object(source: object) -> bool:
 
 
 def read_file_object(source: Any) -> bytes:
-    """What a file object holds from where it stands; it is set back there afterwards, if it can be."""
+    """All that a file object holds, from its start if it can be rewound, as Pillow does; it is left where it stood."""
     try:
-        start = source.tell() if getattr(source, "seekable", bool)() else None
+        stood = source.tell() if getattr(source, "seekable", bool)() else None
+        if stood is not None:
+            source.seek(0)
         data = source.read()
-        if start is not None:
-            source.seek(start)
+        if stood is not None:
+            source.seek(stood)
     except (OSError, ValueError) as error:
         raise OtptError(f"Cannot read the given file object: {_reason(error)}.") from None
     if not isinstance(data, bytes):

@@ -30,6 +30,7 @@ class Predictor:
 
     Args:
         cache: of features, where gradients at the init are kept too; None to compute all of them.
+        groups: the methods by their init, where their text features do not come from the backbone.
 
     Attributes:
         columns: (prompt, method) of an image's outputs, in their order.
@@ -37,14 +38,20 @@ class Predictor:
     """
 
     def __init__(
-        self, backbone: Any, task: Task, methods: Sequence[Method], *, cache: FeatureCache | None = None
+        self,
+        backbone: Any,
+        task: Task,
+        methods: Sequence[Method],
+        *,
+        cache: FeatureCache | None = None,
+        groups: Sequence[Group] | None = None,
     ) -> None:
         self._on_cpu = backbone.device.type == "cpu"
         self.recipes: tuple[ViewRecipe, ...] = task.recipes_for(methods)
         self.keep_image = task.needs_images(methods)
         self._in_order = any(method.scope == STREAM for method in methods)
         with one_thread():
-            self._groups = make_groups(backbone, task, methods, cache=cache)
+            self._groups = make_groups(backbone, task, methods, cache=cache) if groups is None else list(groups)
         self.columns = task.columns(methods)
         self._at_once = _share_memory(self._groups, task.memory_budget)
         self._use_cache(cache)
