@@ -114,8 +114,8 @@ def tune(
 ) -> Tuned:
     """Contexts tuned for each image: AdamW steps from ``context`` (n, W) on L = Σ weight·objective.
 
-    Returns ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view, ``mean_cosine`` and
-    ``skipped`` (B,), where a gradient was not finite.
+    Returns ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view, ``mean_cosine``
+    (B,), and ``skipped`` (B,), where a gradient was not finite.
     """
     views, chosen = _views(view_features), get_method(method)
     config = chosen.tuning(family) if chosen.adapt == CONTEXT else None

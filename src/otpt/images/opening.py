@@ -36,8 +36,8 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
     """The image as an upright 8-bit RGB image, fully decoded.
 
     Args:
-        source: a path, an http(s) address, the bytes of a file, a file object (read from its start if it can be rewound,
-            as Pillow does, and left where it stood), a PIL image, an array or tensor (see
+        source: a path, an http(s) address, the bytes of a file, a file object (read from its start if it can be
+            rewound, as Pillow does, and left where it stood), a PIL image, an array or tensor (see
             :func:`otpt.images.arrays.rgb_array`).
         max_pixels: more are refused (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well).
         urls: size and time limits of addresses; None refuses them.

@@ -20,6 +20,7 @@ from .resampling import (
     bootstrap_difference_from_confidence,
     bootstrap_from_confidence,
 )
+from .running import RunningMetric
 from .scores import (
     NLL_FLOOR,
     accuracy,
@@ -39,6 +40,7 @@ __all__ = [
     "Interval",
     "Metrics",
     "ReliabilityBins",
+    "RunningMetric",
     "accuracy",
     "accuracy_above",
     "adaptive_calibration_error",
