@@ -5,7 +5,7 @@
         ece.update(probabilities, labels)
     ece.compute()
 
-If torchmetrics is installed this is one of its metrics, for ``MetricCollection``, ``to``, checkpoints and distributed runs.
+If torchmetrics is installed this is one of its metrics, for ``MetricCollection``, checkpoints and distributed runs.
 """
 
 from __future__ import annotations
