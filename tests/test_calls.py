@@ -239,6 +239,7 @@ def test_methods_that_need_words_refuse_in_a_sentence() -> None:
             "prompt and templates were given together",
         ),
         (lambda: clf.set_classes(NAMES, templates=["a thing"]), "one {}"),
+        (lambda: clf.set_classes("cat"), "Class names are the single text 'cat'"),
     ]
     for call, words in wrong:
         with pytest.raises(OtptError, match=words):

@@ -27,9 +27,11 @@ from otpt.methods.predictor import Predictor
 from otpt.methods.prompt_tuning import TextSide, Tuned
 from otpt.methods.prompt_tuning import tune as tune_contexts
 from otpt.methods.task import OWN_NETWORK, Task
-from otpt.prompts import FixedEncoder, PromptEncoder
+from otpt.prompts import MEMORY_BUDGET, FixedEncoder, PromptEncoder
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe
+
+__all__ = ["Encoder", "aggregate", "calibrate", "predict", "predict_outputs", "tune"]
 
 Encoder = Callable[[Tensor], Tensor]
 """A context (n, W) → text features (C, D), differentiable."""
@@ -207,7 +209,8 @@ class _CallbackEncoder(PromptEncoder):
     """The caller's function, context by context."""
 
     def __init__(self, encoder: Encoder, classes: int) -> None:
-        super().__init__([torch.arange(classes)], graph_bytes=0, memory_budget=0)
+        # what its graph takes is not known; one byte, so that it is kept
+        super().__init__([torch.arange(classes)], graph_bytes=1, memory_budget=MEMORY_BUDGET)
         self._encoder = encoder
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:

@@ -39,15 +39,16 @@ def with_classes(
     several = [name for name, value in given.items() if value is not None]
     if len(several) > 1:
         raise OtptError(f"{' and '.join(several)} were given together; each says what stands for a class: give one.")
+    listed = check_class_names(list(names) if isinstance(names, Mapping) else names, allow_duplicates=allow_duplicates)
+    texts: FixedTexts | None = descriptions
     if templates is not None:
-        templates = own_templates(templates)
-        task = replace(task, templates=templates)
-    if text_features is not None:
-        text_features = _fitting(TextFeatures(text_features), len(names))
-    texts: FixedTexts | None = descriptions or templates or text_features  # type: ignore[assignment]
+        texts = own_templates(templates)
+        task = replace(task, templates=texts)
+    elif text_features is not None:
+        texts = _fitting(TextFeatures(text_features), len(listed))
     return replace(
         task,
-        class_names=check_class_names(list(names), allow_duplicates=allow_duplicates),
+        class_names=listed,
         prompts=(Prompt(prompt) if isinstance(prompt, str) else prompt or Prompt(),),
         attributes=read_attributes(attributes) if isinstance(attributes, (str, Path)) else attributes or {},
         allow_duplicates=allow_duplicates,
