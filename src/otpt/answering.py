@@ -13,7 +13,7 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
 from otpt.features.given import given_images, shown_image
-from otpt.features.pipeline import FeaturePipeline
+from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.methods import Method
 from otpt.methods.classes import with_classes
@@ -121,6 +121,15 @@ class Answering:
         )
         encoded = FeaturePipeline(self.backbone, threads=workers)(tasks)
         return (answer for _, answer in predictor.stream(encoded))
+
+    def _encoded(self, image: ImageSource, image_id: str | None) -> Tensor:
+        """Unit features (V, D) of one image."""
+        recipe = self._task.recipe
+        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, view_key=self.view_key, urls=self.urls)
+        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
+        if isinstance(encoded, OtptError):
+            raise encoded
+        return encoded.features[recipe.kind]
 
     def _by_name(
         self, outputs: Sequence[Output], methods: Sequence[Method], labels: Labels | None = None

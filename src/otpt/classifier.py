@@ -20,7 +20,6 @@ from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import fit_temperature
 from otpt.errors import OtptError
 from otpt.features.given import is_one_image
-from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
@@ -194,12 +193,7 @@ class Classifier(Answering):
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Unit features (V, D) of an image's views, the clean one first."""
-        recipe = self._task.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, view_key=self.view_key, urls=self.urls)
-        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
-        if isinstance(encoded, OtptError):
-            raise encoded
-        return encoded.features[recipe.kind]
+        return self._encoded(image, image_id)
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""

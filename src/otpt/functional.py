@@ -9,32 +9,28 @@ views, C of classes, D the dimension of the features, (n, W) the shape of a cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from otpt.errors import OtptError
 from otpt.methods import Method, get_method
 from otpt.methods.finish import calibrated, finish
+from otpt.methods.given_texts import Encoder, check_views, given_text_side
 from otpt.methods.groups import TextGroup
 from otpt.methods.method import CONTEXT
 from otpt.methods.output import Adapted, Output
 from otpt.methods.predictor import Predictor
-from otpt.methods.prompt_tuning import TextSide, Tuned
+from otpt.methods.prompt_tuning import Tuned
 from otpt.methods.prompt_tuning import tune as tune_contexts
 from otpt.methods.task import OWN_NETWORK, Task
-from otpt.prompts import MEMORY_BUDGET, FixedEncoder, PromptEncoder
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
 __all__ = ["Encoder", "aggregate", "calibrate", "predict", "predict_outputs", "tune"]
-
-Encoder = Callable[[Tensor], Tensor]
-"""A context (n, W) → text features (C, D), differentiable."""
 
 
 def predict(
@@ -86,11 +82,11 @@ def predict_outputs(
     tower: str = "vit",
 ) -> list[Output]:
     """:func:`predict` with all that a method says: class, flags, extras."""
-    views, chosen = _views(view_features), get_method(method)
+    views, chosen = check_views(view_features), get_method(method)
     if chosen.adapt in (*OWN_NETWORK, "promptsmooth"):
         raise OtptError(f"Method {chosen.name!r} needs pixels; only features are given here.")
     with one_thread():
-        text = _text_side(text_features, context, views, logit_scale, logit_bias)
+        text = given_text_side(text_features, context, views, logit_scale, logit_bias)
     if chosen.tunes and text.init.numel() == 0:
         raise OtptError(
             f"Method {chosen.name!r} tunes a context, but text features were given, which leave none; give a function "
@@ -119,12 +115,12 @@ def tune(
     Returns ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view, ``mean_cosine``
     (B,), and ``skipped`` (B,), where a gradient was not finite.
     """
-    views, chosen = _views(view_features), get_method(method)
+    views, chosen = check_views(view_features), get_method(method)
     config = chosen.tuning(family) if chosen.adapt == CONTEXT else None
     if config is None:
         raise OtptError(f"Method {chosen.name!r} tunes no context; take one that does, such as 'tpt' or 'o-tpt'.")
     with one_thread():
-        text = _text_side(encoder, context, views, logit_scale, logit_bias)
+        text = given_text_side(encoder, context, views, logit_scale, logit_bias)
         return tune_contexts(text, views, [config], keep_texts=True)[config]
 
 
@@ -195,62 +191,6 @@ class _Features:
 
     family: str
     device: torch.device
-
-
-class _GivenTexts(TextSide):
-    """The text side of an encoder that the caller brings."""
-
-    def __init__(self, encoder: PromptEncoder, init: Tensor, classes: int, scale: float, bias: float) -> None:
-        names = tuple(str(i) for i in range(classes))
-        self._prepare(names, encoder, init, scale, bias, contexts_per_pass=1)
-
-
-class _CallbackEncoder(PromptEncoder):
-    """The caller's function, context by context."""
-
-    def __init__(self, encoder: Encoder, classes: int) -> None:
-        # what its graph takes is not known; one byte, so that it is kept
-        super().__init__([torch.arange(classes)], graph_bytes=1, memory_budget=MEMORY_BUDGET)
-        self._encoder = encoder
-
-    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        return torch.stack([self._encoder(context) for context in contexts])
-
-
-def _text_side(texts: Tensor | Encoder, context: Tensor | None, views: Tensor, scale: float, bias: float) -> TextSide:
-    if isinstance(texts, Tensor):
-        _check_texts(texts, views)
-        fixed = F.normalize(texts.detach(), dim=-1)
-        return _GivenTexts(FixedEncoder(fixed), texts.new_empty(0, 1), len(texts), scale, bias)
-    if context is None or context.ndim != 2:
-        given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
-        raise OtptError(f"A function that encodes contexts came with {given}; expected context= of shape (n, W).")
-    with torch.no_grad():
-        first = texts(context)
-    _check_texts(first, views)
-    return _GivenTexts(_CallbackEncoder(texts, len(first)), context.detach().clone(), len(first), scale, bias)
-
-
-def _check_texts(texts: Tensor, views: Tensor) -> None:
-    if texts.ndim != 2 or len(texts) < 2 or texts.shape[1] != views.shape[2]:
-        raise OtptError(
-            f"Text features of shape {tuple(texts.shape)} and views of shape {tuple(views.shape)} were given; expected "
-            "(C, D) with two classes or more, and (B, V, D)."
-        )
-
-
-def _views(view_features: Tensor) -> Tensor:
-    """(B, V, D), of norm one."""
-    views = view_features[None] if view_features.ndim == 2 else view_features
-    if views.ndim != 3 or not views.is_floating_point() or views.numel() == 0:
-        raise OtptError(
-            f"View features of shape {tuple(view_features.shape)} and type {view_features.dtype} were given; expected "
-            "floats, (B, V, D) or (V, D) with the clean view first."
-        )
-    norms = views.norm(dim=-1)
-    if not bool(((norms - 1).abs() < 1e-2).all()):
-        raise OtptError("View features are not of norm one; divide them by their norm along the last dimension.")
-    return views.detach()
 
 
 def _constant(value: Tensor, i: int) -> Tensor:
