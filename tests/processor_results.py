@@ -34,7 +34,7 @@ from oracles.medical_models import write_vit
 from oracles.models import randomise, tiny_clip, tiny_config, tiny_preprocessing
 
 from otpt import Classifier, Prediction, ViewRecipe
-from otpt.backbones import Backbone, backbone_from_open_clip, load_backbone
+from otpt.backbones import Backbone, load_backbone
 from otpt.data import Dataset
 from otpt.evaluation import Job, Settings, evaluate, run_job
 from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
@@ -90,8 +90,8 @@ def towers() -> Iterator[tuple[str, Backbone]]:
         numbers = tiny_preprocessing("vit" if name == "ViT" else "resnet")
         for precision in ("float32", "bf16") if name == "ViT" else ("float32",):
             label = name if precision == "float32" else f"{name} in {precision}"
-            options = {"name": label, "architecture": label, "precision": precision}
-            yield label, backbone_from_open_clip(deepcopy(model), SimpleTokenizer(), numbers, **options)
+            options = {"name": label, "architecture": label, "precision": precision, "device": torch.device("cpu")}
+            yield label, Backbone(deepcopy(model), SimpleTokenizer(), numbers, **options)
     yield "pocket", load_backbone("pocket", device="cpu")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +99,33 @@ def test_seed_and_content_decide_the_views() -> None:
         clf.predict(buffer.getvalue(), image_id="x").probabilities,
         clf.predict(image(1), image_id="x").probabilities,
     )
+
+
+@pytest.mark.equality
+def test_same_pixels_same_answer(tmp_path: Path) -> None:
+    clf = classifier()
+    expected = clf.predict(image(1)).probabilities
+    sources: list[otpt.images.ImageSource] = [np.asarray(image(1)), torch.from_numpy(np.array(image(1))).movedim(2, 0)]
+    for form in ("BMP", "TIFF", "PNG"):
+        path = tmp_path / f"image.{form.lower()}"
+        image(1).save(path)
+        with path.open("rb") as file:
+            sources += [path, str(path), path.read_bytes(), io.BytesIO(path.read_bytes()), Image.open(path), file]
+            for found in clf.predict_batch(sources):
+                assert np.array_equal(found.probabilities, expected)
+            sources.clear()
+    by_file = Classifier(clf.backbone, recipe=RECIPE, view_key="file").set_classes(NAMES)
+    bmp, tiff = (by_file.predict(tmp_path / f"image.{form}").probabilities for form in ("bmp", "tiff"))
+    assert not np.array_equal(bmp, tiff)
+    assert np.array_equal(by_file.predict(image(1)).probabilities, expected)
+    with pytest.raises(OtptError, match="Unknown key of the views"):
+        Classifier(clf.backbone, view_key="path")
+
+
+def test_addresses_are_refused_where_the_caller_says_so() -> None:
+    clf = Classifier(classifier().backbone, recipe=RECIPE, urls=None).set_classes(NAMES)
+    with pytest.raises(OtptError, match="Addresses are not accepted here, but 'https://example"):
+        clf.predict("https://example.org/cat.jpg")
 
 
 @pytest.mark.equality

@@ -20,6 +20,7 @@ _ROOMS = {
     "errors",
     "evaluation",
     "features",
+    "functional",
     "images",
     "learning",
     "methods",

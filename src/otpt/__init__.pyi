@@ -5,6 +5,7 @@ from . import (
     errors,
     evaluation,
     features,
+    functional,
     images,
     learning,
     methods,
@@ -17,7 +18,7 @@ from . import (
 )
 from ._version import __version__
 from .backbones import Backbone, load_backbone
-from .classifier import Classifier, Prediction, load
+from .classifier import Classifier, load
 from .errors import OtptError
 from .methods import (
     Method,
@@ -31,12 +32,14 @@ from .methods import (
     objective,
     published_methods,
 )
+from .prediction import Failure, Prediction
 from .prompts import Prompt
 from .views import ViewRecipe
 
 __all__ = [
     "Backbone",
     "Classifier",
+    "Failure",
     "Method",
     "OtptError",
     "Prediction",
@@ -52,6 +55,7 @@ __all__ = [
     "evaluation",
     "features",
     "field_methods",
+    "functional",
     "gate",
     "get_method",
     "images",

@@ -8,85 +8,31 @@ clf.predict("dog.jpg").label
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
+from otpt.answering import Answering, CalibrationSource, candidates, label_index
 from otpt.backbones import Backbone, load_backbone
-from otpt.calibration import Calibrated, Calibration, fit_calibration, read_calibration
-from otpt.errors import OtptError, unknown
-from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.images import ImageSource
+from otpt.calibration import Calibration, fit_calibration
+from otpt.errors import OtptError
+from otpt.features.given import is_one_image
+from otpt.images import KEYS, ImageSource, UrlLimits
+from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
-from otpt.methods.batch import Batch
-from otpt.methods.facts import calibration_facts
+from otpt.methods.classes import ClassNames, own_templates, with_classes
 from otpt.methods.fpp.settings import Fpp
-from otpt.methods.inits import check_fit
-from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor
 from otpt.methods.registry import DEFAULT_METHOD
-from otpt.methods.task import OWN_NETWORK, Task
-from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, check_class_names
-from otpt.prompts.learned import LearnedPrompt
-from otpt.rejection.rejector import REJECTED
+from otpt.methods.task import Task
+from otpt.prediction import Prediction
+from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
+from otpt.prompts.learned import ContextSource, read_contexts
 from otpt.views import ViewRecipe
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What a method says of an image.
-
-    Attributes:
-        label: the name of the most probable class.
-        confidence: its probability.
-        index: its position in the class list.
-        probabilities: (C,) float64, summing to one.
-        class_names: all classes.
-        method: the method's name.
-        flags: what was out of the ordinary (:data:`otpt.methods.KEPT_INIT`); empty as a rule.
-        extras: further numbers of the method, such as ``mean_cosine``, the mean cosine similarity between the text
-            features of different classes that this image was predicted with.
-        labels: the prediction set, most probable class first, where a calibration was asked for a coverage.
-        abstained: whether the confidence is too low for the risk that a calibration was asked for; None if it was not.
-    """
-
-    label: str
-    confidence: float
-    index: int
-    probabilities: npt.NDArray[np.float64]
-    class_names: tuple[str, ...]
-    method: str
-    flags: tuple[str, ...] = ()
-    extras: Mapping[str, float] = field(default_factory=dict)
-    labels: tuple[str, ...] | None = None
-    abstained: bool | None = None
-
-    @property
-    def mean_cosine(self) -> float:
-        """See ``extras``; nan for methods without text features."""
-        return self.extras.get("mean_cosine", float("nan"))
-
-    @property
-    def rejected(self) -> bool:
-        """Whether the image fits none of the classes; False where nobody asked (``reject=`` of the classifier)."""
-        return REJECTED in self.flags
-
-    @property
-    def unknown(self) -> float:
-        """The score that this was decided by, high for images that fit no class; nan where nobody asked."""
-        return self.extras.get("unknown", float("nan"))
-
-    def top(self, count: int = 5) -> list[tuple[str, float]]:
-        """The most probable classes with their probabilities, best first."""
-        order = np.argsort(-self.probabilities, kind="stable")[:count]
-        return [(self.class_names[i], float(self.probabilities[i])) for i in order]
-
-
-class Classifier:
+class Classifier(Answering):
     """A backbone with a method: set the classes once, predict many images.
 
     Args:
@@ -97,10 +43,12 @@ class Classifier:
         seed: of the views. An image's views depend on (seed, image) alone.
         official_precision: round logits and softmax to float16 as the official scripts do.
         memory_budget: bytes that the graph of the text features may take.
-        contexts: learned prompts for methods that start from one (``coop+o-tpt``): what
-            :func:`otpt.prompts.learned.read_learned` gives.
+        contexts: learned prompts for methods that start from one (``coop+o-tpt``): files, ``coop=FILE`` for its context
+            alone, or what :func:`otpt.prompts.learned.read_learned` gives.
         templates: sentences of your own, for methods that start from the part ``templates``.
         fpp: FPP's numbers, for methods that start from ``fpp``; None takes the published ones.
+        view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
+        urls: limits of images that are given as http(s) addresses; None refuses addresses.
         reject: score by which images that fit none of the classes are marked (:data:`otpt.rejection.SCORES`, such as
             "word-margin"); None marks none.
         reject_threshold: above which an image is rejected, in place of the score's own.
@@ -118,40 +66,35 @@ class Classifier:
         seed: int = 0,
         official_precision: bool = False,
         memory_budget: int = MEMORY_BUDGET,
-        contexts: Sequence[LearnedPrompt] = (),
-        templates: Templates | None = None,
+        contexts: Sequence[ContextSource] = (),
+        templates: Templates | Sequence[str] | None = None,
         fpp: Fpp | None = None,
+        view_key: str = KEYS[0],
+        urls: UrlLimits | None = LIMITS,
         reject: str | None = None,
         reject_threshold: float | None = None,
-        calibration: str | Path | Calibration | Calibrated | None = None,
+        calibration: CalibrationSource | None = None,
     ) -> None:
-        self.backbone = backbone
-        self.method = get_method(method)
-        self.seed = seed
-        self._task = Task(
+        task = Task(
             ("", ""),
             family=family,
             recipe=recipe or ViewRecipe(),
             official_precision=official_precision,
             memory_budget=memory_budget,
-            contexts={each.kind: each for each in contexts},
-            templates=templates,
+            contexts=read_contexts(contexts),
+            templates=None if templates is None else own_templates(templates),
             fpp=fpp or Fpp(),
             reject=reject,
             reject_threshold=reject_threshold,
         )
-        self._classes_set = False
-        self._predictors: dict[tuple[Method, ...], Predictor] = {}
-        _refuse_own_network([self.method])
-        check_fit(backbone, self._task, [self.method], classes=False)
-        self._calibrations: dict[str, Calibrated] = {}
+        super().__init__(backbone, get_method(method), task, seed=seed, view_key=view_key, urls=urls)
         if calibration is not None:
             self.use_calibrations([calibration])
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes that are set."""
-        return self._set_task.class_names
+        return self._task_for(None).class_names
 
     @property
     def recipe(self) -> ViewRecipe:
@@ -160,46 +103,75 @@ class Classifier:
 
     def set_classes(
         self,
-        names: Sequence[str],
+        names: ClassNames,
         prompt: str | Prompt | None = None,
         *,
         allow_duplicates: bool = False,
-        attributes: Mapping[str, Sequence[str]] | None = None,
+        attributes: Mapping[str, Sequence[str]] | str | Path | None = None,
+        templates: Templates | Sequence[str] | None = None,
+        text_features: Tensor | None = None,
     ) -> Classifier:
         """Prepare the text features, once for all images.
 
         Args:
-            names: class names, two at least.
+            names: class names, two at least; or {name: descriptions}, whose text features are averaged.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a duplicate name, as ImageNet has two.
-            attributes: of each class, as many for each, for methods that start from them (``tca``).
+            attributes: of each class, as many for each, for methods that start from them (``tca``); or their file.
+            templates: sentences with ``{}`` for the class name, whose text features are averaged.
+            text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
+                they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
         """
-        given = Prompt(prompt) if isinstance(prompt, str) else prompt or Prompt()
-        self._task = replace(
+        task = with_classes(
             self._task,
-            class_names=check_class_names(names, allow_duplicates=allow_duplicates),
-            prompts=(given,),
-            attributes=attributes or {},
+            names,
+            prompt,
+            templates=templates,
+            text_features=text_features,
+            attributes=attributes,
             allow_duplicates=allow_duplicates,
         )
-        self._classes_set = True
-        self._predictors.clear()
-        self._predictor((self.method,))
-        self._check_calibrations([self.method])
+        self._set(task)
         return self
 
+    def to(self, device: str) -> Classifier:
+        """Move the model to a device; the classifier itself is returned."""
+        self.backbone = self.backbone.to(device)
+        self._predictors.clear()
+        return self
+
+    def __call__(
+        self,
+        images: Any,
+        candidate_labels: str | Sequence[str] | None = None,
+        *,
+        hypothesis_template: str | None = None,
+        errors: str = "raise",
+    ) -> Any:
+        """A prediction of one image, or a list of them for a list or a batch (B, C, H, W) of images.
+
+        As in Hugging Face's pipeline, ``candidate_labels`` (a list, or a text with commas) are the classes of the call,
+        in ``hypothesis_template`` ("a photo of a {}."); those of :meth:`set_classes` stay. Their text features are kept
+        for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first.
+        """
+        labels = candidates(candidate_labels, hypothesis_template)
+        if is_one_image(images):
+            return self._collect([images], labels, errors, workers=0, one=True)[0]
+        return self._collect(images, labels, errors)
+
     def predict(self, image: ImageSource, *, image_id: str | None = None) -> Prediction:
-        """What the classifier's method says of one image: a path, bytes, a PIL image or an array."""
+        """What the classifier's method says of one image, in any form that :func:`otpt.images.open_image` takes."""
         return self.compare(image, [self.method], image_id=image_id)[self.method.name]
 
-    def predict_batch(self, images: Iterable[ImageSource], *, workers: int | None = None) -> list[Prediction]:
-        """Predictions of many images, in order; the first image that cannot be used raises its error."""
-        found = []
-        for answer in self.stream(images, [self.method], workers=workers):
-            if isinstance(answer, OtptError):
-                raise answer
-            found.append(answer[self.method.name])
-        return found
+    def predict_batch(
+        self, images: Iterable[ImageSource], *, workers: int | None = None, errors: str = "raise"
+    ) -> list[Any]:
+        """Predictions of many images, or of a batch (B, C, H, W), in order.
+
+        The first image that cannot be used raises an error that names it; with ``errors="return"`` there is a
+        :class:`Failure` in its place.
+        """
+        return self._collect(images, None, errors, workers=workers)
 
     def compare(
         self, image: ImageSource, methods: Sequence[str | Method], *, image_id: str | None = None
@@ -234,23 +206,14 @@ class Classifier:
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Unit features (V, D) of an image's views, the clean one first."""
-        recipe = self._task.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id=image_id)
-        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
-        if isinstance(encoded, OtptError):
-            raise encoded
-        return encoded.features[recipe.kind]
+        return self._encoded(image, image_id)
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""
         chosen = get_methods(methods)
-        predictor = self._predictor(chosen)
         self._check_calibrations(chosen)
-        images = [
-            EncodedImage.of_features({recipe.kind: own for recipe in predictor.recipes}, seed=self.seed)
-            for own in views
-        ]
-        return [self._by_name(outputs, chosen) for outputs in predictor(Batch(images, self.seed))]
+        outputs = self._predictor(chosen).of_features(views, seed=self.seed)
+        return [self._by_name(each, chosen) for each in outputs]
 
     def calibrate(
         self, images: Iterable[ImageSource], labels: Sequence[int | str], *, maps: Sequence[str] | None = None
@@ -260,7 +223,7 @@ class Classifier:
         ``labels`` are class names or their indices; ``maps`` are the candidates, see
         :func:`otpt.calibration.maps.choose_map`.
         """
-        indices = [_label_index(label, self.class_names) for label in labels]
+        indices = [label_index(label, self.class_names) for label in labels]
         found = []
         for answer in self._outputs(images, (self.method,)):
             if isinstance(answer, OtptError):
@@ -279,9 +242,7 @@ class Classifier:
         return calibration
 
     def use_calibrations(
-        self,
-        calibrations: Sequence[str | Path | Calibration | Calibrated],
-        methods: Sequence[str | Method] | None = None,
+        self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None
     ) -> Classifier:
         """Calibrate answers from now on; an empty list ends it.
 
@@ -289,143 +250,36 @@ class Classifier:
             calibrations: files, calibrations, or what is asked of them; at most one per method.
             methods: that they may be of; the classifier's own by default.
         """
-        known = {method.name: method for method in get_methods(methods or [self.method])}
-        found: dict[str, Calibrated] = {}
-        for given in calibrations:
-            own = given if isinstance(given, (Calibration, Calibrated)) else read_calibration(given)
-            own = own if isinstance(own, Calibrated) else Calibrated(own)
-            name = str(own.calibration.facts["method"]["name"])
-            if name in found:
-                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
-            if name not in known:
-                raise OtptError(
-                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
-                    "that method, or leave the calibration out."
-                )
-            found[name] = own
-        self._calibrations = found
-        if self._classes_set:
-            self._check_calibrations(list(known.values()))
+        self._use(calibrations, get_methods(methods or [self.method]))
         return self
-
-    @property
-    def _set_task(self) -> Task:
-        if not self._classes_set:
-            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
-        return self._task
-
-    def _predictor(self, methods: tuple[Method, ...]) -> Predictor:
-        """The predictor of these methods; the last ones are kept."""
-        task = self._set_task
-        if methods not in self._predictors:
-            _refuse_own_network(methods)
-            check_fit(self.backbone, task, methods)
-            while len(self._predictors) >= _KEPT:
-                del self._predictors[next(iter(self._predictors))]
-            self._predictors[methods] = Predictor(self.backbone, task, methods)
-        return self._predictors[methods]
-
-    def _facts(self, method: Method) -> dict[str, Any]:
-        ((prompt, _),) = self._set_task.columns([method])
-        return calibration_facts(self.backbone, method, prompt, self._set_task)
-
-    def _check_calibrations(self, methods: Sequence[Method]) -> None:
-        """``OtptError`` if a calibration of one of the methods was made for something else."""
-        for method in methods:
-            if method.name in self._calibrations:
-                self._calibrations[method.name].calibration.check(self._facts(method))
-
-    def _outputs(
-        self,
-        images: Iterable[ImageSource],
-        methods: tuple[Method, ...],
-        image_ids: Iterable[str] | None = None,
-        workers: int | None = None,
-    ) -> Iterator[list[Output] | OtptError]:
-        predictor = self._predictor(methods)
-        encoded = FeaturePipeline(self.backbone, threads=workers)(self._tasks(images, image_ids, predictor))
-        return (answer for _, answer in predictor.stream(encoded))
-
-    def _tasks(
-        self, images: Iterable[ImageSource], image_ids: Iterable[str] | None, predictor: Predictor
-    ) -> Iterator[ImageTask]:
-        names = None if image_ids is None else iter(image_ids)
-        for position, image in enumerate(images):
-            name = None if names is None else next(names, None)
-            if names is not None and name is None:
-                raise OtptError("There must be as many image ids as images; one list is shorter.")
-            yield predictor.task(_shown(image, position), lambda image=image: image, seed=self.seed, image_id=name)
-        if names is not None and next(names, None) is not None:
-            raise OtptError("There must be as many image ids as images; one list is shorter.")
-
-    def _by_name(self, outputs: Sequence[Output], methods: Sequence[Method]) -> dict[str, Prediction]:
-        found = zip(methods, outputs, strict=True)
-        return {method.name: self._prediction(method, output) for method, output in found}
-
-    def _prediction(self, method: Method, output: Output) -> Prediction:
-        names, calibrated = self._task.class_names, self._calibrations.get(method.name)
-        index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
-        labels, abstained = None, None
-        if calibrated is not None:
-            answer = calibrated.answer(probabilities, index)
-            index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
-            labels = None if answer.classes is None else tuple(names[c] for c in answer.classes)
-            extras["uncalibrated_confidence"] = output.confidence
-        return Prediction(
-            label=names[index],
-            confidence=float(probabilities.max()),
-            index=index,
-            probabilities=probabilities,
-            class_names=names,
-            method=method.name,
-            flags=output.flags,
-            extras=extras,
-            labels=labels,
-            abstained=abstained,
-        )
-
-
-_KEPT = 4
-"""Sets of methods whose text features a classifier keeps."""
 
 
 def load(
-    spec: str,
+    model: Any,
     method: str | Method = DEFAULT_METHOD,
     *,
     device: str = "auto",
     precision: str = "float32",
     architecture: str | None = None,
     quick_gelu: bool | None = None,
+    tokenizer: Any = None,
+    preprocess: Any = None,
     **options: Any,
 ) -> Classifier:
-    """A classifier on a backbone: an open_clip name with tag, ``hf-hub:…``, ``local-dir:…``, or a file.
+    """A classifier on a model: an open_clip name with tag, ``hf-hub:…``, ``local-dir:…``, a file; or one in memory.
 
+    A model of open_clip comes with its ``tokenizer`` and its ``preprocess``; one of Hugging Face (``CLIPModel``,
+    ``SiglipModel``) with its processor as ``preprocess``. A copy of it is used: the model itself stays as it is.
     ``options`` are those of :class:`Classifier`; the others those of :func:`otpt.backbones.load_backbone`.
     """
     chosen = get_method(method)  # a wrong name is told before a large model is read
-    backbone = load_backbone(spec, device=device, precision=precision, architecture=architecture, quick_gelu=quick_gelu)
+    backbone = load_backbone(
+        model,
+        device=device,
+        precision=precision,
+        architecture=architecture,
+        quick_gelu=quick_gelu,
+        tokenizer=tokenizer,
+        preprocess=preprocess,
+    )
     return Classifier(backbone, chosen, **options)
-
-
-def _refuse_own_network(methods: Sequence[Method]) -> None:
-    own = next((method for method in methods if method.adapt in OWN_NETWORK), None)
-    if own is not None:
-        raise OtptError(
-            f"Method {own.name!r} predicts with what was trained for it; run it with 'otpt evaluate', in Python with "
-            "otpt.evaluation.evaluate."
-        )
-
-
-def _shown(image: ImageSource, position: int) -> str:
-    return str(image) if isinstance(image, str) or hasattr(image, "__fspath__") else f"image {position + 1}"
-
-
-def _label_index(label: int | str, names: tuple[str, ...]) -> int:
-    if isinstance(label, str):
-        if label not in names:
-            raise unknown("label", label, names)
-        return names.index(label)
-    if not 0 <= label < len(names):
-        raise OtptError(f"The label {label} is not a class; expected 0 to {len(names) - 1}, or a class name.")
-    return label

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +71,44 @@ def test_predict_prints_json_for_a_folder(capsys, model: str, images: Path) -> N
     assert all(row["top"][0] == {"label": row["label"], "probability": row["confidence"]} for row in rows)
 
 
+def test_standard_input_and_the_file_agree(capsys, model: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [*CLASSES, "--backbone", model, *FEW, "--json"]
+    _, expected, _ = run(capsys, "predict", images / "0.png", *command)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((images / "0.png").read_bytes())))
+    code, out, _ = run(capsys, "predict", "-", images / "1.png", *command)
+    assert code == 0
+    first, second = map(json.loads, out.splitlines())
+    assert first == {**json.loads(expected), "image": "-"}
+    assert second["image"].endswith("1.png")
+    code, _, err = run(capsys, "predict", "-", "-", *command)
+    assert (code, "was given twice" in err) == (2, True)
+
+
+def test_an_address_is_fetched_and_its_failure_told(
+    capsys, model: str, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    command = [*CLASSES, "--backbone", model, *FEW, "--json"]
+    handler = partial(SilentHandler, directory=str(images))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/0.png"
+        code, out, _ = run(capsys, "predict", url, url.replace("0.png", "9.png"), *command)
+        server.shutdown()
+        thread.join()
+    assert code == 2
+    good, bad = map(json.loads, out.splitlines())
+    _, expected, _ = run(capsys, "predict", images / "0.png", *command)
+    assert good == {**json.loads(expected), "image": url}
+    assert "the server answered 404" in bad["error"]
+
+
+class SilentHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
 def test_good_images_are_answered_beside_bad_ones(capsys, model: str, images: Path, tmp_path: Path) -> None:
     (tmp_path / "text.jpg").write_text("not an image")
     given = [images / "0.png", tmp_path / "none.jpg", tmp_path / "text.jpg", images / "1.png"]
@@ -92,7 +134,7 @@ def test_classes_from_a_file(capsys, model: str, images: Path, tmp_path: Path) -
 
 def test_settings_reach_the_method(capsys, model: str, images: Path) -> None:
     def confidence(*more: str) -> float:
-        code, out, _ = run(capsys, "predict", images / "0.png", *CLASSES, "--backbone", model, *FEW, "--json", *more)
+        code, out, _ = run(capsys, "predict", images / "2.png", *CLASSES, "--backbone", model, *FEW, "--json", *more)
         assert code == 0
         return float(json.loads(out)["confidence"])
 
@@ -100,12 +142,12 @@ def test_settings_reach_the_method(capsys, model: str, images: Path) -> None:
     assert confidence("--set", "lambda=18") == plain
     assert confidence("--set", "lambda=0") == confidence("--method", "tpt")
     code, out, _ = run(
-        capsys, "predict", images / "0.png", *CLASSES, "--backbone", model, *FEW, "--json",
+        capsys, "predict", images / "2.png", *CLASSES, "--backbone", model, *FEW, "--json",
         "--method", "zero-shot", "o-tpt", "--set", "lambda=0",
     )  # fmt: skip
     assert code == 0
     assert json.loads(out.splitlines()[1])["confidence"] == confidence("--method", "tpt")
-    for more in (["--set", "lambda=0"], ["--set", "steps=2"], ["--seed", "1"], ["--no-augmix"], ["--family", "shift"]):
+    for more in (["--set", "lambda=0"], ["--set", "steps=2"], ["--seed", "3"], ["--no-augmix"], ["--family", "shift"]):
         assert confidence(*more) != plain
     for more in (["--prompt", "an example of"], ["--prompt", "a photo of [CLS] outside"], ["--official-precision"]):
         assert confidence(*more) != plain

@@ -145,7 +145,8 @@ def test_method_file_keys() -> None:
 
 ROOMS = ("otpt", "otpt.methods", "otpt.methods.prompt_tuning", "otpt.objectives", "otpt.calibration", "otpt.prompts",
          "otpt.prompts.learned", "otpt.learning", "otpt.images", "otpt.views", "otpt.backbones", "otpt.features",
-         "otpt.evaluation", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.report", "otpt.rejection")  # fmt: skip
+         "otpt.evaluation", "otpt.functional", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.rejection",
+         "otpt.report")  # fmt: skip
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -33,7 +33,7 @@ def no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: object) -> None:
+    def refuse(source: object, **_: object) -> None:
         raise AssertionError(f"{source} was read")
 
     monkeypatch.setattr(pipeline_module, "open_with_digest", refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -14,13 +15,14 @@ import numpy as np
 import pytest
 import torch
 from oracles.evaluation_bench import RECIPE, backbone, image, write_images
+from PIL import Image
 from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
 from otpt.features.digests import ShardDigests
-from otpt.images import ImageSource, image_digest, open_image
+from otpt.images import KEYS, ImageSource, image_digest, open_image
 from otpt.views import ViewRecipe, make_views
 
 SOME = ViewRecipe(n_views=4)
@@ -191,6 +193,29 @@ def test_a_file_that_looks_as_it_did_is_not_read(
     image(99).save(images[0])
     with pytest.raises(AssertionError, match="image tower"):
         run()
+
+
+@pytest.mark.equality
+def test_the_two_kinds_of_keys_are_not_confused_by_the_cache(images: list[Path], tmp_path: Path) -> None:
+    """Warm and cold, in either order, with digests of files that were read before."""
+    for path in images:
+        os.utime(path, ns=(10**18, 10**18))  # long ago, so that their looks are trusted
+    for order in (KEYS, KEYS[::-1]):
+        cache = FeatureCache(tmp_path / order[0])
+        for key in (*order, *order):
+            digests = ShardDigests(cache.folder, "data", 0, 8, key)
+            last = len(images) - 1
+            given = [
+                ImageTask(i, partial(_as_it_is, path), (SOME,), 5, digests=digests, last=i == last, view_key=key)
+                for i, path in enumerate(images)
+            ]
+            found = [good(each).features[SOME.kind] for _, each in FeaturePipeline(backbone(), cache=cache)(given)]
+            for path, features in zip(images, found, strict=True):
+                data = path.read_bytes() if key == "file" else None
+                pixels = np.asarray(Image.open(path).convert("RGB"))
+                data = data or b"%d %d\n" % (pixels.shape[1], pixels.shape[0]) + pixels.tobytes()
+                name = hashlib.sha256(data).hexdigest()[:32]
+                assert torch.equal(features, literal(path, name=name))
 
 
 def test_an_impossible_number_of_threads() -> None:

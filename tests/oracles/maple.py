@@ -13,7 +13,7 @@ from oracles.models import MEAN, STD, randomise, tiny_config, tokenizer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from otpt.backbones import Backbone, Preprocessing, backbone_from_open_clip
+from otpt.backbones import Backbone, Preprocessing
 
 TOKENS = 2
 
@@ -67,7 +67,8 @@ def tiny_prompted_backbone(kind: str, precision: str = "float64", *, blocks: int
     """The ``Backbone`` of ``tiny_model(kind)``."""
     preprocessing = Preprocessing(size=32, mean=MEAN, std=STD, interpolation="bicubic", resize_mode="shortest")
     model = tiny_model(kind, torch.float32, blocks=blocks)
-    return backbone_from_open_clip(model, tokenizer(), preprocessing, name=kind, architecture=kind, precision=precision)
+    cpu = torch.device("cpu")
+    return Backbone(model, tokenizer(), preprocessing, name=kind, architecture=kind, device=cpu, precision=precision)
 
 
 def maple_state(kind: str, depth: int, *, seed: int = 0, text_width: int = 64) -> dict[str, Tensor]:

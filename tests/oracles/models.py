@@ -21,7 +21,7 @@ from open_clip import CLIP, SimpleTokenizer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from otpt.backbones import Backbone, Preprocessing, backbone_from_open_clip
+from otpt.backbones import Backbone, Preprocessing
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
@@ -113,12 +113,13 @@ def tiny_preprocessing(kind: str = "vit") -> Preprocessing:
 
 def tiny_backbone(kind: str = "vit", precision: str = "float32", seed: int = 0) -> Backbone:
     """The ``Backbone`` of ``tiny_clip(kind, seed)``."""
-    return backbone_from_open_clip(
+    return Backbone(
         tiny_clip(kind, seed),
         tokenizer(),
         tiny_preprocessing(kind),
         name=f"tiny-{kind}",
         architecture=f"tiny-{kind}",
+        device=torch.device("cpu"),
         precision=precision,
     )
 

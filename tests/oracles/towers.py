@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from open_clip.coca_model import CoCa
 from open_clip.hf_model import HFTextEncoder
 from open_clip.model import CustomTextCLIP
 from open_clip.tokenizer import HFTokenizer
 from oracles.models import randomise, tiny_config, tiny_preprocessing, tokenizer
 
-from otpt.backbones import Backbone, backbone_from_open_clip
+from otpt.backbones import Backbone
 
 
 def wrap(model: Any, own_tokenizer: Any = None, precision: str = "float32") -> Backbone:
-    return backbone_from_open_clip(
-        model, own_tokenizer or tokenizer(), tiny_preprocessing(), name="t", architecture="t", precision=precision
-    )
+    options = {"name": "t", "architecture": "t", "device": torch.device("cpu"), "precision": precision}
+    return Backbone(model, own_tokenizer or tokenizer(), tiny_preprocessing(), **options)
 
 
 def custom_text(**text: Any) -> Any:

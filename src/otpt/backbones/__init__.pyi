@@ -1,5 +1,5 @@
 from .architectures import QuickGeluWarning
-from .backbone import Backbone, backbone_from_open_clip
+from .backbone import Backbone
 from .catalogue import ModelEntry, list_models
 from .causal_tower import CausalLayer, CausalTower, Norm
 from .devices import available_devices
@@ -17,7 +17,6 @@ __all__ = [
     "QuickGeluWarning",
     "TextTower",
     "available_devices",
-    "backbone_from_open_clip",
     "list_models",
     "load_backbone",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ class Backbone:
         bias = getattr(model, "logit_bias", None)
         self.logit_bias = 0.0 if bias is None else float(bias.detach().double().mean())
         model = model.to(device=device, dtype=weights).eval().requires_grad_(False)
+        self._model, self._tokenizer = model, tokenizer
         self.text = TextTower(model, Tokenizer(tokenizer, text_context_length(model)))
         self.visual: nn.Module = model.visual
         self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast)
@@ -73,6 +75,22 @@ class Backbone:
         """How many views fill the image tower: 64 or more on a CPU, one chunk per thread at least; 512 on a GPU."""
         return max(64, self._image.chunk * available_threads()) if self.device.type == "cpu" else 512
 
+    def to(self, device: str) -> Backbone:
+        """The same model on another device: a copy, or this one if it is there already."""
+        place = pick_device(device)
+        if place == self.device:
+            return self
+        model, tokenizer, preprocessing, options = self._parts()
+        return Backbone(deepcopy(model), tokenizer, preprocessing, **{**options, "device": place})
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """For pickle: the model and what it is built with; what is tuned for this machine is made again."""
+        return _rebuilt, self._parts()
+
+    def _parts(self) -> tuple[Any, Any, Preprocessing, dict[str, Any]]:
+        names = ("name", "architecture", "device", "precision")
+        return self._model, self._tokenizer, self.preprocessing, {name: getattr(self, name) for name in names}
+
     def __repr__(self) -> str:
         return (
             f"Backbone({self.name!r}, architecture={self.architecture!r}, family={self.family!r}, "
@@ -80,26 +98,8 @@ class Backbone:
         )
 
 
-def backbone_from_open_clip(
-    model: nn.Module,
-    tokenizer: Any,
-    preprocessing: Preprocessing,
-    *,
-    name: str,
-    architecture: str,
-    device: str = "cpu",
-    precision: str = "float32",
-) -> Backbone:
-    """A ``Backbone`` around an open_clip model that is already built (it is moved and converted in place)."""
-    return Backbone(
-        model,
-        tokenizer,
-        preprocessing,
-        name=name,
-        architecture=architecture,
-        device=pick_device(device),
-        precision=precision,
-    )
+def _rebuilt(model: Any, tokenizer: Any, preprocessing: Preprocessing, options: dict[str, Any]) -> Backbone:
+    return Backbone(model, tokenizer, preprocessing, **options)
 
 
 def image_family(visual: nn.Module) -> str:

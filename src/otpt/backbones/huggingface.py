@@ -58,20 +58,24 @@ def download_huggingface_clip(repository: str) -> Path:
 
 def huggingface_config(folder: Path) -> dict[str, Any]:
     """open_clip's ``model_cfg`` for the folder's ``config.json``."""
-    whole = _read_json(folder / "config.json")
+    return config_of(_read_json(folder / "config.json"), str(folder))
+
+
+def config_of(whole: dict[str, Any], source: str) -> dict[str, Any]:
+    """open_clip's ``model_cfg`` for the configuration of a ``CLIPModel``."""
     if whole.get("model_type") != "clip":
-        raise OtptError(f"The model in {folder} is of type {whole.get('model_type')!r}; expected 'clip'.")
+        raise OtptError(f"The model in {source} is of type {whole.get('model_type')!r}; expected 'clip'.")
     text = {**_TEXT_DEFAULTS, **(whole.get("text_config") or {}), **(whole.get("text_config_dict") or {})}
     vision = {**_VISION_DEFAULTS, **(whole.get("vision_config") or {}), **(whole.get("vision_config_dict") or {})}
     for part in (text, vision):
         if part["hidden_act"] not in _ACTIVATIONS:
             raise OtptError(
-                f"The activation {part['hidden_act']!r} of {folder} is not supported; expected one of "
+                f"The activation {part['hidden_act']!r} of {source} is not supported; expected one of "
                 f"{', '.join(_ACTIVATIONS)}."
             )
     quick = [part["hidden_act"] == "quick_gelu" for part in (text, vision)]
     if quick[0] != quick[1]:
-        raise OtptError(f"The text and image towers of {folder} mix QuickGELU and GELU, which is not supported.")
+        raise OtptError(f"The text and image towers of {source} mix QuickGELU and GELU, which is not supported.")
     # before transformers 4.31 configurations said 2 and meant the largest id, as CLIP itself does
     largest = text["eos_token_id"] in (2, text["vocab_size"] - 1)
     return {

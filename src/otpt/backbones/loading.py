@@ -10,6 +10,9 @@ Forms of a spec:
     medclip:FOLDER             MedCLIP-ViT as published
     pocket                     the small model that ships with the package (a folder of that name: ./pocket)
     random:ARCHITECTURE        fixed random weights, for benchmarks and tests
+
+or a model in memory: of open_clip with tokenizer and transform, a CLIPModel or SiglipModel of transformers with its
+processor.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from otpt.backbones.huggingface import (
     is_huggingface_clip,
 )
 from otpt.backbones.medclip import load_medclip
+from otpt.backbones.objects import object_parts
 from otpt.backbones.pocket import load_pocket_state
 from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
@@ -55,12 +59,14 @@ class _Loaded:
 
 
 def load_backbone(
-    spec: str,
+    spec: Any,
     *,
     device: str = "auto",
     precision: str = "float32",
     architecture: str | None = None,
     quick_gelu: bool | None = None,
+    tokenizer: Any = None,
+    preprocess: Any = None,
 ) -> Backbone:
     """Load a model (forms of ``spec``: see the module's docstring).
 
@@ -70,13 +76,26 @@ def load_backbone(
         precision: "float32"; "bf16" or "fp16" (autocast around the image tower); "float64" for checks.
         architecture: open_clip name of the architecture of a checkpoint file; inferred if not given.
         quick_gelu: insist on QuickGELU (True) or GELU (False); by default what the weights were trained with.
+        tokenizer: of a model in memory: what ``open_clip.get_tokenizer`` gives, or the tokenizer of transformers.
+        preprocess: of a model in memory: the transform that open_clip makes for evaluation, or the image processor
+            or processor of transformers.
 
-    Weights are kept in float32, OpenAI's float16-rounded ones too.
+    Weights are kept in float32, OpenAI's float16-rounded ones too. A model in memory is copied and stays as it is;
+    with the device "auto" the copy is where the model is.
     """
+    in_memory = not isinstance(spec, (str, Path))
+    if in_memory and device == "auto":
+        device = _device_of(spec)
     place = pick_device(device)
     check_precision(precision, place)
-    spec = spec.strip()
-    loaded = _load(spec, architecture, quick_gelu)
+    if in_memory:
+        _refuse("of files", architecture=architecture, quick_gelu=quick_gelu)
+        loaded = _Loaded(*object_parts(spec, tokenizer, preprocess))
+        spec = loaded.architecture
+    else:
+        _refuse("of models in memory", tokenizer=tokenizer, preprocess=preprocess)
+        spec = str(spec).strip()
+        loaded = _load(spec, architecture, quick_gelu)
     return Backbone(
         loaded.model,
         loaded.tokenizer,
@@ -86,6 +105,19 @@ def load_backbone(
         device=place,
         precision=precision,
     )
+
+
+def _device_of(model: Any) -> str:
+    """Where a model in memory is; "auto" for what has no parameters, which is refused later."""
+    parameters = getattr(model, "parameters", None)
+    first = next(iter(parameters()), None) if callable(parameters) else None
+    return "auto" if first is None else str(first.device).removesuffix(":0")
+
+
+def _refuse(what: str, **given: Any) -> None:
+    named = [name for name, value in given.items() if value is not None]
+    if named:
+        raise OtptError(f"{named[0]}= is an option {what} only; leave it out.")
 
 
 def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Loaded:

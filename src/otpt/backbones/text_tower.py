@@ -82,13 +82,22 @@ class _EmbeddingSwap:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        local = self._local = threading.local()
+        self._local = threading.local()
+        hooks = module._forward_hooks  # of a tower that this module is a copy of
+        for key in [key for key, hook in hooks.items() if isinstance(hook, _EmbeddingSwap)]:
+            del hooks[key]
+        module.register_forward_hook(self)
 
-        def replace(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
-            replacement: Tensor | None = getattr(local, "replacement", None)
-            return replacement
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+        replacement: Tensor | None = getattr(self._local, "replacement", None)
+        return replacement
 
-        module.register_forward_hook(replace)
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies of the module: nothing of what threads are doing."""
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._local = threading.local()
 
     def by(self, embeddings: Tensor) -> _Swapped:
         return _Swapped(self._local, embeddings)

@@ -130,6 +130,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, folder: str = "--out") -
     group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="seeds of the views (default: 0)")
     shared.add_views_options(group)
     group.add_argument("--augmix", action=argparse.BooleanOptionalAction, help="override the data set's choice")
+    shared.add_view_key_option(group)
     group.add_argument("--family", choices=FAMILIES, help="which λ to use, instead of the data set's family")
     group.add_argument("--official-precision", action="store_true", help="round logits and softmax to float16")
     group.add_argument("--bins", type=int, default=20, metavar="M", help="bins of the calibration errors (default: 20)")
@@ -199,6 +200,7 @@ def run_evaluation(
         limit=options.limit,
         shard_size=options.shard_size,
         features=options.features or FEATURE_TYPES[0],
+        view_key=options.view_key,
         all_tokens=all_tokens,
         save_probabilities=options.save_probabilities,
         bins=options.bins,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL
+from otpt.runs.format import VIEW_KEYS
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -118,6 +119,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     add_views_options(group)
     group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
     group.add_argument("--seed", type=int, default=0, help="seed of the views (default: %(default)s)")
+    add_view_key_option(group)
     group.add_argument(
         "--official-precision",
         action="store_true",
@@ -135,6 +137,17 @@ def add_intervals_option(parser: argparse.ArgumentParser) -> None:
         const=LEVEL,
         metavar="LEVEL",
         help=f"bootstrap intervals over images, of {100 * LEVEL:g} %% by default",
+    )
+
+
+def add_view_key_option(parser: Any) -> None:
+    """What the random views of an image are keyed by, beside the seed."""
+    parser.add_argument(
+        "--view-key",
+        choices=VIEW_KEYS,
+        default=VIEW_KEYS[0],
+        help="what keys the views of an image: its decoded pixels, or the bytes of its file, as runs of earlier "
+        "versions did (default: %(default)s)",
     )
 
 
@@ -249,6 +262,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         contexts=list(contexts.values()),
         reject=options.reject,
         reject_threshold=options.reject_threshold,
+        view_key=options.view_key,
     )
 
 

@@ -7,12 +7,13 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from otpt.cli import options as shared
 from otpt.cli.calibration_options import add_calibration_options, chosen_calibrations
 from otpt.data.dataset import IMAGE_SUFFIXES
 from otpt.errors import OtptError
+from otpt.images.urls import is_url
 
 if TYPE_CHECKING:
     from otpt.classifier import Prediction
@@ -23,6 +24,8 @@ _FLAGS = {
     "rejected": "the image probably shows none of the classes",
 }
 
+STANDARD_INPUT = "-"
+
 Answer: TypeAlias = "dict[str, Prediction] | OtptError"
 
 
@@ -32,7 +35,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Classify images among the given classes, with any method. Exit code 2 if an image could not "
         "be read; the others are still predicted."
     )
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument(
+        "images",
+        nargs="+",
+        metavar="IMAGE",
+        help="image files, folders of them, http(s) addresses, or - for standard input",
+    )
     parser.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
     parser.add_argument("--classes-file", type=Path, metavar="FILE", help="class names, one per line")
     parser.add_argument("--allow-duplicates", action="store_true", help="accept duplicate class names")
@@ -67,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates, attributes=attributes
     )
     classifier.use_calibrations(calibrations, methods)
-    answers = classifier.stream(paths, methods, workers=options.workers)
+    answers = classifier.stream(map(_opened, paths), methods, workers=options.workers)
     failed = 0
     for path, answer in _with_progress(zip(paths, answers, strict=True), len(paths)):
         if isinstance(answer, OtptError):
@@ -81,11 +89,18 @@ def run(options: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-def _expand(given: Sequence[Path]) -> Iterator[Path]:
-    """Files as they are, folders as the images in them (sorted, sub-folders included)."""
-    for path in given:
+def _opened(given: str | Path) -> str | Path | IO[bytes]:
+    return sys.stdin.buffer if given == STANDARD_INPUT else given
+
+
+def _expand(given: Sequence[str]) -> Iterator[str | Path]:
+    """Files and addresses as they are, folders as the images in them (sorted, sub-folders included)."""
+    if given.count(STANDARD_INPUT) > 1:
+        raise OtptError("Standard input, -, was given twice; it holds one image.")
+    for name in given:
+        path = Path(name)
         if not path.is_dir():
-            yield path
+            yield name if name == STANDARD_INPUT or is_url(name) else path
             continue
         try:
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
@@ -111,7 +126,7 @@ def _class_names(options: argparse.Namespace) -> list[str]:
     return list(options.classes)
 
 
-def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterator[tuple[Path, Answer]]:
+def _with_progress(answers: Iterator[tuple[str | Path, Answer]], total: int) -> Iterator[tuple[str | Path, Answer]]:
     """On a terminal, a bar with rate and time left below what is printed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -135,7 +150,7 @@ def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterat
             progress.update(task, rate=f"{1 / speed:.2f} s each" if speed else "")
 
 
-def _print_json(path: Path, answer: Answer, top: int) -> None:
+def _print_json(path: str | Path, answer: Answer, top: int) -> None:
     if isinstance(answer, OtptError):
         print(json.dumps({"image": str(path), "error": str(answer)}, ensure_ascii=False))
         return
@@ -160,7 +175,7 @@ def _asked(prediction: Prediction) -> dict[str, object]:
     return found if prediction.abstained is None else {**found, "abstained": prediction.abstained}
 
 
-def _print_table(path: Path, answer: Answer, top: int) -> None:
+def _print_table(path: str | Path, answer: Answer, top: int) -> None:
     from rich.console import Console
     from rich.table import Table
 

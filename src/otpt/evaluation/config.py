@@ -62,6 +62,8 @@ def run_config(
         "numbers": {
             "official_precision": settings.official_precision,
             "features": settings.features,
+            # a run without it, as earlier versions made them, keys the views by file
+            **({} if settings.view_key == "file" else {"view_key": settings.view_key}),
             "memory_budget": settings.memory_budget,
             "shard_size": settings.shard_size,
             "save_probabilities": settings.save_probabilities,

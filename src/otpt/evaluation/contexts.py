@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
 from otpt.methods.axes import LEARNED
@@ -13,32 +12,26 @@ from otpt.runs.names import folder_name
 
 if TYPE_CHECKING:
     from otpt.methods import Method
-    from otpt.prompts.learned import LearnedPrompt
+    from otpt.prompts.learned import ContextSource, LearnedPrompt
 
 PLACE = "{dataset}"
-ALONE = "coop="
-"""Before a file: take its context as one of CoOp, and nothing else of it."""
-
-ContextSource: TypeAlias = "str | Path | LearnedPrompt"
-"""A file, a pattern of files with ``{dataset}`` in it, either after ``coop=``; or what was read from one."""
+"""In a source's path: the name of the data set."""
 
 
 def find_contexts(
     sources: Sequence[ContextSource], dataset: str, methods: Sequence[Method]
 ) -> Mapping[str, LearnedPrompt]:
     """The learned prompts of a data set, by the init that they are for: "coop", "cocoop", "maple"."""
-    found: dict[str, LearnedPrompt] = {}
+    from otpt.prompts.learned import read_contexts
+
     inits = {method.init: method.name for method in methods if method.init in LEARNED}
-    for source in sources:
-        learned = read_context(source, dataset)
-        if learned.kind in found:
-            raise OtptError(f"Two prompts of the kind {learned.kind!r} were given; expected one per data set.")
-        if learned.kind not in inits:
+    found = read_contexts([_of_dataset(source, dataset) for source in sources])
+    for kind in found:
+        if kind not in inits:
             raise OtptError(
-                f"A prompt of the kind {learned.kind!r} was given, but no method starts from it; "
-                f"{_suggestion(learned.kind, methods)}leave the prompt out."
+                f"A prompt of the kind {kind!r} was given, but no method starts from it; "
+                f"{_suggestion(kind, methods)}leave the prompt out."
             )
-        found[learned.kind] = learned
     for init, name in inits.items():
         if init not in found:
             raise OtptError(
@@ -53,30 +46,6 @@ def _suggestion(kind: str, methods: Sequence[Method]) -> str:
     return "" if plain is None else f"take {kind + '+' + plain!r} in place of {plain!r}, or "
 
 
-def read_context(source: ContextSource, dataset: str) -> LearnedPrompt:
-    """The learned prompt that a source has for a data set."""
-    from otpt.prompts.learned import context_alone
-
-    if not isinstance(source, (str, Path)):
-        return source
-    alone = str(source).startswith(ALONE)
-    learned = _read(Path(str(source).removeprefix(ALONE).replace(PLACE, folder_name(dataset))).expanduser())
-    return context_alone(learned) if alone else learned
-
-
-def _read(path: Path) -> LearnedPrompt:
-    from otpt.prompts.learned import read_learned
-
-    try:
-        state = path.stat()
-    except OSError:
-        return read_learned(path)  # says what is wrong
-    return _read_once(path, state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(maxsize=4)
-def _read_once(path: Path, changed: int, size: int) -> LearnedPrompt:
-    """A file of MaPLe holds all of CLIP beside its prompts: it is not read again for each question."""
-    from otpt.prompts.learned import read_learned
-
-    return read_learned(path)
+def _of_dataset(source: ContextSource, dataset: str) -> ContextSource:
+    """The source with the data set's name in its path."""
+    return str(source).replace(PLACE, folder_name(dataset)) if isinstance(source, (str, Path)) else source

@@ -86,7 +86,10 @@ class Evaluator:
             digests: dict[int, ShardDigests] = {}
             if self._cache is not None:
                 ranges = dict.fromkeys(index // size for index in order)
-                digests = {r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size) for r in ranges}
+                digests = {
+                    r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size, self._settings.view_key)
+                    for r in ranges
+                }
             last = {index // size: index for index in order}
             for index in order:
                 yield ImageTask(
@@ -98,6 +101,7 @@ class Evaluator:
                     is_enough=partial(self._is_enough, item),
                     digests=digests.get(index // size),
                     last=last[index // size] == index,
+                    view_key=self._settings.view_key,
                 )
 
     def _is_enough(self, item: WorkItem, recipe: ViewRecipe, features: Tensor) -> bool:

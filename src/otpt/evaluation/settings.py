@@ -11,15 +11,15 @@ from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
 from otpt.evaluation.attributes import Attributes, AttributeSource, find_attributes
 from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_calibrations
-from otpt.evaluation.contexts import ContextSource, find_contexts
+from otpt.evaluation.contexts import find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.methods.trained import TrainedFile, file_for, read_trained_files
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
-from otpt.prompts.learned import LearnedPrompt
-from otpt.runs.format import FEATURE_TYPES, check_bins
+from otpt.prompts.learned import ContextSource, LearnedPrompt
+from otpt.runs.format import FEATURE_TYPES, VIEW_KEYS, check_bins
 from otpt.views import ViewRecipe
 
 NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
@@ -40,6 +40,7 @@ class Settings:
         limit: only so many images of each set, a stratified subset: classes as in the whole set. A larger one holds it.
         shard_size: images in a shard, which is what a killed run may lose.
         features: "full" keeps image features as the backbone gives them; "float16" rounds them (and halves the cache).
+        view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
         all_tokens: tune all tokens of a context whose words are not single tokens, in place of an error.
         save_probabilities: keep all probabilities of every row.
         bins, side: of ECE, adaptive ECE, MCE and SCE.
@@ -68,6 +69,7 @@ class Settings:
     limit: int | None = None
     shard_size: int = 64
     features: str = "full"
+    view_key: str = VIEW_KEYS[0]
     all_tokens: bool = False
     save_probabilities: bool = False
     bins: int = 20
@@ -107,6 +109,8 @@ class Settings:
             raise unknown("family of data sets", self.family, FAMILIES)
         if self.features not in FEATURE_TYPES:
             raise unknown("type of features", self.features, FEATURE_TYPES)
+        if self.view_key not in VIEW_KEYS:
+            raise unknown("key of the views", self.view_key, VIEW_KEYS)
         check_bins(self.bins, self.side)
         for name, value in (("limit", self.limit), ("shard size", self.shard_size)):
             if value is not None and value < 1:

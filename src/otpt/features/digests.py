@@ -1,7 +1,8 @@
 """Which content an image file had when it was last read: a warm run need not read it again to find its features.
 
-For each shard of a data set one small file keeps (path, size, time of change) → digest. An image whose file looks
-different now is read again; so is one that was changed within the last seconds, when a second change could hide.
+For each shard of a data set, and each kind of digest, one small file keeps (path, size, time of change) → digest. An
+image whose file looks different now is read again; so is one that was changed within the last seconds, when a second
+change could hide.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from otpt.errors import OtptError
 from otpt.files import write_atomically
-from otpt.images import ImageSource
+from otpt.images import KEYS, ImageSource
 
 _RACY_NANOSECONDS = 2 * 10**9
 
@@ -34,10 +35,13 @@ def file_state(source: ImageSource) -> FileState | None:
 
 
 class ShardDigests:
-    """Digests of the images of one shard: ``size`` images from ``first`` on, or as many as there are."""
+    """Digests of the images of one shard: ``size`` images from ``first`` on, or as many as there are.
 
-    def __init__(self, cache: Path, dataset: str, first: int, size: int) -> None:
-        key = hashlib.sha256(f"{dataset} {first} {size}".encode()).hexdigest()[:40]
+    ``view_key`` says what they are digests of (:data:`otpt.images.KEYS`).
+    """
+
+    def __init__(self, cache: Path, dataset: str, first: int, size: int, view_key: str = KEYS[0]) -> None:
+        key = hashlib.sha256(f"{dataset} {first} {size} {view_key}".encode()).hexdigest()[:40]
         self._path = cache / "images" / f"{key}.json"
         self._known: dict[str, tuple[int, int, str]] = {}
         self._changed = False

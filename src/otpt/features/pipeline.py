@@ -24,7 +24,7 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key
 from otpt.features.digests import ShardDigests, file_state
-from otpt.images import ImageSource, open_with_digest
+from otpt.images import KEYS, ImageSource, UrlLimits, open_with_digest
 from otpt.views import ViewRecipe, make_views
 
 _MOST_THREADS = 16
@@ -49,6 +49,8 @@ class ImageTask:
         keep_image: hand the opened image on.
         is_enough: of a recipe in rounds, whether features (n, D) of its first n views are all that is needed; called by
             the thread that asks for features.
+        view_key: what the digest of its content is made of, "pixels" or "file" (:data:`otpt.images.KEYS`).
+        urls: limits of sources that are addresses; None refuses them.
         digests: contents of files that were read before.
         last: whether digests are complete after this image.
     """
@@ -62,6 +64,12 @@ class ImageTask:
     is_enough: Callable[[ViewRecipe, Tensor], bool] | None = None
     digests: ShardDigests | None = None
     last: bool = False
+    view_key: str = KEYS[0]
+    urls: UrlLimits | None = None
+
+    def open(self, source: ImageSource) -> Opened:
+        """Its image and digest."""
+        return open_with_digest(source, key=self.view_key, urls=self.urls)
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class EncodedImage:
 
     def open(self) -> Opened:
         """The image, opened again unless it was kept."""
-        return self.opened or open_with_digest(self.task.source())
+        return self.opened or self.task.open(self.task.source())
 
     @property
     def image_id(self) -> str | None:
@@ -155,7 +163,7 @@ class FeaturePipeline:
                 found.features = self._cached(task, known)
                 if len(found.features) == len(task.recipes):
                     return found
-            found.opened = open_with_digest(source)
+            found.opened = task.open(source)
             digest = found.opened[1]
             if task.digests is not None:
                 task.digests.remember(state, digest)
@@ -229,7 +237,7 @@ class FeaturePipeline:
     def _next_round(self, task: ImageTask, found: _Prepared, recipes: Sequence[ViewRecipe]) -> OtptError | None:
         """Makes the views of an image's next round; called by any thread. An image that is gone is an error."""
         try:
-            found.opened = found.opened or open_with_digest(task.source())
+            found.opened = found.opened or task.open(task.source())
         except OtptError as error:
             return error
         for recipe in recipes:

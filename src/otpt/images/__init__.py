@@ -1,4 +1,4 @@
-"""Opening an image: a path, bytes, a PIL image or an array → RGB, and the digest of its content."""
+"""Opening an image: a path, URL, bytes, file object, PIL image, array or tensor → RGB, and a digest of its content."""
 
 import lazy_loader as lazy
 

@@ -1,221 +1,101 @@
 """Open an image as 8-bit RGB, or raise an error that says why it cannot be used.
 
-    open_image("photo.jpg")          # a path, bytes, a PIL image or a (H, W, 3) uint8 array
+    open_image("photo.jpg")          # a path, a URL, bytes, a file object, a PIL image, an array or a tensor
 
-Compared with ``Image.open(path).convert("RGB")``:
-
-* The EXIF orientation is applied. (TPT's scripts ignore it.)
-* 16-bit grey is scaled by 255/65535; Pillow's conversion would clip it to white.
-* An alpha channel is dropped, the colours beneath it are kept, as Pillow's conversion does.
-* Of an animation, the first frame is used.
-* A truncated file is refused.
+Same pixels, same digest: however an image is given, its default id is a hash of its decoded RGB pixels.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import threading
-import warnings
-from collections.abc import Callable
+import os
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
+from otpt.images.arrays import is_array, rgb_array
+from otpt.images.decoding import MAX_PIXELS, check_size, decode, load, to_rgb
+from otpt.images.reading import is_file_object, read_file, read_file_object
+from otpt.images.urls import LIMITS, UrlLimits, fetch_url, is_url
 
-ImageSource: TypeAlias = "str | Path | bytes | Image.Image | NDArray[np.uint8]"
+if TYPE_CHECKING:
+    from torch import Tensor
 
-# The size at which Pillow itself refuses an image as a decompression bomb.
-MAX_PIXELS = 178_956_970
+    ImageSource: TypeAlias = str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor
+else:
+    ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor"
 
-_T = TypeVar("_T")
-_ORIENTATION_TAG = 0x0112
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-# Python's warning filters belong to the whole process: only one thread at a time may change and restore them.
-_warning_lock = threading.Lock()
+KEYS = ("pixels", "file")
+"""What a digest is made of: the decoded pixels, or the bytes of the file where there is one."""
 
 
-def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS) -> Image.Image:
     """The image as an upright 8-bit RGB image, fully decoded.
 
-    Raises :class:`OtptError` for an image that is missing, a folder, not readable, empty, not an image,
-    truncated, or larger than ``max_pixels`` (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as
-    well).
+    Args:
+        source: a path, an http(s) address, the bytes of a file, a file object (read from its start if it can be
+            rewound, as Pillow does, and left where it stood), a PIL image, an array or tensor (see
+            :func:`otpt.images.arrays.rgb_array`).
+        max_pixels: more are refused (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well).
+        urls: size and time limits of addresses; None refuses them.
+
+    Raises :class:`OtptError` for an image that is missing, a folder, not readable, empty, not an image, truncated, or
+    too large.
     """
-    return open_with_digest(source, max_pixels=max_pixels)[0]
+    return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
 
 
-def image_digest(source: ImageSource) -> str:
-    """32 hexadecimal digits of an image's content: the default image id.
+def image_digest(source: ImageSource, *, key: str = KEYS[0], urls: UrlLimits | None = LIMITS) -> str:
+    """32 hexadecimal digits of an image's content: the default image id. See :func:`open_with_digest`."""
+    return open_with_digest(source, key=key, urls=urls)[1]
 
-    Of a path or bytes: SHA-256 of the file's bytes. Of a PIL image or an array: of its size and RGB pixels.
+
+def open_with_digest(
+    source: ImageSource, *, max_pixels: int = MAX_PIXELS, key: str = KEYS[0], urls: UrlLimits | None = LIMITS
+) -> tuple[Image.Image, str]:
+    """:func:`open_image` and a digest of its content: the first 32 hexadecimal digits of a SHA-256.
+
+    With the key "pixels" it is that of ``b"width height\\n"`` and the RGB bytes, so that a BMP and a TIFF of one image,
+    its path and the opened image agree. With "file" it is that of the file's bytes where there is a file; of a PIL
+    image, an array or a tensor it is that of the pixels all the same.
     """
-    if isinstance(source, (str, Path, bytes)):
-        return _digest(_file_bytes(source)[0])
-    return open_with_digest(source)[1]
-
-
-def open_with_digest(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str]:
-    """:func:`open_image` and :func:`image_digest` with one reading of the file."""
-    if isinstance(source, (str, Path, bytes)):
-        data, name = _file_bytes(source)
-        return _rgb(_decode(data, name, max_pixels), name), _digest(data)
+    if key not in KEYS:
+        raise unknown("key of the views", key, KEYS)
+    data: bytes | None = None
     if isinstance(source, Image.Image):
         name = "the given PIL image"
-        _check_size(source.size, name, max_pixels)
-        image = _rgb(_load(source, name), name)
-    elif isinstance(source, np.ndarray):
-        name = "the given array"
-        if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
-            raise OtptError(
-                f"Cannot use an array of shape {source.shape} and type {source.dtype} as an image; "
-                "expected (height, width, 3) and uint8."
-            )
-        _check_size((source.shape[1], source.shape[0]), name, max_pixels)
-        image = Image.fromarray(np.ascontiguousarray(source))
+        check_size(source.size, name, max_pixels)
+        image = to_rgb(load(source, name), name)
+    elif is_array(source):
+        values = rgb_array(source)
+        check_size((values.shape[1], values.shape[0]), "the given array", max_pixels)
+        image = Image.fromarray(values)
+    else:
+        data, name = _file_bytes(source, urls)
+        image = to_rgb(decode(data, name, max_pixels), name)
+    if data is None or key == "pixels":
+        data = b"%d %d\n" % image.size + image.tobytes()
+    return image, hashlib.sha256(data).hexdigest()[:32]
+
+
+def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
+    """The bytes of an image file and what to call it in a message."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data, name = bytes(source), "the given bytes"
+    elif isinstance(source, str) and is_url(source):
+        data, name = fetch_url(source, urls), repr(source)
+    elif isinstance(source, (str, os.PathLike)):
+        data, name = read_file(source), repr(str(source))
+    elif is_file_object(source):
+        data, name = read_file_object(source), "the given file object"
     else:
         raise OtptError(
-            f"Cannot open a {type(source).__name__} as an image; "
-            "expected a path, bytes, a PIL image or a uint8 array of shape (height, width, 3)."
+            f"Cannot open a {type(source).__name__} as an image; expected a path, a URL, bytes, a file object, a PIL "
+            "image, an array or a tensor."
         )
-    return image, _digest(b"%d %d\n" % image.size + image.tobytes())
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]
-
-
-def _file_bytes(source: str | Path | bytes) -> tuple[bytes, str]:
-    """The bytes of an image file and what to call it in a message."""
-    if isinstance(source, bytes):
-        name = "the given bytes"
-        data = source
-    else:
-        name = repr(str(source))
-        path = Path(source)
-        try:
-            if path.is_dir():
-                raise OtptError(f"{name} is a folder, not an image; give the path of an image file.")
-            if path.exists() and not path.is_file():
-                raise OtptError(f"{name} is not a regular file; give the path of an image file.")
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise OtptError(f"There is no image at {name}; check the path.") from None
-        except PermissionError:
-            raise OtptError(f"No permission to read {name}; change its permissions or copy it.") from None
-        except (OSError, ValueError) as error:
-            if isinstance(error, OtptError):
-                raise
-            reason = getattr(error, "strerror", None) or str(error)
-            raise OtptError(f"Cannot read {name}: {reason}.") from None
     if not data:
         raise OtptError(f"Cannot use {name} as an image: it is empty (0 bytes).")
     return data, name
-
-
-def _decode(data: bytes, name: str, max_pixels: int) -> Image.Image:
-    try:
-        image = _quietly(lambda: Image.open(io.BytesIO(data)))
-    except Image.DecompressionBombError:
-        raise _too_large(name, None, max_pixels) from None
-    except UnidentifiedImageError:
-        raise OtptError(f"Cannot use {name} as an image: it is not an image in a known format.") from None
-    except Exception as error:  # a damaged header can raise nearly anything inside a format's reader
-        raise _damaged(name, error) from None
-    _check_size(image.size, name, max_pixels)
-    return _load(image, name)
-
-
-def _load(image: Image.Image, name: str) -> Image.Image:
-    """Decode all pixels (of the first frame)."""
-    try:
-        # Readers of this one format warn while decoding; all others decode outside the lock, side by side.
-        if image.format == "ICO":
-            _quietly(image.load)
-        else:
-            image.load()
-    except Image.DecompressionBombError:
-        raise _too_large(name, image.size, MAX_PIXELS) from None
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise _damaged(name, error) from None
-    return image
-
-
-def _rgb(image: Image.Image, name: str) -> Image.Image:
-    """Upright and in 8-bit RGB; never the caller's own object."""
-    orientation = _UPRIGHT.get(_quietly(lambda: _orientation(image)))
-    try:
-        if image.mode.startswith("I"):
-            image = Image.fromarray(_eight_bits(np.asarray(image), name))
-        elif image.mode == "F":
-            raise OtptError(f"{name} holds floating-point values without a defined white; save it as 8-bit.")
-        elif image.mode in ("P", "PA") and "transparency" in image.info:
-            # Straight to RGB gives the same colours with a warning about the transparency.
-            image = image.convert("RGBA")
-        elif image.mode in ("RGBa", "La"):
-            image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
-        rgb = image.convert("RGB")
-    except OtptError:
-        raise
-    except ValueError:
-        raise OtptError(f"{name} has the colour mode {image.mode!r}, which has no RGB form; convert it.") from None
-    if orientation is not None:
-        rgb = rgb.transpose(orientation)
-    # A later reader must not turn the image again, nor carry the file's metadata along.
-    rgb.info = {}
-    return rgb
-
-
-def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
-    """16-bit grey (also held in 32-bit integers) → 8-bit, v·255/65535 rounded."""
-    wide = values.astype(np.int64)
-    if wide.min() < 0 or wide.max() > 65535:
-        raise OtptError(f"{name} holds 32-bit values without a defined white; save it as 8- or 16-bit.")
-    return ((wide * 255 + 32767) // 65535).astype(np.uint8)
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        value = image.getexif().get(_ORIENTATION_TAG, 1)
-    except Exception:  # damaged metadata: the pixels are still good, and so is "upright"
-        return 1
-    return value if isinstance(value, int) else 1
-
-
-def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
-    width, height = size
-    if width == 0 or height == 0:
-        raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
-    if width * height > max_pixels:
-        raise _too_large(name, size, max_pixels)
-
-
-def _too_large(name: str, size: tuple[int, int] | None, max_pixels: int) -> OtptError:
-    given = "has too many pixels" if size is None else f"has {size[0]}×{size[1]} pixels"
-    return OtptError(f"{name} {given}; at most {max_pixels:,} are accepted: make it smaller first.")
-
-
-def _damaged(name: str, error: Exception) -> OtptError:
-    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return OtptError(f"Cannot use {name} as an image: it is damaged or truncated ({reason}).")
-
-
-def _quietly(step: Callable[[], _T]) -> _T:
-    """Run a short step of Pillow's without its warnings (odd metadata, a merely large image)."""
-    with _warning_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return step()

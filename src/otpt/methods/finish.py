@@ -70,6 +70,13 @@ def finish(
     ]
 
 
+def calibrated(method: Method, logits: Tensor, zero_shot: Tensor, *, settings: Mapping[str, float]) -> Tensor:
+    """Rescaled logits (V, C) of the views of one image, given the zero-shot logits (V, C)."""
+    none = Adapted.at_init(logits[:1], lambda _: logits, {}, lambda _: logits)
+    finisher = _Finisher(method, none, none, "vit", False, lambda _: {}, settings, ["image"])
+    return finisher.calibrate(logits, zero_shot, {}, "image")[0]
+
+
 def _clean(calibrated: Tensor, logits: Tensor, *, official: bool, own: bool) -> tuple[Any, list[int]]:
     """Probabilities (B, C) of the clean views, and the predicted classes.
 

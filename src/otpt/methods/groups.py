@@ -53,6 +53,12 @@ class Group(Protocol):
         """Give the graph up; returns the bytes that each image then takes for one of its own."""
 
 
+class Tower(Protocol):
+    """What a group must know of a backbone: the kind of its image tower, for published temperatures."""
+
+    family: str
+
+
 class GraphlessGroup:
     """What groups share that keep no graph of text features."""
 
@@ -73,12 +79,12 @@ class TextGroup:
         self,
         prompt: str,
         methods: tuple[Method, ...],
-        backbone: Backbone,
+        backbone: Tower,
         text: TextSide,
         task: Task,
     ) -> None:
         self.prompt, self.methods = prompt, methods
-        self._backbone, self._text, self._task = backbone, text, task
+        self._family, self._text, self._task = backbone.family, text, task
         self._cache: FeatureCache | None = None
         self._gradient_size = 0
         self._recipes = [self._recipe(method) for method in methods]
@@ -200,7 +206,7 @@ class TextGroup:
                     method,
                     adapted,
                     initial,
-                    tower=self._backbone.family,
+                    tower=self._family,
                     official=self._task.official_precision,
                     available=available,
                     settings=settings[method.name],
@@ -267,7 +273,7 @@ class ConditionalGroup(TextGroup):
         condition: str,
     ) -> None:
         super().__init__(prompt, methods, backbone, text, task)
-        self._context, self._condition = context, condition
+        self._backbone, self._context, self._condition = backbone, context, condition
 
     def _starts(self, batch: Batch) -> Tensor | None:
         recipe = ViewRecipe(n_views=1)

@@ -11,11 +11,12 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
+from otpt.methods.classes import check_texts
 from otpt.methods.groups import ConditionalGroup, Group, TextGroup
 from otpt.methods.method import Method
 from otpt.methods.prompt_tuning import AttributeTextSide, TextSide
 from otpt.methods.task import Task
-from otpt.prompts import Prompt, Templates, check_class_names, tokenize_prompts
+from otpt.prompts import FixedTexts, Prompt, Templates, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 from otpt.prompts.tokens import check_lengths, whole_context
 
@@ -55,6 +56,8 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
         fpt_networks(backbone, task, own)
         return
     names = check_class_names(task.class_names, allow_duplicates=task.allow_duplicates)
+    for method in methods:
+        check_texts(backbone, task, method)
     if own := [method for method in methods if method.adapt == "baple"]:
         from otpt.methods.baple.group import baple_models
 
@@ -64,6 +67,8 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
             if isinstance(prompt, Prompt):
                 own_names = names_with_attributes(names, task.attributes) if method.init == ATTRIBUTES else names
                 tokenize_prompts(backbone.text, own_names, tunable(backbone, task, prompt))
+    if isinstance(task.texts, Templates):
+        check_lengths(backbone.text, task.texts.texts(names))
     for method in methods:
         if method.init in TEMPLATES:
             check_lengths(backbone.text, task.templates_of(method).texts(names))
@@ -96,8 +101,8 @@ def _checked(backbone: Any, methods: Methods) -> Any:
     return backbone
 
 
-def text_side(backbone: Backbone, task: Task, prompt: Prompt | Templates) -> TextSide:
-    """The text features of a task under a prompt, or averaged over templates."""
+def text_side(backbone: Backbone, task: Task, prompt: Prompt | FixedTexts) -> TextSide:
+    """The text features of a task under a prompt, or those that stand in the place of words."""
     return TextSide(
         backbone,
         task.class_names,
@@ -115,6 +120,8 @@ def coop_context(task: Task, methods: Sequence[Method]) -> CoopContext:
 
 
 def _words(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
+    if task.texts is not None:
+        return [TextGroup(task.texts.name, methods, backbone, text_side(backbone, task, task.texts), task)]
     return [
         TextGroup(prompt.name, methods, backbone, text_side(backbone, task, tunable(backbone, task, prompt)), task)
         for prompt in task.prompts

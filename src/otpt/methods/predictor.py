@@ -19,7 +19,8 @@ from otpt.methods.inits import make_groups
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.task import Column, Task
-from otpt.rejection.rejector import REJECTED, Rejector
+from otpt.rejection.registry import REJECTED
+from otpt.rejection.rejector import Rejector
 from otpt.threads import available_threads, in_threads, one_thread
 from otpt.views import ViewRecipe
 
@@ -32,6 +33,7 @@ class Predictor:
 
     Args:
         cache: of features, where gradients at the init are kept too; None to compute all of them.
+        groups: the methods by their init, where their text features do not come from the backbone.
 
     Attributes:
         columns: (prompt, method) of an image's outputs, in their order.
@@ -39,14 +41,20 @@ class Predictor:
     """
 
     def __init__(
-        self, backbone: Any, task: Task, methods: Sequence[Method], *, cache: FeatureCache | None = None
+        self,
+        backbone: Any,
+        task: Task,
+        methods: Sequence[Method],
+        *,
+        cache: FeatureCache | None = None,
+        groups: Sequence[Group] | None = None,
     ) -> None:
         self._on_cpu = backbone.device.type == "cpu"
         self.recipes: tuple[ViewRecipe, ...] = task.recipes_for(methods)
         self.keep_image = task.needs_images(methods)
         self._in_order = any(method.scope == STREAM for method in methods)
         with one_thread():
-            self._groups = make_groups(backbone, task, methods, cache=cache)
+            self._groups = make_groups(backbone, task, methods, cache=cache) if groups is None else list(groups)
         self.columns = task.columns(methods)
         self._rejector = self._make_rejector(backbone, task, methods)
         self._at_once = _share_memory(self._groups, task.memory_budget)
@@ -81,6 +89,12 @@ class Predictor:
                 return self._predict(batch)
         at_once = 1 if self._in_order else self._at_once
         return [each[0] for each in in_threads(self._predict, batch.each(), at_once=at_once)]
+
+    def of_features(self, views: Tensor, *, seed: int = 0) -> list[list[Output]]:
+        """The outputs of images of which only features (B, V, D) are known, the clean view first."""
+        kinds = {recipe.kind for recipe in self.recipes}
+        images = [EncodedImage.of_features(dict.fromkeys(kinds, own), seed=seed) for own in views]
+        return self(Batch(images, seed))
 
     def _predict(self, batch: Batch) -> list[list[Output]]:
         found: dict[Column, list[Output]] = {}

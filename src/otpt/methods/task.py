@@ -12,7 +12,7 @@ from otpt.methods.axes import STREAM, TEMPLATES
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.method import Method
 from otpt.methods.settings import FAMILIES
-from otpt.prompts import MEMORY_BUDGET, Prompt, Templates, dataset_templates, published_templates
+from otpt.prompts import MEMORY_BUDGET, FixedTexts, Prompt, Templates, dataset_templates, published_templates
 from otpt.prompts.learned import LearnedPrompt
 from otpt.rejection.registry import chosen_threshold
 from otpt.views import ViewRecipe
@@ -51,6 +51,7 @@ class Task:
         fpp: FPP's numbers.
         reject: score by which images that fit none of the classes are marked, one of :data:`otpt.rejection.SCORES`;
             None marks none. reject_threshold: in place of the score's own.
+        texts: in the place of words: templates, descriptions or text features, for methods that tune no context.
     """
 
     class_names: tuple[str, ...]
@@ -74,6 +75,7 @@ class Task:
     fpp: Fpp = field(default_factory=Fpp)
     reject: str | None = None
     reject_threshold: float | None = None
+    texts: FixedTexts | None = None
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -93,7 +95,7 @@ class Task:
             return [method.init]
         if method.adapt == "promptsmooth" and self.noise_prompt is not None:
             return [self.noise_prompt]
-        return self.prompts
+        return self.prompts if self.texts is None else [self.texts.name]
 
     def templates_of(self, method: Method) -> Templates:
         """The templates of a method that starts from some."""

@@ -21,6 +21,7 @@ from .resampling import (
     bootstrap_difference_from_confidence,
     bootstrap_from_confidence,
 )
+from .running import RunningMetric
 from .scores import (
     NLL_FLOOR,
     accuracy,
@@ -41,6 +42,7 @@ __all__ = [
     "Interval",
     "Metrics",
     "ReliabilityBins",
+    "RunningMetric",
     "SetMetrics",
     "accuracy",
     "accuracy_above",

@@ -1,5 +1,6 @@
 from .encoder import Linearisation, PromptEncoder
 from .encoders import prompt_encoder
+from .fixed_texts import DescriptionEncoder, Descriptions, FixedEncoder, FixedTexts, TextFeatures
 from .memory import MEMORY_BUDGET
 from .plain_encoder import PlainEncoder
 from .prefix_encoder import PrefixEncoder
@@ -10,6 +11,10 @@ from .tokens import PromptTokens, check_class_names, tokenize_prompts
 
 __all__ = [
     "MEMORY_BUDGET",
+    "DescriptionEncoder",
+    "Descriptions",
+    "FixedEncoder",
+    "FixedTexts",
     "Linearisation",
     "PlainEncoder",
     "PrefixEncoder",
@@ -18,6 +23,7 @@ __all__ = [
     "PromptTokens",
     "TemplateEncoder",
     "Templates",
+    "TextFeatures",
     "check_class_names",
     "dataset_templates",
     "prompt_encoder",

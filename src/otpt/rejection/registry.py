@@ -17,6 +17,9 @@ from typing import Any
 from otpt.errors import OtptError, unknown
 from otpt.functions import parameters, resolve
 
+REJECTED = "rejected"
+"""Flag of an output whose image fits none of the classes."""
+
 
 @dataclass(frozen=True)
 class Score:

@@ -13,9 +13,6 @@ from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
 from otpt.rejection.registry import DEFAULT_SCORE, chosen_threshold, get_score
 from otpt.rejection.words import furthest_first, negative_words
 
-REJECTED = "rejected"
-"""Flag of an output whose image fits none of the classes."""
-
 
 class Rejector:
     """Says of image features how unknown the image is, whatever the method that predicts it.

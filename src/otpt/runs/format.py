@@ -4,6 +4,8 @@ from __future__ import annotations
 
 FORMAT = 2
 FEATURE_TYPES = ("full", "float16")
+VIEW_KEYS = ("pixels", "file")
+"""What keys the views of an image (:data:`otpt.images.KEYS`)."""
 MAX_BINS = 100
 SIDES = ("right", "left")
 

@@ -15,10 +15,16 @@ from otpt.backbones import Backbone
 from otpt.objectives.registry import OBJECTIVES
 from otpt.prompts import (
     MEMORY_BUDGET,
+    DescriptionEncoder,
+    Descriptions,
+    FixedEncoder,
+    FixedTexts,
     Prompt,
     PromptEncoder,
+    PromptTokens,
     TemplateEncoder,
     Templates,
+    TextFeatures,
     check_class_names,
     prompt_encoder,
     tokenize_prompts,
@@ -34,7 +40,8 @@ class TextSide:
 
     Attributes:
         class_names: as given.
-        prompt: the prompt; or templates, whose text features are averaged. There is no context then: n = 0.
+        prompt: the prompt; or templates or descriptions, whose text features are averaged, or text features. There is
+            no context then: n = 0.
         encoder: contexts → text features.
         init: (n, W), θ₀.
         text_features: (C, D), E₀.
@@ -50,7 +57,7 @@ class TextSide:
         self,
         backbone: Backbone,
         class_names: Sequence[str],
-        prompt: Prompt | Templates | None = None,
+        prompt: Prompt | FixedTexts | None = None,
         *,
         allow_duplicates: bool = False,
         memory_budget: int = MEMORY_BUDGET,
@@ -58,29 +65,35 @@ class TextSide:
         names_in_texts: Sequence[str] | None = None,
     ) -> None:
         """``names_in_texts`` stand in the texts in place of the class names."""
-        self.class_names = check_class_names(class_names, allow_duplicates=allow_duplicates)
+        names = check_class_names(class_names, allow_duplicates=allow_duplicates)
         self.prompt = prompt or Prompt()
-        self.encoder: PromptEncoder
-        if isinstance(self.prompt, Templates):
-            tokens = sentence_tokens(backbone.text, self.prompt.texts(self.class_names)[0])
-            self.encoder = TemplateEncoder(backbone.text, self.class_names, self.prompt, memory_budget=memory_budget)
-        else:
-            tokens = tokenize_prompts(backbone.text, names_in_texts or self.class_names, self.prompt)
-            self.encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
-        self._tokens = tokens
-        self.contexts_per_pass = contexts_per_pass or (1 if backbone.device.type == "cpu" else 8)
-        self.init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
-        self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
-        self.linearisation = self.encoder.linearise(self.init.expand(self.contexts_per_pass, -1, -1))
-        self.text_features = self.linearisation.text_features[0]
-        self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensor] = {}
-        self._encoded: dict[bytes, Tensor] = {}
-        self._computing = threading.Lock()
+        self._tokens, encoder = _encoder(backbone, names, self.prompt, names_in_texts or names, memory_budget)
         self._facts: dict[str, object] = {
             "backbone": backbone.fingerprint,
             "device": backbone.device.type,
             "memory": memory_budget,
         }
+        init = self._tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+        self._prepare(names, encoder, init, backbone.logit_scale, backbone.logit_bias, contexts_per_pass)
+
+    def _prepare(
+        self,
+        class_names: tuple[str, ...],
+        encoder: PromptEncoder,
+        init: Tensor,
+        logit_scale: float,
+        logit_bias: float,
+        contexts_per_pass: int | None = None,
+    ) -> None:
+        """What images are predicted with, of any encoder and initial context (n, W)."""
+        self.class_names, self.encoder, self.init = class_names, encoder, init
+        self._scale, self._bias = logit_scale, logit_bias
+        self.contexts_per_pass = contexts_per_pass or (1 if init.device.type == "cpu" else 8)
+        self.linearisation = self.encoder.linearise(self.init.expand(self.contexts_per_pass, -1, -1))
+        self.text_features = self.linearisation.text_features[0]
+        self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensor] = {}
+        self._encoded: dict[bytes, Tensor] = {}
+        self._computing = threading.Lock()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -153,3 +166,27 @@ class TextSide:
             if key not in self._encoded:
                 self._encoded[key] = self.encoder.encode(context.expand(self.contexts_per_pass, -1, -1))[0]
         return self._encoded[key]
+
+
+def _encoder(
+    backbone: Backbone,
+    names: tuple[str, ...],
+    prompt: Prompt | FixedTexts,
+    names_in_texts: Sequence[str],
+    memory_budget: int,
+) -> tuple[PromptTokens, PromptEncoder]:
+    """Tokens, whose start is the initial context, and what encodes them."""
+    tower = backbone.text
+    if isinstance(prompt, Prompt):
+        tokens = tokenize_prompts(tower, names_in_texts, prompt)
+        return tokens, prompt_encoder(tower, tokens, memory_budget=memory_budget)
+    if isinstance(prompt, Templates):
+        tokens = sentence_tokens(tower, prompt.texts(names)[0])
+        return tokens, TemplateEncoder(tower, names, prompt, memory_budget=memory_budget)
+    if isinstance(prompt, Descriptions):
+        tokens = sentence_tokens(tower, [own[0] for own in prompt.texts])
+        return tokens, DescriptionEncoder(tower, prompt, memory_budget=memory_budget)
+    assert isinstance(prompt, TextFeatures)
+    none = torch.empty(len(names), 0, dtype=torch.long)
+    tokens = PromptTokens(none, none, tower.embed(none[0]), none)
+    return tokens, FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))

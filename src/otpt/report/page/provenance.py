@@ -59,6 +59,7 @@ def _settings(run: Run) -> list[tuple[str, str]]:
         ("bins", f"{scoring['bins']}, {'(lo, hi]' if scoring['side'] == 'right' else '[lo, hi)'}"),
         ("official precision", "yes" if numbers["official_precision"] else "no"),
         ("image features", str(numbers["features"])),
+        ("views keyed by", str(numbers.get("view_key", "file"))),
     ]
     found += [(f"data set {dataset['name']}", "; ".join(_dataset(dataset))) for dataset in config["datasets"]]
     return found + [(f"version of {name}", str(version)) for name, version in config["versions"].items()]

@@ -1,0 +1,241 @@
+"""What a classifier does behind its interface: text features that are kept, and images on their way to predictions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.calibration import Calibrated, Calibration, read_calibration
+from otpt.errors import OtptError, unknown
+from otpt.features.given import given_images, shown_image
+from otpt.features.pipeline import FeaturePipeline, ImageTask
+from otpt.images import KEYS, ImageSource, UrlLimits
+from otpt.methods import Method
+from otpt.methods.classes import with_classes
+from otpt.methods.facts import calibration_facts
+from otpt.methods.inits import check_fit
+from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor
+from otpt.methods.task import OWN_NETWORK, Task
+from otpt.prediction import Failure, Prediction
+
+_KEPT = 8
+"""Text features that a classifier keeps: of class lists under sets of methods, those that were used last."""
+
+Labels = tuple[tuple[str, ...], str | None]
+"""Candidate labels of a call and their template."""
+
+CalibrationSource = str | Path | Calibration | Calibrated
+"""A file, what was read from it, or what is asked of it beside calibrated probabilities."""
+
+
+class Answering:
+    """A backbone, a method and a task, and the predictors of the class lists that were used last."""
+
+    def __init__(
+        self, backbone: Backbone, method: Method, task: Task, *, seed: int, view_key: str, urls: UrlLimits | None
+    ) -> None:
+        if view_key not in KEYS:
+            raise unknown("key of the views", view_key, KEYS)
+        self.backbone, self.method = backbone, method
+        self.seed, self.view_key, self.urls = seed, view_key, urls
+        self._task, self._classes_set = task, False
+        self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
+        self._calibrations: dict[str, Calibrated] = {}
+        _refuse_own_network([method])
+        check_fit(backbone, task, [method], classes=False)
+
+    def __repr__(self) -> str:
+        names = self._task.class_names if self._classes_set else ()
+        shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+        classes = f"{len(names)} ({shown})" if names else "not set"
+        return f"Classifier({self.backbone.name!r}, method={self.method.name!r}, classes: {classes})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: text features are computed again where they are needed."""
+        return {**vars(self), "_predictors": OrderedDict()}
+
+    def _task_for(self, labels: Labels | None) -> Task:
+        """The classes that are set, or those of one call."""
+        if labels is not None:
+            return with_classes(self._task, labels[0], labels[1])
+        if not self._classes_set:
+            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
+        return self._task
+
+    def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
+        """The predictor of these methods and classes; those used last are kept."""
+        key = (labels, methods)
+        if key not in self._predictors:
+            task = self._task_for(labels)
+            _refuse_own_network(methods)
+            check_fit(self.backbone, task, methods)
+            while len(self._predictors) >= _KEPT:
+                self._predictors.popitem(last=False)
+            self._predictors[key] = Predictor(self.backbone, task, methods)
+        self._predictors.move_to_end(key)
+        return self._predictors[key]
+
+    def _collect(
+        self,
+        images: Iterable[ImageSource],
+        labels: Labels | None,
+        errors: str,
+        *,
+        workers: int | None = None,
+        one: bool = False,
+    ) -> list[Any]:
+        """Predictions in order; a bad image raises its error, or leaves a :class:`Failure` in its place."""
+        if errors not in ("raise", "return"):
+            raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
+        self._check_calibrations((self.method,), labels)
+        names: list[str] = []
+
+        def noted() -> Iterator[ImageSource]:
+            for position, image in enumerate(images):
+                names.append(shown_image(image, position))
+                yield image
+
+        found: list[Any] = []
+        for position, answer in enumerate(self._outputs(noted(), (self.method,), None, workers, labels)):
+            if not isinstance(answer, OtptError):
+                found.append(self._by_name(answer, (self.method,), labels)[self.method.name])
+            elif errors == "return":
+                found.append(Failure(names[position], position, answer))
+            else:
+                raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
+        return found
+
+    def _outputs(
+        self,
+        images: Iterable[ImageSource],
+        methods: tuple[Method, ...],
+        image_ids: Iterable[str] | None = None,
+        workers: int | None = None,
+        labels: Labels | None = None,
+    ) -> Iterator[list[Output] | OtptError]:
+        predictor = self._predictor(methods, labels)
+        options = {"seed": self.seed, "view_key": self.view_key, "urls": self.urls}
+        tasks = (
+            predictor.task(given.shown, given.source, image_id=given.image_id, **options)
+            for given in given_images(images, image_ids)
+        )
+        encoded = FeaturePipeline(self.backbone, threads=workers)(tasks)
+        return (answer for _, answer in predictor.stream(encoded))
+
+    def _encoded(self, image: ImageSource, image_id: str | None) -> Tensor:
+        """Unit features (V, D) of one image."""
+        recipe = self._task.recipe
+        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, view_key=self.view_key, urls=self.urls)
+        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
+        if isinstance(encoded, OtptError):
+            raise encoded
+        return encoded.features[recipe.kind]
+
+    def _by_name(
+        self, outputs: Sequence[Output], methods: Sequence[Method], labels: Labels | None = None
+    ) -> dict[str, Prediction]:
+        names = self._task.class_names if labels is None else labels[0]
+        found = zip(methods, outputs, strict=True)
+        return {method.name: self._prediction(method, output, names) for method, output in found}
+
+    def _prediction(self, method: Method, output: Output, names: tuple[str, ...]) -> Prediction:
+        calibrated = self._calibrations.get(method.name)
+        index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
+        labels, abstained = None, None
+        if calibrated is not None:
+            answer = calibrated.answer(probabilities, index)
+            index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
+            labels = None if answer.classes is None else tuple(names[c] for c in answer.classes)
+            extras["uncalibrated_confidence"] = output.confidence
+        return Prediction(
+            label=names[index],
+            confidence=float(probabilities.max()),
+            index=index,
+            probabilities=probabilities,
+            class_names=names,
+            method=method.name,
+            flags=output.flags,
+            extras=extras,
+            labels=labels,
+            abstained=abstained,
+        )
+
+    def _use(self, calibrations: Sequence[CalibrationSource], methods: Sequence[Method]) -> None:
+        """Calibrations, at most one for each of these methods."""
+        known = {method.name: method for method in methods}
+        found: dict[str, Calibrated] = {}
+        for given in calibrations:
+            own = given if isinstance(given, (Calibration, Calibrated)) else read_calibration(given)
+            own = own if isinstance(own, Calibrated) else Calibrated(own)
+            name = str(own.calibration.facts["method"]["name"])
+            if name in found:
+                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+            if name not in known:
+                raise OtptError(
+                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
+                    "that method, or leave the calibration out."
+                )
+            found[name] = own
+        self._calibrations = found
+        if self._classes_set:
+            self._check_calibrations(methods)
+
+    def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
+        """What a calibration of a method depends on."""
+        task = self._task_for(labels)
+        ((prompt, _),) = task.columns([method])
+        return calibration_facts(self.backbone, method, prompt, task)
+
+    def _check_calibrations(self, methods: Sequence[Method], labels: Labels | None = None) -> None:
+        """``OtptError`` if a calibration of one of the methods was made for something else."""
+        for method in methods:
+            if method.name in self._calibrations:
+                self._calibrations[method.name].calibration.check(self._facts(method, labels))
+
+    def _set(self, task: Task) -> None:
+        """A task with classes; its text features are computed now. One that cannot be used changes nothing."""
+        before = self._task, self._classes_set
+        self._predictors.clear()
+        self._task, self._classes_set = task, True
+        try:
+            self._predictor((self.method,))
+            self._check_calibrations((self.method,))
+        except OtptError:
+            self._task, self._classes_set = before
+            raise
+
+
+def _refuse_own_network(methods: Sequence[Method]) -> None:
+    own = next((method for method in methods if method.adapt in OWN_NETWORK), None)
+    if own is not None:
+        raise OtptError(
+            f"Method {own.name!r} predicts with what was trained for it; run it with 'otpt evaluate', in Python with "
+            "otpt.evaluation.evaluate."
+        )
+
+
+def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labels | None:
+    """The classes of one call: a list, or a text with commas."""
+    if labels is None:
+        if template is not None:
+            raise OtptError("hypothesis_template was given without candidate_labels; give both, or set_classes.")
+        return None
+    given = [each.strip() for each in labels.split(",")] if isinstance(labels, str) else labels
+    return tuple(given), template
+
+
+def label_index(label: int | str, names: tuple[str, ...]) -> int:
+    """The index of a class that is given by its name or index."""
+    if isinstance(label, str):
+        if label not in names:
+            raise unknown("label", label, names)
+        return names.index(label)
+    if not 0 <= label < len(names):
+        raise OtptError(f"The label {label} is not a class; expected 0 to {len(names) - 1}, or a class name.")
+    return label

@@ -1,0 +1,125 @@
+"""Metrics that accumulate over batches: ``update``, ``compute``, ``reset``, ``merge_state``.
+
+    ece = RunningMetric("expected_calibration_error", bins=15)
+    for probabilities, labels in batches:
+        ece.update(probabilities, labels)
+    ece.compute()
+
+If torchmetrics is installed this is one of its metrics, for ``MetricCollection``, checkpoints and distributed runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from otpt.errors import OtptError, unknown
+from otpt.metrics import scores, selective
+from otpt.metrics._inputs import check_probabilities, to_numpy
+from otpt.metrics.calibration_error import (
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from otpt.metrics.classwise_adaptive import classwise_adaptive_calibration_error
+from otpt.metrics.f1 import macro_f1
+from otpt.metrics.plain_base import PlainBase
+from otpt.metrics.summary import evaluate
+
+if TYPE_CHECKING:
+    from otpt.metrics._inputs import Values
+
+    Base = PlainBase
+else:
+    try:
+        from torchmetrics import Metric as Base
+    except ImportError:
+        Base = PlainBase
+
+Function = Callable[..., Any]
+
+FUNCTIONS: dict[str, Function] = {
+    function.__name__: function
+    for function in (
+        evaluate,
+        scores.accuracy,
+        scores.brier_score,
+        scores.negative_log_likelihood,
+        scores.overconfidence,
+        scores.mean_entropy,
+        expected_calibration_error,
+        adaptive_calibration_error,
+        maximum_calibration_error,
+        classwise_calibration_error,
+        classwise_adaptive_calibration_error,
+        macro_f1,
+        selective.aurc,
+        selective.excess_aurc,
+    )
+    if list(inspect.signature(function).parameters)[:2] == ["probabilities", "labels"]
+}
+
+
+class RunningMetric(Base):
+    """A metric of all batches so far: exactly that of the joined batches, whose probabilities are kept.
+
+    Args:
+        metric: the name of a function of (probabilities, labels), such as "accuracy" or "expected_calibration_error",
+            or such a function; :func:`otpt.metrics.evaluate`, all metrics at once, by default.
+        logits: batches hold logits, whose softmax is taken in float64.
+        options: of the function, such as ``bins=15``.
+    """
+
+    full_state_update = False
+    is_differentiable = False
+
+    def __init__(self, metric: str | Function = "evaluate", *, logits: bool = False, **options: Any) -> None:
+        super().__init__()
+        if isinstance(metric, str) and metric not in FUNCTIONS:
+            raise unknown("metric of probabilities and labels", metric, FUNCTIONS)
+        function = FUNCTIONS[metric] if isinstance(metric, str) else metric
+        for name in options:
+            if name not in inspect.signature(function).parameters:
+                raise OtptError(
+                    f"{function.__name__} has no option {name!r}; see help(otpt.metrics.{function.__name__})."
+                )
+        self._function, self._logits = partial(function, **options), logits
+        self.probabilities: Any
+        self.labels: Any
+        self.add_state("probabilities", default=[], dist_reduce_fx="cat")
+        self.add_state("labels", default=[], dist_reduce_fx="cat")
+
+    def update(self, probabilities: Values, labels: Values) -> None:
+        """Add a batch: probabilities (N, C), or logits if it was made for them, and labels (N,)."""
+        given = _softmax(probabilities) if self._logits else probabilities
+        p, y = check_probabilities(given, labels)
+        self.probabilities.append(torch.from_numpy(np.array(p)))
+        self.labels.append(torch.from_numpy(y))
+
+    def compute(self) -> Any:
+        """The metric of all batches so far."""
+        if len(self.labels) == 0:
+            raise OtptError("There are no batches to compute a metric of; call update(probabilities, labels) first.")
+        return self._function(_joined(self.probabilities), _joined(self.labels))
+
+
+def _softmax(logits: Values) -> Any:
+    values = to_numpy(logits, "logits").astype(np.float64)
+    if values.ndim != 2 or values.size == 0 or not np.isfinite(values).all():
+        raise OtptError(f"expected finite logits of shape (N, C), but got shape {values.shape}, or nan or infinity.")
+    powers = np.exp(values - values.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _joined(state: Any) -> Any:
+    """Batches as one tensor; torchmetrics has joined them already where several processes share the work."""
+    if isinstance(state, torch.Tensor):
+        return state
+    wide = max((each.dtype for each in state), key=lambda dtype: dtype.itemsize)
+    return torch.cat([each.to(wide) for each in state])
