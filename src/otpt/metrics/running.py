@@ -28,8 +28,12 @@ from otpt.metrics.calibration_error import (
     maximum_calibration_error,
 )
 from otpt.metrics.classwise_adaptive import classwise_adaptive_calibration_error
+from otpt.metrics.debiased import debiased_ece
 from otpt.metrics.f1 import macro_f1
+from otpt.metrics.ks import ks_calibration_error
 from otpt.metrics.plain_base import PlainBase
+from otpt.metrics.ranking import fpr95, misclassification_auroc
+from otpt.metrics.smooth import smooth_ece
 from otpt.metrics.summary import Metrics, evaluate
 
 if TYPE_CHECKING:
@@ -56,7 +60,18 @@ OF_PROBABILITIES: tuple[Function, ...] = (
     classwise_calibration_error,
     classwise_adaptive_calibration_error,
 )
-OF_CONFIDENCE: tuple[Function, ...] = (scores.top_label_brier_score, selective.aurc, selective.excess_aurc)
+OF_CONFIDENCE: tuple[Function, ...] = (
+    scores.top_label_brier_score,
+    debiased_ece,
+    smooth_ece,
+    ks_calibration_error,
+    misclassification_auroc,
+    fpr95,
+    selective.aurc,
+    selective.excess_aurc,
+    selective.selective_accuracy,
+    selective.coverage_at_risk,
+)
 FUNCTIONS: dict[str, Function] = {
     "evaluate": evaluate,
     **{function.__name__: function for function in OF_PROBABILITIES},
