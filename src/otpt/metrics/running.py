@@ -28,9 +28,13 @@ from otpt.metrics.calibration_error import (
     maximum_calibration_error,
 )
 from otpt.metrics.classwise_adaptive import classwise_adaptive_calibration_error
+from otpt.metrics.debiased import debiased_ece
 from otpt.metrics.f1 import macro_f1
+from otpt.metrics.ks import ks_calibration_error
 from otpt.metrics.plain_base import PlainBase
-from otpt.metrics.summary import evaluate
+from otpt.metrics.ranking import fpr95, misclassification_auroc
+from otpt.metrics.smooth import smooth_ece
+from otpt.metrics.summary import Metrics, evaluate
 
 if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
@@ -44,34 +48,45 @@ else:
 
 Function = Callable[..., Any]
 
+OF_PROBABILITIES: tuple[Function, ...] = (
+    scores.accuracy,
+    scores.brier_score,
+    scores.negative_log_likelihood,
+    scores.overconfidence,
+    scores.mean_entropy,
+    expected_calibration_error,
+    adaptive_calibration_error,
+    maximum_calibration_error,
+    classwise_calibration_error,
+    classwise_adaptive_calibration_error,
+)
+OF_CONFIDENCE: tuple[Function, ...] = (
+    scores.top_label_brier_score,
+    debiased_ece,
+    smooth_ece,
+    ks_calibration_error,
+    misclassification_auroc,
+    fpr95,
+    selective.aurc,
+    selective.excess_aurc,
+    selective.selective_accuracy,
+    selective.coverage_at_risk,
+)
 FUNCTIONS: dict[str, Function] = {
-    function.__name__: function
-    for function in (
-        evaluate,
-        scores.accuracy,
-        scores.brier_score,
-        scores.negative_log_likelihood,
-        scores.overconfidence,
-        scores.mean_entropy,
-        expected_calibration_error,
-        adaptive_calibration_error,
-        maximum_calibration_error,
-        classwise_calibration_error,
-        classwise_adaptive_calibration_error,
-        macro_f1,
-        selective.aurc,
-        selective.excess_aurc,
-    )
-    if list(inspect.signature(function).parameters)[:2] == ["probabilities", "labels"]
+    "evaluate": evaluate,
+    **{function.__name__: function for function in OF_PROBABILITIES},
+    **{function.__name__: function for function in OF_CONFIDENCE},
+    macro_f1.__name__: macro_f1,
 }
+"""Metrics by name."""
 
 
 class RunningMetric(Base):
     """A metric of all batches so far: exactly that of the joined batches, whose probabilities are kept.
 
     Args:
-        metric: the name of a function of (probabilities, labels), such as "accuracy" or "expected_calibration_error",
-            or such a function; :func:`otpt.metrics.evaluate`, all metrics at once, by default.
+        metric: the name of a metric, such as "accuracy" or "expected_calibration_error", or a function of
+            (probabilities, labels); :func:`otpt.metrics.evaluate`, all metrics at once, as numbers by name, by default.
         logits: batches hold logits, whose softmax is taken in float64.
         options: of the function, such as ``bins=15``.
     """
@@ -82,7 +97,7 @@ class RunningMetric(Base):
     def __init__(self, metric: str | Function = "evaluate", *, logits: bool = False, **options: Any) -> None:
         super().__init__()
         if isinstance(metric, str) and metric not in FUNCTIONS:
-            raise unknown("metric of probabilities and labels", metric, FUNCTIONS)
+            raise unknown("metric", metric, FUNCTIONS)
         function = FUNCTIONS[metric] if isinstance(metric, str) else metric
         for name in options:
             if name not in inspect.signature(function).parameters:
@@ -106,7 +121,13 @@ class RunningMetric(Base):
         """The metric of all batches so far."""
         if len(self.labels) == 0:
             raise OtptError("There are no batches to compute a metric of; call update(probabilities, labels) first.")
-        return self._function(_joined(self.probabilities), _joined(self.labels))
+        p, y = _joined(self.probabilities), _joined(self.labels)
+        function = self._function.func
+        if function in OF_CONFIDENCE:
+            return self._function(*scores.confidence_and_correct(p, y))
+        found = self._function(p.argmax(dim=1) if function is macro_f1 else p, y)
+        # plain numbers: torchmetrics looks into what a metric returns, and cannot take a frozen object
+        return found.as_dict() if isinstance(found, Metrics) else found
 
 
 def _softmax(logits: Values) -> Any:
