@@ -1,5 +1,5 @@
-from .registry import DEFAULT_SCORE, SCORES, Score, get_score
-from .rejector import REJECTED, Rejector
+from .registry import DEFAULT_SCORE, REJECTED, SCORES, Score, get_score
+from .rejector import Rejector
 
 __all__ = [
     "DEFAULT_SCORE",
