@@ -19,7 +19,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.report import ResultKey, Results, open_results
 from otpt.report.figures import FIGURES, draw, save, select
-from otpt.report.figures.style import looks
+from otpt.report.figures.looks import looks
 
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 
