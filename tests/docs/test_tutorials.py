@@ -21,12 +21,13 @@ from otpt.functions import PLUGIN
 from otpt.methods.axes import AGGREGATIONS
 
 FEW = ("--views", "10", "--no-cache", "--device", "cpu")
+IMAGES = "8"
 
 
 def _run(line: str) -> str:
     _, *words = shlex.split(line)
     if words[0] == "evaluate":
-        words += [*FEW, *(["--limit", "12"] if "--limit" in words else [])]
+        words += [*FEW, *(["--limit", IMAGES] if "--limit" in words else [])]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         assert main(words) == 0, line
@@ -54,8 +55,9 @@ def test_tutorial(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ran = 0
     for block in all_blocks(page):
         if block.language == "python":
-            if block.title.startswith('title="'):
+            if block.title.startswith('title="'):  # a file of the reader's
                 Path(block.title.split('"')[1]).write_text(block.source, encoding="utf-8")
+                continue
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(compile(block.source, page.name, "exec"), namespace)

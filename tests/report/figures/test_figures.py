@@ -78,8 +78,8 @@ def test_reliability(bench: Bench) -> None:
             # each bar has its interval, and is the fainter the fewer images it stands for
             (lines,) = [each for each in upper.collections if each.get_label() == "interval"]
             ends = [binomtest(round(n * a), n).proportion_ci(method="wilson") for n, a, _ in filled]
-            drawn_ends = [(low, high) for (_, low), (_, high) in lines.get_segments()]
-            assert drawn_ends == pytest.approx([(each.low, each.high) for each in ends], abs=1e-5)
+            shown = np.array([(low, high) for (_, low), (_, high) in lines.get_segments()])
+            assert shown == pytest.approx(np.array([(each.low, each.high) for each in ends]), abs=1e-5)
             (bars,) = [bars for bars in upper.containers if bars.get_label() == "accuracy"]
             most = max(n for n, _, _ in filled)
             assert [bar.get_alpha() for bar in bars] == pytest.approx(
