@@ -20,8 +20,8 @@ from otpt.cli import main
 from otpt.functions import PLUGIN
 from otpt.methods.axes import AGGREGATIONS
 
-FEW = ("--views", "10", "--no-cache", "--device", "cpu")
-IMAGES = "8"
+FEW = ("--views", "8", "--no-cache", "--device", "cpu")
+IMAGES = "6"
 
 
 def _run(line: str) -> str:
@@ -47,7 +47,7 @@ def forgotten() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("forgotten")
-@pytest.mark.filterwarnings("ignore")  # a temperature of a dozen images may end at its bound, and says so
+@pytest.mark.filterwarnings("ignore")  # a temperature of two dozen images may end at its bound, and says so
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_tutorial(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
