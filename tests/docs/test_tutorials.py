@@ -8,17 +8,12 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from oracles.docs_pages import TUTORIALS, all_blocks
 
-from otpt.calibration import CALIBRATIONS
 from otpt.cli import main
-from otpt.functions import PLUGIN
-from otpt.methods.axes import AGGREGATIONS
 
 FEW = ("--views", "8", "--no-cache", "--device", "cpu")
 IMAGES = "6"
@@ -34,19 +29,7 @@ def _run(line: str) -> str:
     return printed.getvalue()
 
 
-@pytest.fixture
-def forgotten() -> Iterator[None]:
-    """Functions that a tutorial registers are forgotten after it."""
-    kept = [(registry, dict(registry)) for registry in (CALIBRATIONS, AGGREGATIONS)]
-    yield
-    for registry, before in kept:
-        registry.clear()
-        registry.update(before)  # type: ignore[arg-type]
-    for name in [name for name in sys.modules if name.startswith(PLUGIN)]:
-        del sys.modules[name]
-
-
-@pytest.mark.usefixtures("forgotten")
+@pytest.mark.usefixtures("registries")
 @pytest.mark.filterwarnings("ignore")  # a temperature of two dozen images may end at its bound, and says so
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_tutorial(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from otpt.metrics import ReliabilityBins, percent, reliability_bins_from_confidence
-from otpt.report.figures.curves import Floats, wilson_interval
+from otpt.report.figures.curves import Floats, Integers, wilson_interval
 from otpt.report.figures.looks import GREY, VERMILION, Look, looks
 from otpt.report.figures.selection import Selection
 from otpt.report.figures.style import MAX_PANELS, faint, ink, pale, panels, paper
@@ -92,7 +92,7 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, look: Look) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
 
 
-def opacities(counts: Floats) -> Floats:
+def opacities(counts: Integers) -> Floats:
     """(M,) how strongly each bar is drawn: 1 for the fullest bin, by the root of the count down to a quarter."""
     return np.asarray(_FAINTEST + (1 - _FAINTEST) * np.sqrt(counts / counts.max()), dtype=np.float64)
 

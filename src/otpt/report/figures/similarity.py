@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -58,6 +59,6 @@ def _draw_curve(texts: PromptTexts, at: Floats, look: Look, figure: Figure, *, f
         label += f"\nECE {percent(texts.metrics.ece)}, acc. {percent(texts.metrics.accuracy)}"
     mean = float(texts.cosines.mean())
     (axes,) = figure.axes
-    line = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+    line: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
     axes.plot(at, density(texts.cosines, at), **line, markevery=(first, _EVERY), markersize=3.5, label=label)
     axes.plot(mean, 0, color=look.colour, marker=look.marker, clip_on=False, zorder=3)

@@ -42,7 +42,7 @@ def footnote(figure: Figure, text: str) -> None:
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Legend:
     """A legend above the panels, in as many columns as the figure is wide enough for; it grows with the rows."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer = _renderer(figure)
     columns = len(labels)
     while True:
         found = figure.legend(list(handles), list(labels), loc="outside upper left", ncols=columns)
@@ -52,6 +52,12 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Leg
             return found
         found.remove()
         columns -= 1
+
+
+def _renderer(figure: Figure) -> Any:
+    """What measures words before anything is drawn."""
+    canvas: Any = FigureCanvasAgg(figure)  # matplotlib does not type it
+    return canvas.get_renderer()
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float]], labels: Sequence[str], others: Any = ()) -> None:
@@ -66,7 +72,7 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float]], labels: Sequ
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # the layout decides where the points lie
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer = _renderer(figure)
     everything = np.array([*points, *others], dtype=np.float64)
     marks = axes.transData.transform(everything)
     taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in marks]
