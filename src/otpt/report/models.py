@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from otpt.report.comparable import check_side_by_side
 from otpt.report.results import Results, open_results
 from otpt.runs import Run
 from otpt.runs.run import CONFIG
@@ -15,8 +16,9 @@ def open_models(
 ) -> dict[str, Results]:
     """The runs in ``folders`` by the name of their model, in order of first appearance.
 
-    Runs of one model are opened by :func:`open_results`, which says what keeps them from being compared. Models of one
-    name but different weights get the first letters of their fingerprints.
+    Runs of one model are opened by :func:`open_results`, which says what keeps them from being compared; all models must
+    have seen the same images of a data set. Models of one name but different weights get the first letters of their
+    fingerprints.
     """
     groups: dict[str, list[Path]] = {}
     names: dict[str, str] = {}
@@ -28,6 +30,7 @@ def open_models(
         names[backbone["fingerprint"]] = str(backbone["name"])
     if not groups:
         open_results([])
+    check_side_by_side([Run(folder) for folder in folders], seeds=seeds)
     if bins is None and side is None and len(groups) > 1:
         first = Run(folders[0]).config["scoring"]  # numbers side by side need the same bins
         bins, side = int(first["bins"]), str(first["side"])

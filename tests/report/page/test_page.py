@@ -158,6 +158,10 @@ def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert list(open_models(folders)) == ["same (x)", "same (y)"]
     assert list(open_models(folders[:1])) == ["same"]
+    other = [simulated_dataset("some", classes=4, images=9)]
+    strange = simulate_run(tmp_path / "z", other, Settings(methods=("tpt",)), model="z")
+    with pytest.raises(OtptError, match="side by side: they saw different images or classes under the name 'some'"):
+        open_models([folders[0], strange])
     with pytest.raises(OtptError, match="There is no run in"):
         open_models([tmp_path / "nowhere"])
     with pytest.raises(OtptError, match="No run was given"):
