@@ -35,9 +35,8 @@ def check_side_by_side(runs: Sequence[Run], *, seeds: Sequence[int] | None = Non
             ours = {dataset["name"]: dataset for dataset in first.datasets}
             for other in second.datasets:
                 for reason in _images(ours[other["name"]], other, seeds) if other["name"] in ours else ():
-                    raise OtptError(
-                        f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot stand side by side: {reason}."
-                    )
+                    both = f"{str(first.folder)!r} and {str(second.folder)!r}"
+                    raise OtptError(f"The runs {both} cannot stand side by side: {reason}.")
 
 
 def _reasons(

@@ -16,9 +16,9 @@ def open_models(
 ) -> dict[str, Results]:
     """The runs in ``folders`` by the name of their model, in order of first appearance.
 
-    Runs of one model are opened by :func:`open_results`, which says what keeps them from being compared; all models must
-    have seen the same images of a data set. Models of one name but different weights get the first letters of their
-    fingerprints.
+    Runs of one model are opened by :func:`open_results`, which says what keeps them from being compared; all models
+    must have seen the same images of a data set. Models of one name but different weights get the first letters of
+    their fingerprints.
     """
     groups: dict[str, list[Path]] = {}
     names: dict[str, str] = {}
