@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 THEMES = ("light", "dark")
+"""Colours that a figure can have: for a light page, or for a dark one."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ FIGURES = {
     "seeds": FigureKind("accuracy and ECE with their standard deviation over seeds"),
     "risk-coverage": FigureKind("error rate when only the most confident predictions are kept"),
 }
+"""Kinds of figures, by name."""
 
 
 def draw(kind: str, selection: Selection, *, theme: str = "light", **options: int) -> Figure:

@@ -18,6 +18,7 @@ from otpt.files import write_atomically
 from otpt.report.figures.kinds import THEMES
 
 FORMATS = ("png", "svg", "pdf")
+"""Formats in which a figure can be written, by the suffix of the file."""
 MAX_PANELS = 64
 DPI = 150
 _NARROWEST = 3.6
