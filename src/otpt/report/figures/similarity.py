@@ -17,8 +17,6 @@ from otpt.report.figures.style import new_figure
 from otpt.report.figures.words import footnote, short
 
 MAX_PROMPTS = 24
-_EVERY = 36
-"""Points of a curve from one marker to the next."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class PromptTexts:
 
 
 def draw_similarity(texts: Sequence[PromptTexts], *, title: str, note: str) -> Figure:
-    """One density per prompt, its marker on the curve, in the legend and, for the mean, on the axis."""
+    """One density per prompt, its marker at the peak, in the legend and, for the mean, on the axis."""
     if not 1 <= len(texts) <= MAX_PROMPTS:
         raise OtptError(f"{len(texts)} prompts are chosen; expected 1 to {MAX_PROMPTS}, given after --prompts.")
     figure = new_figure(6.4, 3.6)
@@ -45,20 +43,21 @@ def draw_similarity(texts: Sequence[PromptTexts], *, title: str, note: str) -> F
     margin = 0.08 * max(float(np.ptp(everything)), 0.05)
     at = np.linspace(everything.min() - margin, min(everything.max() + margin, 1.0 + margin), 256)
     styles = list(looks([f"prompt {i}" for i in range(len(texts))]).values())
-    for k, (each, look) in enumerate(zip(texts, styles, strict=True)):
-        _draw_curve(each, at, look, figure, first=3 * k)
+    for each, look in zip(texts, styles, strict=True):
+        _draw_curve(each, at, look, figure)
     axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=short(title, 60), ylim=(0, None))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2, labelspacing=0.8)
     footnote(figure, note)
     return figure
 
 
-def _draw_curve(texts: PromptTexts, at: Floats, look: Look, figure: Figure, *, first: int) -> None:
+def _draw_curve(texts: PromptTexts, at: Floats, look: Look, figure: Figure) -> None:
     label = f"{short(texts.prompt, 34)}, mean {texts.cosines.mean():.3f}"
     if texts.metrics is not None:
         label += f"\nECE {percent(texts.metrics.ece)}, acc. {percent(texts.metrics.accuracy)}"
     mean = float(texts.cosines.mean())
     (axes,) = figure.axes
     line: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
-    axes.plot(at, density(texts.cosines, at), **line, markevery=(first, _EVERY), markersize=3.5, label=label)
+    values = density(texts.cosines, at)
+    axes.plot(at, values, **line, markevery=[int(values.argmax())], label=label)
     axes.plot(mean, 0, color=look.colour, marker=look.marker, clip_on=False, zorder=3)
