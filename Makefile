@@ -35,10 +35,11 @@ test-fast: setup  ## the quick tests only
 test-processors: setup  ## the tests of equality on imitated processors, with 1, 2, 3 and 5 threads
 	@$(BIN)/python -m tests.processors
 
-lint: setup     ## ruff, mypy, and a strict build of the documentation
+lint: setup     ## ruff, mypy, spelling, and a strict build of the documentation, which checks its links
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/codespell
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 docs: setup     ## serve the documentation on localhost

@@ -1,7 +1,7 @@
-"""Make the images of figures.md: ``python docs/gallery.py``, a few minutes on two cores.
+"""Make the images of figures.md: ``python docs/gallery.py``, about a quarter of an hour on two cores.
 
-Evaluates the embedded model on a few images of the emoji bench, then draws every figure with one ``otpt`` command.
-An interrupted run resumes.
+Evaluates the embedded model on a few images of the emoji bench, then draws every figure with one ``otpt`` command,
+light and dark. An interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cosine": (("main",), ("--datasets", SETS[0])),
     "groups": (("main",), ("--datasets", SETS[0])),
     "templates": (("prompts",), ()),
-    "posthoc": (("main",), ()),
+    "posthoc": (("seeds",), ()),
     "pareto": (("main", "sweep"), ("--datasets", *SETS[:2], "--methods", "tpt", "c-tpt", *SWEPT)),
     "seeds": (("seeds",), ()),
     "risk-coverage": (("main",), ("--datasets", *SETS[:2])),
@@ -55,13 +55,14 @@ def make_runs(
     _otpt("evaluate", *SETS, "--methods", *METHODS, *common, "--out", str(runs / "main"))
     _otpt("sweep", *SETS[:2], "--set", f"lambda={','.join(LAMBDAS)}", *common, "--out", str(runs / "sweep"))
     _otpt("sweep", *SETS[:2], "--method", "zero-shot", "--prompts", templates, *common, "--out", str(runs / "prompts"))
-    _otpt("evaluate", *SETS, "--methods", *METHODS[1:4], "--seeds", "0", "1", "2", *few, "--out", str(runs / "seeds"))
+    _otpt("evaluate", *SETS, "--methods", *METHODS[1:], "--seeds", "0", "1", "2", *few, "--out", str(runs / "seeds"))
 
 
-def draw_figure(kind: str, runs: Path, file: Path) -> None:
+def draw_figure(kind: str, runs: Path, file: Path, *, theme: str = "light") -> None:
     """Draw a figure with one ``otpt`` command."""
     used, options = FIGURES[kind]
-    _otpt("plot", kind, *(str(runs / name) for name in used), "-o", str(file), "--dpi", "110", *options)
+    folders = [str(runs / name) for name in used]
+    _otpt("plot", kind, *folders, "-o", str(file), "--dpi", "110", "--theme", theme, *options)
 
 
 def draw_page(runs: Path) -> None:
@@ -108,6 +109,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     make_runs(given.runs, given.backbone, given.images, given.views, workers=given.workers)
     for each in FIGURES:
-        draw_figure(each, given.runs, GALLERY / f"{each}.png")
-        _shrink(GALLERY / f"{each}.png")
+        for theme, suffix in (("light", ""), ("dark", "-dark")):
+            drawn = GALLERY / f"{each}{suffix}.png"
+            draw_figure(each, given.runs, drawn, theme=theme)
+            _shrink(drawn)
     draw_page(given.runs)

@@ -24,6 +24,7 @@ SLOW = (
     "cli/",
     "data/test_registered_sets.py",
     "docs/test_run.py",
+    "docs/test_tutorials.py",
     "evaluation/",
     "learning/",
     "methods/baple/",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
-from oracles.docs_pages import DOCS, PAGES, ROOT, code, rows, section
+from oracles.docs_pages import DOCS, PAGES, ROOT, TUTORIALS, code, rows, section
 
 import otpt
 import otpt.objectives
@@ -53,24 +57,51 @@ COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets ch
 
 def test_every_page_is_in_the_navigation() -> None:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    assert sorted(_nav(config["nav"])) == sorted(page.name for page in DOCS.glob("*.md"))
+    assert sorted(_nav(config["nav"])) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
 def test_nothing_is_fetched_when_a_page_is_read() -> None:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert config["theme"]["font"] is False
     assert not [name for key in ("extra_css", "extra_javascript") for name in config.get(key, []) if "://" in name]
-    for page in PAGES:
-        assert not re.search(r"\$\$|\\(frac|mathrm|sum)", page.read_text(encoding="utf-8")), "formulas are Unicode"
+    named = [name for key in ("extra_css", "extra_javascript") for name in config[key]]
+    assert all((DOCS / name).is_file() for name in named)
+    css = (DOCS / "assets/katex/katex.min.css").read_text(encoding="utf-8")
+    fonts = set(re.findall(r"url\(([^)]+)\)", css))
+    assert fonts == {f"fonts/{path.name}" for path in (DOCS / "assets/katex/fonts").iterdir()}
+    assert "MIT License" in (DOCS / "assets/katex/LICENSE").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def _formulas(page: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\$\$(.+?)\$\$", text, re.DOTALL) + re.findall(r"(?<![\\$])\$([^$\n]+)\$(?!\$)", text)
+
+
+def test_formulas_are_typeset() -> None:
+    """By the very KaTeX that is shipped: an error would be red letters on the site."""
+    found = {formula: page.name for page in [*DOCS.glob("*.md"), *TUTORIALS] for formula in _formulas(page)}
+    assert {"methods.md", "metrics.md", "calibration.md", "design.md"} <= set(found.values())
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node here")
+    script = (
+        f"const katex = require({json.dumps(str(DOCS / 'assets/katex/katex.min.js'))});"
+        f"for (const formula of {json.dumps(list(found))}) {{"
+        "  try { katex.renderToString(formula, { strict: 'ignore' }); }"
+        "  catch (error) { console.log(formula, error.message); }"
+        "}"
+    )
+    done = subprocess.run([node, "-e", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TUTORIALS], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).is_file(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *TUTORIALS], ids=lambda page: page.name)
 def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = OTHER_TOOLS.union(*(_options(command, capsys) for command in COMMANDS))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
@@ -147,6 +178,25 @@ ROOMS = ("otpt", "otpt.methods", "otpt.methods.prompt_tuning", "otpt.objectives"
          "otpt.prompts.learned", "otpt.learning", "otpt.images", "otpt.views", "otpt.backbones", "otpt.features",
          "otpt.evaluation", "otpt.functional", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.rejection",
          "otpt.report")  # fmt: skip
+
+
+def test_every_room_has_its_reference() -> None:
+    """Generated from docstrings by mkdocstrings: a page names its module, and the overview names all modules."""
+    named = [line[4:] for page in (DOCS / "reference").glob("*.md") for line in page.read_text("utf-8").splitlines()
+             if line.startswith("::: ")]  # fmt: skip
+    assert sorted(named) == sorted({*ROOMS, "otpt.report.figures", "otpt.report.page"})
+
+
+def test_roles_of_docstrings_become_code() -> None:
+    griffe = pytest.importorskip("griffe")
+    spec = importlib.util.spec_from_file_location("roles", DOCS / "roles.py")
+    assert spec is not None
+    assert spec.loader is not None
+    roles = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(roles)
+    obj = griffe.Function("f", docstring=griffe.Docstring("See :func:`~otpt.report.open_models` and :class:`Run`."))
+    roles.Roles().on_instance(obj=obj)
+    assert obj.docstring.value == "See `open_models` and `Run`."
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RUN_ELSEWHERE = {"metrics.md", "calibration.md"}  # by tests/metrics
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))  # each runs from top to bottom, by tests/docs/test_tutorials.py
 
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -24,18 +25,22 @@ class Block:
     output: str | None
 
 
-def blocks(page: Path, language: str) -> list[Block]:
-    """All blocks of a language, in order."""
+def all_blocks(page: Path) -> list[Block]:
+    """All blocks, in order."""
     text = page.read_text(encoding="utf-8")
     found = list(_BLOCK.finditer(text))
     result = []
     for i, match in enumerate(found):
         after = found[i + 1] if i + 1 < len(found) else None
         follows = after is not None and after.group(1) == "text" and not text[match.end() : after.start()].strip()
-        if match.group(1) == language:
-            output = after.group(3) if after is not None and follows else None
-            result.append(Block(language, match.group(2).strip(), match.group(3), output))
+        output = after.group(3) if after is not None and follows else None
+        result.append(Block(match.group(1), match.group(2).strip(), match.group(3), output))
     return result
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    """All blocks of a language, in order."""
+    return [block for block in all_blocks(page) if block.language == language]
 
 
 def section(page: Path, title: str) -> str:

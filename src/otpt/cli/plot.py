@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
 from otpt.errors import OtptError, unknown
-from otpt.report.figures.kinds import FIGURES
+from otpt.report.figures.kinds import FIGURES, THEMES
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         usual=FIGURES[options.kind].usual,
     )
     extra = {"best": options.best} if options.kind == "templates" else {}
-    save(draw(options.kind, selection, **extra), options.out, dpi=options.dpi)
+    save(draw(options.kind, selection, theme=options.theme, **extra), options.out, dpi=options.dpi)
     print(f"The figure is in {str(options.out)!r}.")
     return 0
 
@@ -74,6 +74,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dpi", type=_resolution, default=150, metavar="N", help="dots per inch of a PNG (default: 150)"
     )
+    parser.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
 
 
 def _resolution(text: str) -> int:
@@ -126,8 +127,9 @@ def run_similarity(options: argparse.Namespace) -> int:
         PromptTexts(prompt, _cosines(backbone, names, prompt), _metrics(results, dataset, prompt, options.method))
         for prompt in words
     ]
-    told = f"; ECE and accuracy of {options.method}" if any(each.metrics is not None for each in texts) else ""
-    with styled():
+    scored = results is not None and any(each.metrics is not None for each in texts)
+    told = f"; ECE ({results.bins} bins) and accuracy of {options.method}" if results and scored else ""
+    with styled(options.theme):
         figure = draw_similarity(texts, title=dataset, note=f"{backbone.name}, {len(names)} classes{told}")
     save(figure, options.out, dpi=options.dpi)
     print(f"The figure is in {str(options.out)!r}.")

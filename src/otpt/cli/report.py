@@ -16,9 +16,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``report``."""
     parser.description = (
         "Make one HTML file from run folders: summary, sortable tables, reliability diagrams, images, "
-        "settings. It needs no network and no other file."
+        "settings. Runs of several models are set side by side. The file needs no network and no other file."
     )
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders, of one model or of several")
     parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="(report.html)")
     parser.add_argument("--title", default=TITLE, help="(default: %(default)s)")
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets, for thumbnails")
@@ -39,17 +39,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the page and say where it is."""
-    from otpt.report import open_results
+    from otpt.report import open_models
     from otpt.report.page import make_page, write_page
 
     if options.out.suffix.lower() not in _SUFFIXES:
         raise OtptError(f"The page {str(options.out)!r} is an HTML file; expected a name that ends in .html.")
-    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
+    models = open_models(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
     page = make_page(
-        results, title=options.title, root=options.data, images=options.images, command=options.command_line
+        models, title=options.title, root=options.data, images=options.images, command=options.command_line
     )
     write_page(options.out, page)
     print(f"The page is in {str(options.out)!r} ({len(page.encode('utf-8', 'replace')) / 1e6:.1f} MB).")
-    for progress in results.partial:
+    for progress in (each for results in models.values() for each in results.partial):
         print(f"It is not complete: the run {str(progress.run.folder)!r} has {progress.done} of {progress.all} images.")
     return 0

@@ -22,6 +22,7 @@ FAMILIES = ("fine-grained", "shift")
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
 )
+"""Suffixes of files that are taken as images of a folder."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from otpt.errors import OtptError
 
 FAMILIES = ("fine-grained", "shift")
+"""Families of data sets, on which weights may depend."""
 OTHERS = "others"
 """In a table of numbers by data set: the one for all other data sets."""
 

@@ -1,4 +1,5 @@
 from .compare import Comparison, Difference, compare_methods, conclusion
+from .models import open_models
 from .papers import (
     PAPERS,
     Paper,
@@ -51,6 +52,7 @@ __all__ = [
     "conclusion",
     "conflicts",
     "get_paper",
+    "open_models",
     "open_results",
     "paper_numbers",
     "paper_table",

@@ -28,6 +28,17 @@ def check_comparable(
                 )
 
 
+def check_side_by_side(runs: Sequence[Run], *, seeds: Sequence[int] | None = None) -> None:
+    """The same for runs of several models, which need not agree on more than the images of a data set."""
+    for i, second in enumerate(runs):
+        for first in runs[:i]:
+            ours = {dataset["name"]: dataset for dataset in first.datasets}
+            for other in second.datasets:
+                for reason in _images(ours[other["name"]], other, seeds) if other["name"] in ours else ():
+                    both = f"{str(first.folder)!r} and {str(second.folder)!r}"
+                    raise OtptError(f"The runs {both} cannot stand side by side: {reason}.")
+
+
 def _reasons(
     first: Run, second: Run, seeds: Sequence[int] | None, given: Collection[str], one_backbone: bool
 ) -> Iterable[str]:

@@ -14,12 +14,14 @@ import pytest
 from matplotlib.collections import PathCollection
 from oracles.figure_bench import BINS, PROMPTS, SETS, Bench
 from oracles.simulated_runs import simulate_run, simulated_dataset
+from scipy.stats import binomtest
 
 from otpt.errors import OtptError
-from otpt.evaluation import Settings
+from otpt.evaluation import Settings, sweep_method
+from otpt.methods import get_method
 from otpt.report import ResultKey, Results, open_results
 from otpt.report.figures import FIGURES, draw, save, select
-from otpt.report.figures.style import looks
+from otpt.report.figures.looks import looks
 
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 
@@ -65,14 +67,24 @@ def test_reliability(bench: Bench) -> None:
             filled = [each for each in bins if each[0]]
             assert heights(upper, "accuracy") == pytest.approx([accuracy for _, accuracy, _ in filled])
             gaps = [confidence - accuracy for _, accuracy, confidence in filled]
-            assert heights(upper, "gap above") == pytest.approx([gap for gap in gaps if gap > 0])
-            assert heights(upper, "gap below") == pytest.approx([gap for gap in gaps if gap <= 0])
+            assert heights(upper, "over-confident") == pytest.approx([gap for gap in gaps if gap > 0])
+            assert heights(upper, "under-confident") == pytest.approx([gap for gap in gaps if gap <= 0])
             total = sum(count for count, _, _ in bins)
             assert [bar.get_height() for bar in lower.patches] == pytest.approx([n / total for n, _, _ in bins])
             score = results.score(cell(dataset, method))
             assert score is not None
             assert score.metrics is not None
-            assert f"ECE {100 * score.metrics.ece:.2f}\n" in upper.texts[0].get_text()
+            assert f"ECE {100 * score.metrics.ece:.2f}, " in upper.texts[0].get_text()
+            # each bar has its interval, and is the fainter the fewer images it stands for
+            (lines,) = [each for each in upper.collections if each.get_label() == "interval"]
+            ends = [binomtest(round(n * a), n).proportion_ci(method="wilson") for n, a, _ in filled]
+            shown = np.array([(low, high) for (_, low), (_, high) in lines.get_segments()])
+            assert shown == pytest.approx(np.array([(each.low, each.high) for each in ends]), abs=1e-5)
+            (bars,) = [bars for bars in upper.containers if bars.get_label() == "accuracy"]
+            most = max(n for n, _, _ in filled)
+            assert [bar.get_alpha() for bar in bars] == pytest.approx(
+                [0.25 + 0.75 * math.sqrt(n / most) for n, _, _ in filled]
+            )
 
 
 def test_confidence(bench: Bench) -> None:
@@ -80,7 +92,7 @@ def test_confidence(bench: Bench) -> None:
     bins = literal_bins(bench.results(), cell("first", "c-tpt"))
     total = sum(count for count, _, _ in bins)
     right = [n * accuracy / total if n else 0.0 for n, accuracy, _ in bins]
-    assert heights(panel, "right") == pytest.approx(right)
+    assert heights(panel, "correct") == pytest.approx(right)
     assert heights(panel, "wrong") == pytest.approx([n / total - r for (n, _, _), r in zip(bins, right, strict=True)])
     rows = bench.results().rows(cell("first", "c-tpt"))
     lines = {line.get_label(): line.get_xdata()[0] for line in panel.lines}
@@ -91,11 +103,13 @@ def test_radar(bench: Bench) -> None:
     results = bench.results()
     (panel,) = drawn(bench, "radar", methods=["tpt", "c-tpt", "o-tpt"]).axes
     ece = {(m, d): results.score(cell(d, m)).metrics.ece for m in ("tpt", "c-tpt", "o-tpt") for d in SETS}
-    for line in panel.lines:
-        for dataset, radius in zip((*SETS, SETS[0]), line.get_ydata(), strict=True):
-            own = [ece[method, dataset] for method in ("tpt", "c-tpt", "o-tpt")]
-            share = (ece[line.get_label(), dataset] - min(own)) / (max(own) - min(own))
-            assert radius == pytest.approx(0.25 + 0.75 * share)
+    for line in panel.lines:  # one scale from 0 on every axis: a radius is the ECE itself
+        shown = [100 * ece[line.get_label(), dataset] for dataset in (*SETS, SETS[0])]
+        assert line.get_ydata() == pytest.approx(shown)
+    assert panel.get_rmin() == 0
+    names = [label.get_text() for label in panel.get_xticklabels()]
+    own = [100 * ece[method, "first"] for method in ("tpt", "c-tpt", "o-tpt")]
+    assert names[0] == f"first\n{min(own):.2f} – {max(own):.2f}"
     with pytest.raises(OtptError, match="three data sets or more, but 2"):
         drawn(bench, "radar", datasets=SETS[:2])
 
@@ -158,6 +172,40 @@ def test_posthoc(bench: Bench) -> None:
         assert heights(panel, method) == pytest.approx([*own, sum(own) / 3])
 
 
+def test_posthoc_has_error_bars_with_several_seeds(bench: Bench) -> None:
+    results = bench.results("seeds")
+    (panel,) = draw("posthoc", select(results)).axes
+    for method in ("tpt", "o-tpt"):
+        (bars,) = [bars for bars in panel.containers if bars.get_label() == method and hasattr(bars, "patches")]
+        ece = [[100 * results.score(cell(d, method, s)).metrics.ece for s in (0, 1)] for d in SETS[:2]]
+        ece.append([sum(each) / 2 for each in zip(*ece, strict=True)])
+        _, _, (spans,) = bars.errorbar
+        lengths = [span[1][1] - span[0][1] for span in spans.get_segments()]
+        assert lengths == pytest.approx([2 * abs(a - b) / math.sqrt(2) for a, b in ece])
+    (single,) = draw("posthoc", select(results, seeds=[0])).axes
+    assert all(getattr(bars, "errorbar", None) is None for bars in single.containers)
+
+
+def test_groups_mark_the_ece_of_few_images(tmp_path: Path) -> None:
+    sets = [simulated_dataset("some", classes=5, images=240)]
+    results = open_results([simulate_run(tmp_path / "run", sets, Settings(methods=("zero-shot", "tpt")))])
+    figure = draw("groups", select(results, methods=["tpt"]))
+    accuracy, ece = figure.axes[2:]  # split at the initial value: uneven groups
+    counts = [int(label.get_text().split("\n")[1].split()[0]) for label in ece.get_xticklabels()]
+    assert sum(counts) == 240
+    assert min(counts) < 100 < max(counts)
+    marked = [label.get_text().endswith("*") for label in ece.get_xticklabels()]
+    assert marked == [count < 100 for count in counts]
+    assert [bar.get_alpha() < 1 for bar in ece.patches] == marked
+    assert not any(label.get_text().endswith("*") for label in accuracy.get_xticklabels())
+    assert "* fewer than 100 images" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_bins_are_told_only_where_there_are_bins(bench: Bench) -> None:
+    for kind, binned in (("cosine", False), ("risk-coverage", False), ("posthoc", True), ("confidence", True)):
+        assert (f"{BINS} bins" in drawn(bench, kind).get_supxlabel()) == binned, kind
+
+
 def test_pareto(bench: Bench) -> None:
     results = bench.results("main", "sweep")
     selection = select(results, datasets=["first"], methods=["tpt", *bench.results("sweep").methods])
@@ -172,8 +220,22 @@ def test_pareto(bench: Bench) -> None:
         if not any((o.ece < m.ece and o.accuracy >= m.accuracy) or (o.ece <= m.ece and o.accuracy > m.accuracy)
                    for o in metrics)
     }  # fmt: skip
-    (front,) = panel.lines
-    assert set(zip(front.get_xdata(), front.get_ydata(), strict=True)) == unbeaten
+    joined = {xy for line in panel.lines for xy in zip(line.get_xdata(), line.get_ydata(), strict=True)}
+    assert joined == (unbeaten if len(unbeaten) > 1 else set())
+
+
+def test_pareto_promises_no_line_that_is_not_drawn(tmp_path: Path) -> None:
+    sets = [simulated_dataset("some", classes=5, images=60)]
+    methods = [f"o-tpt[lambda={value}]" for value in (1, 6, 18)]
+    swept = sweep_method(get_method("o-tpt"), {"lambda": ["1", "6", "18"]})
+    results = open_results([simulate_run(tmp_path / "run", sets, Settings(methods=swept))])
+    for chosen in (methods, methods[:1]):
+        figure = draw("pareto", select(results, methods=chosen))
+        (panel,) = figure.axes
+        (legend,) = figure.legends
+        promised = "Pareto front of the sweep" in [text.get_text() for text in legend.get_texts()]
+        assert promised == bool(panel.lines)
+        assert "line" not in figure.get_supxlabel()
 
 
 def test_seeds(bench: Bench) -> None:

@@ -6,23 +6,27 @@ import base64
 import html
 import io
 import json
+import math
 import re
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles import simulated_runs
 from oracles.command import run
 from oracles.figure_bench import NAMES, SETS, Bench
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
 from PIL import Image
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings
+from otpt.methods.output import Output
 from otpt.metrics import percent
-from otpt.report import ResultKey, Results, open_results
+from otpt.report import ResultKey, Results, open_models, open_results
 from otpt.report.page import content as page_content
 from otpt.report.page import make_page, write_page
 from otpt.report.page.images import choose_images, data_uri
@@ -136,6 +140,88 @@ def test_summary_says_what_is_noise(tmp_path: Path) -> None:
 def _plain(results: Results) -> list[str]:
     lines = [line for name in results.datasets for line in dataset_lines(results, name)]
     return [text.replace("\u2068", "").replace("\u2069", "") for text in summary(results, lines, average_lines(lines))]
+
+
+def test_several_models_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Numbers of each model as if it were alone, and their average over the data sets that both saw."""
+    one, two, three = (simulated_dataset(name, classes=4, images=30) for name in ("one", "two", "three"))
+    settings = Settings(methods=("tpt", "o-tpt"))
+    first = simulate_run(tmp_path / "a", [one, two, three], settings, model="ViT-B-16/openai")
+    second = simulate_run(tmp_path / "b", [one, two], Settings(methods=("o-tpt",), seeds=(3,)), model="RN50/openai")
+    assert run(capsys, "report", first, second, "-o", tmp_path / "r.html", "--images", 0)[0] == 0
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    alone = {name: open_results([folder]) for name, folder in (("ViT-B-16/openai", first), ("RN50/openai", second))}
+
+    def ece(model: str, method: str, dataset: str) -> float:
+        (key,) = [key for key in alone[model].keys if (key.method, key.dataset) == (method, dataset)]
+        return float(alone[model].score(key).metrics.ece)
+
+    header, *rows = page.tables["models"]
+    assert header == ["Method", "ViT-B-16/openai", "RN50/openai"]
+    common = {model: f"{50 * (ece(model, 'o-tpt', 'one') + ece(model, 'o-tpt', 'two')):.2f}" for model in alone}
+    assert ["o-tpt", common["ViT-B-16/openai"], common["RN50/openai"]] in rows
+    assert [row[2] for row in rows if row[0] == "tpt"] == ["–"]
+    assert "Average over the 2 data sets that all models were run on." in text
+    for line in page.tables["numbers"][1:]:
+        assert line[5] == f"{100 * ece(line[0], line[2], line[1]):.2f}"
+    matrix = {(row[0], row[1]): row[2:] for row in page.tables["matrix"][1:]}
+    assert matrix["RN50/openai", "o-tpt"][2] == "–", "not run on the third set"
+    assert len([tag for tag, a in page.tags if a.get("role") == "img"]) == 2 * 3 + 2
+
+
+def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    sets = [simulated_dataset("some", classes=3, images=9)]
+    folders = [simulate_run(tmp_path / name, sets, Settings(methods=("tpt",)), model=name) for name in ("x", "y")]
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config["backbone"]["name"] = "same"
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert list(open_models(folders)) == ["same (x)", "same (y)"]
+    assert list(open_models(folders[:1])) == ["same"]
+    other = [simulated_dataset("some", classes=4, images=9)]
+    strange = simulate_run(tmp_path / "z", other, Settings(methods=("tpt",)), model="z")
+    with pytest.raises(OtptError, match="side by side: they saw different images or classes under the name 'some'"):
+        open_models([folders[0], strange])
+    with pytest.raises(OtptError, match="There is no run in"):
+        open_models([tmp_path / "nowhere"])
+    with pytest.raises(OtptError, match="No run was given"):
+        open_models([])
+
+
+def test_prediction_sets_and_abstention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [1, 2, 3, 2, 0, 4]
+
+    def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
+        plain = simulated_output(data, index, column, seed)
+        extras = {"set_size": float(sizes[index]), "covered": float(index < 3), "answered": float(index % 2 == 0)}
+        return replace(plain, extras=extras if column[1] == "tpt" else {})
+
+    monkeypatch.setattr(simulated_runs, "simulated_output", output)
+    data = simulated_dataset("some", classes=5, images=6)
+    results = open_results([simulate_run(tmp_path / "run", [data], Settings(methods=("tpt", "o-tpt")))])
+    header, *lines = Reader(make_page(results, images=0)).tables["sets"]
+    assert header[2:] == ["Classes per set", "Coverage %", "Abstained %", "Accuracy of the rest %"]
+    rows = results.rows(results.keys[0])
+    rest = f"{100 * np.mean(rows.correct[[0, 2, 4]]):.2f}"
+    assert lines == [["some", "tpt", "2.00", "50.00", "50.00", rest]]
+    without = open_results([simulate_run(tmp_path / "other", [data], Settings(methods=("o-tpt",)))])
+    assert 'id="sets"' not in make_page(without, images=0)
+
+
+def test_reliability_diagrams_show_what_is_certain(bench: Bench) -> None:
+    """As many intervals as filled bins; bars in steps of opacity."""
+    results = bench.results()
+    page = Reader(make_page(results, images=0))
+    paths = [a for tag, a in page.tags if tag == "path" and a.get("class") == "interval"]
+    keys = [key for key in results.keys if key.dataset == "first"]
+    for key, path in zip(keys, paths, strict=False):
+        confidences = results.rows(key).confidences
+        filled = {math.ceil(c * results.bins) for c in confidences}
+        assert str(path["d"]).count("M") == len(filled)
+    levels = {str(a["class"]) for tag, a in page.tags if str(a.get("class")).startswith("accuracy level-")}
+    assert "accuracy level-4" in levels
+    assert levels <= {f"accuracy level-{level}" for level in (1, 2, 3, 4)}
 
 
 def test_images_worth_looking_at(bench: Bench) -> None:
@@ -309,7 +395,7 @@ def test_the_commands_make_the_same_run(bench: Bench, capsys: pytest.CaptureFixt
 
 def test_a_run_from_python_has_no_command(bench: Bench) -> None:
     page = make_page(bench.results("changed"), images=0)
-    assert "This run was made from Python, not by a command" in page
+    assert "This run was made from Python, so there is no command" in page
     assert "<pre" not in page
     for words in ("orthogonality 6", "2 images", "augmix=off", "weights for shift", "“an example of (2 tokens tuned)”"):
         assert words in page, words

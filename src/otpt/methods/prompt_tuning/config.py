@@ -10,6 +10,7 @@ from otpt.objectives.fractions import fraction_of
 from otpt.objectives.registry import TEXTS, VIEWS, find_objective
 
 REFERENCES = ("confident", "clean")
+"""Views whose logits give the reference range: the most confident one, or the clean one."""
 SELECTIONS = ("confident", "strong")
 
 

@@ -122,6 +122,7 @@ class MaplePrompts:
 
 
 LearnedPrompt = CoopContext | CocoopContext | MaplePrompts
+"""What a file of a learned prompt holds."""
 
 
 def context_alone(learned: LearnedPrompt) -> CoopContext:

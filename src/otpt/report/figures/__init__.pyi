@@ -1,5 +1,5 @@
 from .curves import pairwise_cosines
-from .kinds import FIGURES, FigureKind, draw
+from .kinds import FIGURES, THEMES, FigureKind, draw
 from .selection import Selection, select
 from .similarity import PromptTexts, draw_similarity
 from .style import FORMATS, check_format, save, styled
@@ -7,6 +7,7 @@ from .style import FORMATS, check_format, save, styled
 __all__ = [
     "FIGURES",
     "FORMATS",
+    "THEMES",
     "FigureKind",
     "PromptTexts",
     "Selection",

@@ -1,4 +1,4 @@
-"""Histograms of the confidence: how sure a method is, and how sure when it is wrong."""
+"""Histograms of the confidence of correct and wrong predictions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from otpt.metrics import reliability_bins_from_confidence
+from otpt.report.figures.looks import GREY, VERMILION, looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import GREY, VERMILION, footnote, looks, panels, short
+from otpt.report.figures.style import ink, panels, paper
+from otpt.report.figures.words import footnote, legend, short
 
 
 def draw_confidence(selection: Selection) -> Figure:
-    """Methods down, data sets across; right and wrong predictions stacked, mean confidence and accuracy as lines."""
+    """Methods down, data sets across; correct and wrong predictions stacked, mean confidence and accuracy as lines."""
     datasets, methods = selection.datasets, selection.methods
-    figure, axes = panels(len(methods), len(datasets), size=(1.9, 1.3), sharex=True, sharey="col")
+    figure, axes = panels(len(methods), len(datasets), size=(2.2, 1.5), sharex=True, sharey="col")
     look = looks(methods)
     results = selection.results
     for column, dataset in enumerate(datasets):
@@ -27,22 +29,22 @@ def draw_confidence(selection: Selection) -> Figure:
             total = bins.counts / bins.total
             right = np.where(bins.counts > 0, np.nan_to_num(bins.accuracy) * total, 0.0)
             left, width = bins.edges[:-1], np.diff(bins.edges)
-            panel.bar(left, right, width, align="edge", color=look[method].colour, label="right")
+            panel.bar(left, right, width, align="edge", color=look[method].colour, label="correct")
             panel.bar(
                 left,
                 total - right,
                 width,
                 bottom=right,
                 align="edge",
-                color="white",
+                color=paper(),
                 edgecolor=VERMILION,
                 hatch="//////",
                 linewidth=0.5,
                 label="wrong",
             )
             confidence, accuracy = float(rows.confidences.mean()), float(rows.correct.mean())
-            panel.axvline(confidence, color="black", linewidth=1.0, label="mean confidence")
-            panel.axvline(accuracy, color="black", linewidth=1.0, dashes=(2, 2), label="accuracy")
+            panel.axvline(confidence, color=ink(), linewidth=1.0, label="mean confidence")
+            panel.axvline(accuracy, color=ink(), linewidth=1.0, dashes=(2, 2), label="accuracy")
             panel.set(xlim=(0, 1), xticks=[0, 0.5, 1])
             panel.set_title(short(dataset) if row == 0 else "")
             if column == 0:
@@ -51,7 +53,7 @@ def draw_confidence(selection: Selection) -> Figure:
                 panel.set_xlabel("confidence")
     handles, names = axes[0][0].get_legend_handles_labels()
     known = dict(zip(names, handles, strict=True))
-    known["right"] = Patch(facecolor=GREY)  # each line of panels has its own colour
-    figure.legend(known.values(), known.keys(), loc="outside upper left", ncols=4)
+    known["correct"] = Patch(facecolor=GREY)  # each line of panels has its own colour
+    legend(figure, list(known.values()), list(known))
     footnote(figure, selection.note(one_seed=True))
     return figure

@@ -6,8 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from otpt.report.cosines import check_cosines, init_cosine
+from otpt.report.figures.looks import looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import footnote, looks, panels, short
+from otpt.report.figures.style import ink, panels
+from otpt.report.figures.words import footnote, short
 
 _MANY = 3000
 """From so many points on, a vector file holds them as an image."""
@@ -43,11 +45,11 @@ def draw_cosine(selection: Selection) -> Figure:
             )
             marginal.stairs(fractions, edges, orientation="horizontal", color=look[method].colour, linewidth=0.9)
         if initial is not None:
-            points.axhline(initial, color="black", linewidth=1.0, dashes=(4, 2), label=f"initial prompt, {initial:.4f}")
-            marginal.axhline(initial, color="black", linewidth=1.0, dashes=(4, 2))
+            points.axhline(initial, color=ink(), linewidth=1.0, dashes=(4, 2), label=f"initial prompt, {initial:.4f}")
+            marginal.axhline(initial, color=ink(), linewidth=1.0, dashes=(4, 2))
         points.set(xlabel="test image", ylabel="mean cosine similarity")
         points.set_title(short(dataset))
         points.legend(loc="upper left", fontsize=6.5, ncols=2, bbox_to_anchor=(0, -0.22), markerscale=1.6)
         marginal.set_xlabel("fraction")
-    footnote(figure, selection.note(one_seed=True))
+    footnote(figure, selection.note(one_seed=True, bins=False))
     return figure

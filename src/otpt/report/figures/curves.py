@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,22 @@ def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[F
     last = np.append(sure[1:] != sure[:-1], True)
     answered = np.arange(1, len(sure) + 1)
     return answered[last] / len(sure), np.cumsum(wrong)[last] / answered[last]
+
+
+def wilson_interval(successes: Floats, counts: npt.NDArray[Any], z: float = 1.959964) -> tuple[Floats, Floats]:
+    """Wilson's 95 % interval of a fraction p = k/n, ends of the shape of ``successes``; n > 0.
+
+    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
+
+    >>> low, high = wilson_interval(np.array([8.0]), np.array([10]))
+    >>> low.round(3), high.round(3)
+    (array([0.49]), array([0.943]))
+    """
+    n = np.asarray(counts, dtype=np.float64)
+    p = successes / n
+    middle, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2)
+    scale = 1 + z * z / n
+    return np.clip((middle - half) / scale, 0.0, 1.0), np.clip((middle + half) / scale, 0.0, 1.0)
 
 
 def pareto_front(accuracy: Floats, ece: Floats) -> Integers:

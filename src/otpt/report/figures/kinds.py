@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+THEMES = ("light", "dark")
+"""Colours that a figure can have: for a light page, or for a dark one."""
+
+
 @dataclass(frozen=True)
 class FigureKind:
     """A kind of figure that is made from runs.
@@ -32,24 +36,27 @@ def _those(*names: str) -> Callable[[Sequence[str]], list[str]]:
 
 
 FIGURES = {
-    "reliability": FigureKind("accuracy against confidence, with gap and counts"),
-    "confidence": FigureKind("histograms of the confidence, right and wrong"),
+    "reliability": FigureKind("accuracy against confidence, with gap, intervals and counts"),
+    "confidence": FigureKind("histograms of the confidence of correct and wrong predictions"),
     "radar": FigureKind("ECE over three or more data sets", _those("c-tpt", "c-tpt+penalty", "o-tpt")),
-    "cosine": FigureKind("mean cosine similarity of the text features for each image", _those("tpt", "c-tpt", "o-tpt")),
+    "cosine": FigureKind(
+        "mean cosine similarity between the text features used for each image", _those("tpt", "c-tpt", "o-tpt")
+    ),
     "groups": FigureKind(
         "accuracy and ECE in two groups of images, by TPT's similarity", _those("tpt", "c-tpt", "o-tpt")
     ),
     "templates": FigureKind("ECE against mean cosine similarity over many templates", _those("zero-shot")),
     "posthoc": FigureKind(
-        "bars of ECE, with a temperature afterwards among them", _those("tpt", "c-tpt", "tpt+ts", "o-tpt")
+        "bars of ECE, including post-hoc temperature scaling", _those("tpt", "c-tpt", "tpt+ts", "o-tpt")
     ),
-    "pareto": FigureKind("accuracy against ECE over the values of a sweep", list),
-    "seeds": FigureKind("accuracy and ECE with their deviation over seeds"),
-    "risk-coverage": FigureKind("wrong answers if only the surest are given"),
+    "pareto": FigureKind("accuracy against ECE for the values of a sweep", list),
+    "seeds": FigureKind("accuracy and ECE with their standard deviation over seeds"),
+    "risk-coverage": FigureKind("error rate when only the most confident predictions are kept"),
 }
+"""Kinds of figures, by name."""
 
 
-def draw(kind: str, selection: Selection, **options: int) -> Figure:
+def draw(kind: str, selection: Selection, *, theme: str = "light", **options: int) -> Figure:
     """A figure of the kind; ``options`` are those of its function, ``draw_KIND`` of the module of its name."""
     if kind not in FIGURES:
         raise unknown("figure", kind, FIGURES)
@@ -57,5 +64,5 @@ def draw(kind: str, selection: Selection, **options: int) -> Figure:
 
     name = kind.replace("-", "_")
     function: Callable[..., Figure] = getattr(import_module(f"otpt.report.figures.{name}"), f"draw_{name}")
-    with styled():
+    with styled(theme):
         return function(selection, **options)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from otpt.errors import OtptError
 from otpt.report.figures.curves import pareto_front
+from otpt.report.figures.looks import GREY, looks
 from otpt.report.figures.selection import Selection, ordinary
-from otpt.report.figures.style import footnote, grid_of, looks, panels, short
+from otpt.report.figures.style import grid_of, panels, paper
+from otpt.report.figures.words import footnote, label_points, legend, short
 from otpt.report.sweeps import swept
 
 
 def draw_pareto(selection: Selection) -> Figure:
-    """A panel for each data set: every value of λ as a point with its name, those that none beats joined by a line."""
+    """A panel for each data set: every value of λ as a point with its label; a line joins those that none beats."""
     sweeps = swept(selection.methods)
     if not sweeps:
         raise OtptError(
@@ -25,29 +28,43 @@ def draw_pareto(selection: Selection) -> Figure:
     figure, axes = panels(rows, columns, size=(3.0, 2.6))
     flat = [panel for line in axes for panel in line]
     look = looks([*sweeps, *singles])
+    fronts = 0
+    labelled = []
     for panel, dataset in zip(flat, selection.datasets, strict=False):
+        labels: list[str] = []
+        places: list[tuple[float, float]] = []
         for base, values in sweeps.items():
             accuracy, ece = _points(selection, dataset, [method for _, method in values])
             front = pareto_front(accuracy, ece)
             colour, marker = look[base].colour, look[base].marker
-            panel.plot(ece[front], accuracy[front], color=colour, linewidth=1.0, label="_front")
+            if len(front) > 1:
+                panel.plot(ece[front], accuracy[front], color=colour, linewidth=1.0, label="_front")
+                fronts += 1
             panel.scatter(ece, accuracy, s=22, color=colour, marker=marker, label=f"{short(base)}, swept", zorder=3)
-            for (value, _), x, y in zip(values, ece, accuracy, strict=True):
-                panel.annotate(short(value, 14), (x, y), xytext=(3, 3), textcoords="offset points", fontsize=6)
+            labels += [short(value, 14) for value, _ in values]
+            places += zip(ece.tolist(), accuracy.tolist(), strict=True)
+        others = []
         for method in singles:
             accuracy, ece = _points(selection, dataset, [method])
             panel.scatter(
-                ece, accuracy, s=34, color="white", edgecolor=look[method].colour, marker=look[method].marker,
+                ece, accuracy, s=34, color=paper(), edgecolor=look[method].colour, marker=look[method].marker,
                 linewidth=1.3, label=short(method), zorder=4,
             )  # fmt: skip
+            others.append((float(ece[0]), float(accuracy[0])))
         panel.set(xlabel="ECE %", ylabel="accuracy %")
         panel.set_title(short(dataset))
-        panel.margins(0.12)
+        panel.margins(0.18)
+        labelled.append((panel, places, labels, others))
     for panel in flat[len(selection.datasets) :]:
         panel.set_visible(False)
-    handles, labels = flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 5))
-    footnote(figure, f"up and left is better; the line joins the values that no other beats; {selection.note()}")
+    handles, names = flat[0].get_legend_handles_labels()
+    if fronts:
+        handles.append(Line2D([], [], color=GREY, linewidth=1.0))
+        names.append("Pareto front of the sweep")
+    legend(figure, handles, names)
+    footnote(figure, f"up and left is better; {selection.note()}")
+    for panel, places, labels, others in labelled:  # once the layout is known
+        label_points(panel, places, labels, others)
     return figure
 
 

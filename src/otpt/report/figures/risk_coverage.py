@@ -1,4 +1,4 @@
-"""Risk–coverage curves: how many answers are wrong if only the surest are given."""
+"""Risk–coverage curves: the error rate when only the most confident predictions are kept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from matplotlib.figure import Figure
 
 from otpt.metrics import aurc, percent
 from otpt.report.figures.curves import risk_coverage
+from otpt.report.figures.looks import looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import footnote, grid_of, looks, panels, short
+from otpt.report.figures.style import grid_of, panels
+from otpt.report.figures.words import footnote, short
 
 
 def draw_risk_coverage(selection: Selection) -> Figure:
@@ -27,10 +29,12 @@ def draw_risk_coverage(selection: Selection) -> Figure:
                 linestyle=look[method].dash,
                 label=f"{short(method)}, AURC {percent(aurc(found.confidences, found.correct))}",
             )
-        panel.set(xlabel="coverage: answers given %", ylabel="risk: wrong among them %", xlim=(0, 100), ylim=(0, None))
+        panel.set(
+            xlabel="coverage: predictions kept %", ylabel="risk: wrong among them %", xlim=(0, 100), ylim=(0, None)
+        )
         panel.set_title(short(dataset))
         panel.legend(fontsize=6.5)
     for panel in flat[len(selection.datasets) :]:
         panel.set_visible(False)
-    footnote(figure, f"lower is better; {selection.note(one_seed=True)}")
+    footnote(figure, f"lower is better; {selection.note(one_seed=True, bins=False)}")
     return figure

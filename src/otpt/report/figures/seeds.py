@@ -6,8 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
+from otpt.report.figures.looks import looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import footnote, looks, new_figure, short
+from otpt.report.figures.style import ink, new_figure
+from otpt.report.figures.words import footnote, legend, short
 
 
 def draw_seeds(selection: Selection) -> Figure:
@@ -17,7 +19,7 @@ def draw_seeds(selection: Selection) -> Figure:
         raise OtptError(
             f"The runs hold one seed, {seeds[0]}; a deviation needs two or more ('otpt evaluate … --seeds')."
         )
-    figure = new_figure(max(3.4, 1.0 + len(datasets) * (0.4 + 0.16 * len(methods))), 4.2)
+    figure = new_figure(1.0 + len(datasets) * (0.4 + 0.16 * len(methods)), 4.2)
     axes = figure.subplots(2, 1, sharex=True)
     look = looks(methods)
     step = 0.8 / len(methods)
@@ -38,12 +40,12 @@ def draw_seeds(selection: Selection) -> Figure:
                 elinewidth=1.0,
                 label=short(method),
             )
-            panel.scatter(np.repeat(at, len(seeds)), values.ravel(), s=7, color="black", alpha=0.55, zorder=3)
+            panel.scatter(np.repeat(at, len(seeds)), values.ravel(), s=7, color=ink(), alpha=0.55, zorder=3)
         panel.set_ylabel(name)
         panel.grid(visible=False, axis="x")
     axes[1].set_xticks(np.arange(len(datasets)), [short(name, 18) for name in datasets], rotation=25, ha="right")
     axes[1].set_xlim(-0.5, len(datasets) - 0.5)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(len(methods), 5))
+    legend(figure, *axes[0].get_legend_handles_labels())
     footnote(
         figure,
         f"mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}; small points are single seeds; "

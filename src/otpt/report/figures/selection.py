@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
@@ -68,11 +68,21 @@ class Selection:
         """A metric, averaged over the seeds."""
         return mean(getattr(self.metrics(dataset, method, seed, prompt), metric) for seed in self.seeds)
 
-    def note(self, *, one_seed: bool = False) -> str:
-        """What a reader must know and the axes do not say."""
+    def deviation(self, metric: str, datasets: Sequence[str], method: str) -> float | None:
+        """Sample standard deviation over the seeds of a metric's mean over data sets; None with one seed."""
+        means = [mean(getattr(self.metrics(each, method, seed), metric) for each in datasets) for seed in self.seeds]
+        return stdev(means) if len(means) > 1 else None
+
+    def note(self, *, one_seed: bool = False, bins: bool = True) -> str:
+        """What a reader must know and the axes do not say.
+
+        Args:
+            one_seed: the figure shows the first seed only.
+            bins: something in the figure is computed with bins.
+        """
         seeds = self.seeds[:1] if one_seed else self.seeds
         words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
-        words.append(f"{self.results.bins} bins")
+        words += [f"{self.results.bins} bins"] if bins else []
         words += [f"run in progress, {done} of {total} images" for _, done, total in self.results.partial]
         return "; ".join(words)
 

@@ -1,16 +1,10 @@
-"""The look of all figures: colours that the colour-blind tell apart, letters that survive print, the same bytes again.
-
-Colours are Okabe and Ito's eight. A method keeps its colour in every figure, and no colour stands alone: lines have
-markers and dashes of their own, bars hatches.
-"""
+"""The style of all figures: light or dark, letters that survive print, the same bytes every time."""
 
 from __future__ import annotations
 
-import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,19 +15,14 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
-
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY, PALE = "#777777", "#D9D9D9"
-
-BACKED: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
-"""The box behind words that stand on a drawing."""
+from otpt.report.figures.kinds import THEMES
 
 FORMATS = ("png", "svg", "pdf")
+"""Formats in which a figure can be written, by the suffix of the file."""
 MAX_PANELS = 64
 DPI = 150
-_LETTER = 0.05
-"""Inches that a letter of a footnote takes."""
+_NARROWEST = 3.6
+"""Inches that a figure has at least, so that its legend and footnote can be read."""
 
 _STYLE: Any = {  # matplotlib types its keys one by one
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure is the same on every machine
@@ -48,7 +37,6 @@ _STYLE: Any = {  # matplotlib types its keys one by one
     "axes.linewidth": 0.6,
     "axes.axisbelow": True,
     "axes.grid": True,
-    "grid.color": "#E4E4E4",
     "grid.linewidth": 0.5,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
@@ -56,11 +44,14 @@ _STYLE: Any = {  # matplotlib types its keys one by one
     "lines.markersize": 4.5,
     "hatch.linewidth": 0.5,
     "legend.frameon": False,
-    "figure.facecolor": "white",
     "text.parse_math": False,  # a data set called "a$b$c" is no formula
     "pdf.fonttype": 42,  # letters as letters, not as images
     "svg.fonttype": "path",
     "svg.hashsalt": "otpt",
+}
+_COLOURS = {  # background, ink, secondary text, grid
+    "light": ("#FFFFFF", "#000000", "#444444", "#E4E4E4"),
+    "dark": ("#14191F", "#E6EDF3", "#AEB8C2", "#333C46"),
 }
 # Nothing that differs from one making to the next: no date, no version.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -70,63 +61,49 @@ _METADATA: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """How one method is drawn."""
-
-    colour: str
-    marker: str
-    dash: str
-    hatch: str
-
-
-_OWN = {
-    "zero-shot": Look(GREY, "s", ":", ""),
-    "tpt": Look(VERMILION, "^", "--", "////"),
-    "c-tpt": Look(BLUE, "D", "-.", "\\\\\\\\"),
-    "o-tpt": Look(GREEN, "o", "-", ""),
-    "tpt+ts": Look(PURPLE, "v", "--", "...."),
-    "c-tpt+penalty": Look(ORANGE, "P", "-.", "xxxx"),
-    "c-tpt+sals": Look(SKY, "X", ":", "----"),
-}
-_COLOURS = (GREEN, BLUE, VERMILION, PURPLE, ORANGE, SKY, BLACK, YELLOW)
-_MARKERS = ("o", "D", "^", "v", "P", "X", "s", "<", ">", "*", "p")
-_DASHES = ("-", "--", "-.", ":")
-_HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "----", "++++")
-
-
-def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """A look for each method: known ones always have their own, the others what is left, then again from the start."""
-    taken = {_OWN[name].colour for name in methods if name in _OWN}
-    free = [colour for colour in _COLOURS if colour not in taken] or list(_COLOURS)
-    found: dict[str, Look] = {}
-    others = 0
-    for name in methods:
-        if name in _OWN:
-            found[name] = _OWN[name]
-            continue
-        found[name] = Look(
-            free[others % len(free)],
-            _MARKERS[others % len(_MARKERS)],
-            _DASHES[(others // len(free)) % len(_DASHES)],
-            _HATCHES[(others // len(free)) % len(_HATCHES)],
-        )
-        others += 1
-    return found
-
-
 @contextmanager
-def styled() -> Iterator[None]:
-    """The style of our figures, for the drawing as for the writing."""
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+def styled(theme: str = "light") -> Iterator[None]:
+    """The style of our figures, for the drawing as for the writing; ``theme`` is one of :data:`THEMES`."""
+    if theme not in _COLOURS:
+        raise unknown("theme", theme, THEMES)
+    paper, ink, _, grid = _COLOURS[theme]
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    papered = ("figure.facecolor", "axes.facecolor")
+    colours: Any = {**dict.fromkeys(inked, ink), **dict.fromkeys(papered, paper), "grid.color": grid}
+    with mpl.rc_context(_STYLE | colours), warnings.catch_warnings():
         # A name in letters that the font lacks is drawn with boxes; that is no reason to fail.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         yield
 
 
+def paper() -> str:
+    """The background of the style in force."""
+    return str(mpl.rcParams["figure.facecolor"])
+
+
+def ink() -> str:
+    """The colour of words and axes of the style in force."""
+    return str(mpl.rcParams["text.color"])
+
+
+def faint() -> str:
+    """The colour of secondary words."""
+    return next(each[2] for each in _COLOURS.values() if each[0] == paper())
+
+
+def pale() -> str:
+    """The fill of bars that carry no method."""
+    return next(each[3] for each in _COLOURS.values() if each[0] == paper())
+
+
+def backed() -> dict[str, Any]:
+    """The box behind words that stand on a drawing."""
+    return {"facecolor": paper(), "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches; of no window and of no global state."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(max(width, _NARROWEST), height), layout="constrained")
 
 
 def panels(
@@ -147,18 +124,6 @@ def grid_of(count: int, *, across: int = 4) -> tuple[int, int]:
     """Rows and columns for so many panels of equal rank."""
     columns = min(count, across)
     return -(-count // columns), columns
-
-
-def short(name: str, length: int = 26) -> str:
-    """A name cut in the middle if it is long, without line breaks."""
-    name = " ".join(name.split()) or "–"
-    return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
-
-
-def footnote(figure: Figure, text: str) -> None:
-    """Small lines below everything, broken to the figure's width."""
-    letters = int(figure.get_figwidth() / _LETTER)
-    figure.supxlabel("\n".join(textwrap.wrap(text, letters)), fontsize=6.5, color="#444444")
 
 
 def check_format(path: Path) -> str:

@@ -7,8 +7,10 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
 from otpt.report.figures.curves import pearson, spearman
+from otpt.report.figures.looks import BLUE, GREY
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import BLUE, GREY, footnote, grid_of, panels, short
+from otpt.report.figures.style import faint, grid_of, panels
+from otpt.report.figures.words import footnote, legend, short
 
 _FEWEST = 3
 
@@ -41,12 +43,12 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
             f"{name}  r {pearson(ece[own], cosine[own]):+.2f}  ρ {spearman(ece[own], cosine[own]):+.2f}"
             for name, own in ((f"best {len(top)}", top), (f"all {len(prompts)}", np.arange(len(prompts))))
         ]
-        panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color="#444444")
+        panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=faint())
         panel.set_title(short(dataset), pad=20)
         panel.set(xlabel="ECE %", ylabel="mean cosine similarity")
     for panel in flat[len(selection.datasets) :]:
         panel.set_visible(False)
-    figure.legend(*flat[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    legend(figure, *flat[0].get_legend_handles_labels())
     footnote(figure, f"{short(method)}; r Pearson, ρ Spearman; {selection.note()}")
     return figure
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from otpt.metrics import reliability_bins_from_confidence
@@ -11,6 +11,7 @@ from otpt.report.figures.selection import ordinary
 from otpt.report.page.diagrams import Chart, Diagram, line_chart, reliability_diagram
 from otpt.report.page.images import Shown, Thumbnails, choose_images
 from otpt.report.page.numbers import Line, dataset_lines
+from otpt.report.page.sets import SetNumbers, set_numbers
 from otpt.report.page.summary import isolated
 from otpt.report.results import ResultKey, Results
 from otpt.report.sweeps import swept
@@ -32,6 +33,8 @@ class Drawn:
     diagram: Diagram
     ece: Number
     accuracy: Number
+    images: int
+    model: str
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,10 @@ class DatasetContent:
     Attributes:
         left_out: diagrams that are not drawn, since there are too many.
         missing: why thumbnails are missing; None if they are there.
+        sets: prediction sets and abstention by (method, prompt), of those that make them.
     """
 
+    model: str
     name: str
     classes: int
     images: int
@@ -54,6 +59,7 @@ class DatasetContent:
     mistakes: list[Shown]
     missing: str | None
     partial: bool
+    sets: dict[tuple[str, str], SetNumbers]
 
     @property
     def best(self) -> Line | None:
@@ -67,14 +73,15 @@ class Sweep:
     """A swept method on a data set."""
 
     dataset: str
+    model: str
     method: str
     charts: tuple[Chart, ...]
 
 
-def dataset_content(results: Results, dataset: str, *, root: Path | None, images: int) -> DatasetContent:
-    """Numbers, diagrams and images of a data set; diagrams and images are those of the first seed."""
+def dataset_content(results: Results, dataset: str, *, model: str, root: Path | None, images: int) -> DatasetContent:
+    """Numbers, diagrams and images of a model on a data set; diagrams, sets and images are those of the first seed."""
     config = results.config_of(dataset)
-    lines = dataset_lines(results, dataset)
+    lines = [replace(line, model=model) for line in dataset_lines(results, dataset)]
     seed = results.seeds_of(dataset)[0]
     known = [line for line in lines if line.numbers and _has_images(results, line, seed)]
     plain = set(ordinary([line.method for line in known]))
@@ -92,7 +99,13 @@ def dataset_content(results: Results, dataset: str, *, root: Path | None, images
         rows = {method: results.rows(ResultKey(dataset, seed, first[method], method)) for method in chosen}
         disagreements, mistakes = choose_images(rows, config["classes"], thumbnails, images)
         missing = thumbnails.reason
+    sets = {
+        (line.method, line.prompt): numbers
+        for line in known
+        if (numbers := set_numbers(results.rows(_key(line, seed)))) is not None
+    }
     return DatasetContent(
+        model=model,
         name=dataset,
         classes=len(config["classes"]),
         images=results.images_of(dataset),
@@ -104,6 +117,7 @@ def dataset_content(results: Results, dataset: str, *, root: Path | None, images
         mistakes=mistakes,
         missing=missing,
         partial=any(line.partial for line in lines),
+        sets=sets,
     )
 
 
@@ -122,18 +136,22 @@ def sweeps(contents: Sequence[DatasetContent]) -> list[Sweep]:
                 charts.append(
                     line_chart(title, labels, fractions, name=f"{isolated(base)} on {isolated(content.name)}")
                 )
-            found.append(Sweep(content.name, base, tuple(charts)))
+            found.append(Sweep(content.name, content.model, base, tuple(charts)))
     return found
 
 
 def _has_images(results: Results, line: Line, seed: int) -> bool:
     """Whether there are images of the line under this very seed."""
-    score = results.score(ResultKey(str(line.dataset), seed, line.prompt, line.method))
+    score = results.score(_key(line, seed))
     return score is not None and score.metrics is not None
 
 
+def _key(line: Line, seed: int) -> ResultKey:
+    return ResultKey(str(line.dataset), seed, line.prompt, line.method)
+
+
 def _draw(results: Results, line: Line, seed: int) -> Drawn:
-    key = ResultKey(str(line.dataset), seed, line.prompt, line.method)
+    key = _key(line, seed)
     rows, score = results.rows(key), results.score(key)
     assert score is not None
     assert score.metrics is not None
@@ -141,4 +159,4 @@ def _draw(results: Results, line: Line, seed: int) -> Drawn:
     name = f"{isolated(line.method)} on {isolated(str(line.dataset))}"
     diagram = reliability_diagram(bins, name=name, ece=score.metrics.ece, accuracy=score.metrics.accuracy)
     ece, accuracy = Number("ece", score.metrics.ece), Number("accuracy", score.metrics.accuracy)
-    return Drawn(line.method, line.prompt, diagram, ece, accuracy)
+    return Drawn(line.method, line.prompt, diagram, ece, accuracy, bins.total, line.model)

@@ -1,4 +1,4 @@
-"""Small drawings as SVG paths: a reliability diagram is four of them, so that a hundred fit on a page."""
+"""Small drawings as SVG paths: a reliability diagram is a handful of them, so that a hundred fit on a page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from otpt.metrics import ReliabilityBins, percent
+from otpt.report.figures.curves import wilson_interval
 
 SIDE = 100.0
 COUNTS = 18.0
 """Side of a reliability diagram, and height of the counts below it, in units of the drawing."""
+
+
+LEVELS = 4
+"""Steps of opacity in which the bars of accuracy are drawn, by the number of images in a bin."""
 
 
 @dataclass(frozen=True)
@@ -19,14 +24,17 @@ class Diagram:
     """A reliability diagram.
 
     Attributes:
-        accuracy, surer, righter, counts: paths of the bars: acc_m; gaps up to a greater conf_m; gaps down to a
-            smaller one; fractions of the images.
+        accuracy: bars of acc_m as (level, path), level :data:`LEVELS` for the fullest bins.
+        over, under: gaps up to a greater conf_m, gaps down to a smaller one.
+        intervals: 95 % intervals of acc_m, upright lines.
+        counts: fractions of the images.
         words: what it shows, for those who do not see it.
     """
 
-    accuracy: str
-    surer: str
-    righter: str
+    accuracy: tuple[tuple[int, str], ...]
+    over: str
+    under: str
+    intervals: str
     counts: str
     words: str
 
@@ -36,18 +44,34 @@ def reliability_diagram(bins: ReliabilityBins, *, name: str, ece: float, accurac
     filled = np.flatnonzero(bins.counts)
     left, width = SIDE * bins.edges[:-1], SIDE * np.diff(bins.edges)
     top = float(bins.counts.max(initial=1))
-    surer = [m for m in filled if bins.gaps[m] > 0]
-    righter = [m for m in filled if bins.gaps[m] < 0]
-    gap = float(np.sum(bins.counts[filled] * bins.gaps[filled]) / bins.total)
-    lean = "on the whole surer than right" if gap > 0 else "on the whole not surer than right"
+    levels = np.ceil(LEVELS * np.sqrt(bins.counts / top)).astype(int)
+    over = [m for m in filled if bins.gaps[m] > 0]
+    under = [m for m in filled if bins.gaps[m] < 0]
+    low, high = wilson_interval(bins.accuracy[filled] * bins.counts[filled], bins.counts[filled])
     return Diagram(
-        accuracy=_bars((left[m], width[m], 0.0, SIDE * bins.accuracy[m]) for m in filled),
-        surer=_bars((left[m], width[m], SIDE * bins.accuracy[m], SIDE * bins.confidence[m]) for m in surer),
-        righter=_bars((left[m], width[m], SIDE * bins.confidence[m], SIDE * bins.accuracy[m]) for m in righter),
+        accuracy=tuple(
+            (level, _bars((left[m], width[m], 0.0, SIDE * bins.accuracy[m]) for m in filled if levels[m] == level))
+            for level in sorted(set(levels[filled].tolist()))
+        ),
+        over=_bars((left[m], width[m], SIDE * bins.accuracy[m], SIDE * bins.confidence[m]) for m in over),
+        under=_bars((left[m], width[m], SIDE * bins.confidence[m], SIDE * bins.accuracy[m]) for m in under),
+        intervals="".join(
+            f"M{_short(left[m] + width[m] / 2)} {_short(SIDE - SIDE * a)}V{_short(SIDE - SIDE * b)}"
+            for m, a, b in zip(filled, low, high, strict=True)
+        ),
         counts=_bars(((left[m], width[m], 0.0, COUNTS * bins.counts[m] / top) for m in filled), base=COUNTS),
         words=f"Reliability diagram of {name}: ECE {percent(ece)} %, accuracy {percent(accuracy)} %, "
-        f"{bins.total} images in {len(bins.counts)} bins, {lean}.",
+        f"{bins.total} images in {len(bins.counts)} bins, {_lean(bins)}.",
     )
+
+
+def _lean(bins: ReliabilityBins) -> str:
+    """Mean confidence minus accuracy, in words."""
+    gap = float(np.nansum(bins.counts * bins.gaps) / bins.total)
+    points = percent(abs(gap), 1)
+    if float(points) == 0:
+        return "neither over- nor under-confident overall"
+    return f"overall {'over' if gap > 0 else 'under'}-confident by {points} points"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class Line:
     Attributes:
         dataset: None for the average.
         numbers: by metric; empty if nothing has been predicted yet.
+        model: whose predictions they are, where a page shows several.
     """
 
     dataset: str | None
@@ -41,6 +42,7 @@ class Line:
     unreadable: int
     partial: bool
     numbers: dict[str, Number] = field(default_factory=dict)
+    model: str = ""
 
 
 def dataset_lines(results: Results, dataset: str) -> list[Line]:
@@ -124,14 +126,14 @@ class MatrixRow:
     method: str
     prompt: str
     numbers: list[dict[str, Number]]
+    model: str = ""
 
 
-def matrix(lines: Sequence[Line], averages: Sequence[Line]) -> list[MatrixRow]:
-    """Methods down, data sets across, their average last."""
-    datasets = dict.fromkeys(line.dataset for line in lines)
+def matrix(lines: Sequence[Line], averages: Sequence[Line], datasets: Sequence[str], model: str) -> list[MatrixRow]:
+    """Methods of a model down, data sets across, their average last."""
     average = {(line.method, line.prompt): line.numbers for line in averages}
     rows = []
     for key, own in by_method(lines).items():
         numbers = {line.dataset: line.numbers for line in own}
-        rows.append(MatrixRow(*key, [*(numbers.get(dataset, {}) for dataset in datasets), average.get(key, {})]))
+        rows.append(MatrixRow(*key, [*(numbers.get(dataset, {}) for dataset in datasets), average.get(key, {})], model))
     return rows

@@ -154,3 +154,4 @@ _WRITERS: dict[str, Callable[[Sequence[Table]], str]] = {
     "json": as_json,
 }
 FORMATS = ("terminal", *_WRITERS)
+"""Formats in which a table can be written."""

@@ -170,6 +170,7 @@ LAYOUTS = {
         Layout("combination", "O-TPT and C-TPT together", chosen=True),
     )
 }
+"""Layouts of the paper's tables, by name."""
 
 
 def get_layout(name: str) -> Layout:

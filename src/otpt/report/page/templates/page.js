@@ -52,8 +52,8 @@
 
   const metric = document.getElementById("metric");
   const showMetric = () => {
-    for (const heading of document.querySelectorAll("#matrix thead th")) heading.setAttribute("aria-sort", "none");
-    for (const cell of document.querySelectorAll("#matrix td[data-best]")) {
+    for (const heading of document.querySelectorAll(".by-metric thead th")) heading.setAttribute("aria-sort", "none");
+    for (const cell of document.querySelectorAll(".by-metric td[data-best]")) {
       cell.textContent = cell.dataset[metric.value];
       cell.classList.toggle("best", cell.dataset.best.split(" ").includes(metric.value));
     }

@@ -1,0 +1,7 @@
+// Typesets what pymdownx.arithmatex marked: \(…\) in a line, \[…\] on lines of its own.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const element of document.querySelectorAll(".arithmatex")) {
+    const source = element.textContent.trim();
+    katex.render(source.slice(2, -2), element, { displayMode: source.startsWith("\\["), throwOnError: false });
+  }
+});
