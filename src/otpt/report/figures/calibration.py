@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from otpt.metrics import ReliabilityBins
+from otpt.report.figures.looks import looks
 from otpt.report.figures.reliability import draw_bins, draw_counts
-from otpt.report.figures.style import BACKED, looks, panels, short, styled
+from otpt.report.figures.style import backed, panels, styled
+from otpt.report.figures.words import short
 
 
 def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, str], method: str) -> Figure:
@@ -19,7 +21,7 @@ def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, s
         for column, (name, own) in enumerate(bins.items()):
             draw_bins(axes[0][column], own, look)
             draw_counts(axes[1][column], own)
-            axes[0][column].text(0.04, 0.94, words[name], va="top", fontsize=7, bbox=BACKED)
+            axes[0][column].text(0.04, 0.94, words[name], va="top", fontsize=7, bbox=backed())
             axes[0][column].set_title(f"{short(method)}, {name}")
             axes[1][column].set_xlabel("confidence")
         axes[0][0].set_ylabel("accuracy")
