@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import evaluate, medical
 from otpt.cli import options as shared
+from otpt.cli.spellings import add_methods_option
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "3 if images could not be read."
     )
     evaluate.add_dataset_options(parser)
-    parser.add_argument(
-        "--methods", nargs="+", default=list(_METHODS), metavar="NAME", help=f"(default: {' '.join(_METHODS)})"
-    )
+    add_methods_option(parser, default=_METHODS, words=f"(default: {' '.join(_METHODS)})")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -53,7 +52,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Certify and print."""
     shared.load_plugins(options)
-    options.method = options.methods
     methods = [_certified(method) for method in shared.chosen_methods(options)]
     return evaluate.run_evaluation(options, methods, evaluate.chosen_prompts(options), print_found=_print)
 

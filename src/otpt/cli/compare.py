@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otpt.cli.spellings import add_seeds_option
 from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.runs.format import SIDES
 
@@ -31,7 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--b", required=True, metavar="METHOD", help="the other")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the views (default: the first of the runs)")
+    add_seeds_option(
+        parser, default=None, words="seed of the views (default: the first of the runs)", dest="seed", several=False
+    )
     parser.add_argument(
         "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
     )

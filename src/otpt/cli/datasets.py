@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
 from otpt.errors import OtptError, unknown
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Exit code 2 if anything is wrong.",
     )
     check.add_argument(
-        "name", metavar="NAME", help="a data set of 'otpt datasets', or your own folder, table or shards"
+        "name", nargs="?", metavar="DATASET", help="a data set of 'otpt datasets', or your own folder, table or shards"
     )
-    check.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    add_classes_option(check)
     check.add_argument(
         "--sample", type=int, default=100, metavar="N", help="images to open, -1 for all (default: %(default)s)"
     )
@@ -90,9 +91,10 @@ def run_check(options: argparse.Namespace) -> int:
 
     if options.sample < -1:
         raise OtptError(f"--sample was given {options.sample}; expected a number of images, or -1 for all.")
+    take_back_datasets(options, "name")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # another number of images than published: reported below
-        data = load_dataset(options.name, root=options.data, classes=options.classes)
+        data = load_dataset(options.name, root=options.data, classes=chosen_classes(options))
     report = check_dataset(data, find_entry(options.name), sample=options.sample)
     if options.json:
         print(json.dumps({**asdict(report), "problems": report.problems, "ok": report.ok}, ensure_ascii=False))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from otpt.cli.evaluate import DEFAULT_METHODS, backbone_on, chosen_reporter
 from otpt.cli.results import print_score_tables
+from otpt.cli.spellings import add_out_option, add_threads_option, use_threads
 
 if TYPE_CHECKING:
     from otpt.report import Results
@@ -29,7 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Evaluate zero-shot, TPT, C-TPT and O-TPT with the embedded model on three sets of emoji and on "
         "line art; print accuracy and calibration, draw reliability diagrams, and make a page."
     )
-    parser.add_argument("--out", type=Path, default=Path("otpt-demo"), metavar="DIR", help="(default: %(default)s)")
+    add_out_option(parser, metavar="DIR", words="(default: %(default)s)", default=Path("otpt-demo"))
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: two, or one per core)")
+    add_threads_option(parser)
     parser.add_argument(
         "--images", type=int, default=IMAGES, metavar="N", help="of each data set (default: %(default)s)"
     )
@@ -46,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from otpt.report.tables import metric_table
 
     out: Path = options.out
+    use_threads(options.threads)
     settings = Settings(methods=DEFAULT_METHODS, limit=options.images, shard_size=SHARD_SIZE)
     makers = [partial(load_dataset, name) for name in DATASETS]
     for make in makers:
@@ -62,9 +66,11 @@ def run(options: argparse.Namespace) -> int:
         settings=settings,
         folder=out / "run",
         device="cpu",
+        threads=options.threads,
         command=options.command_line,
     )
-    engine = ProcessEngine(2) if (os.cpu_count() or 1) > 1 else LocalEngine()
+    workers = min(2, os.cpu_count() or 1) if options.workers is None else options.workers
+    engine = LocalEngine() if workers == 1 else ProcessEngine(workers)
     result = run_job(job, engine, chosen_reporter())
     print_score_tables([metric_table(result.scores, metric) for metric in ("accuracy", "ece")], width=120)
     results = open_results([out / "run"])

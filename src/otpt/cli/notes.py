@@ -20,7 +20,7 @@ def tell_cautions(methods: Sequence[Method], datasets: Collection[str]) -> None:
         found.setdefault(method.caution_on(datasets), []).append(method)
     for caution, own in found.items():
         if caution:
-            _tell(f"{_named(own)}: {caution}")
+            tell(f"{_named(own)}: {caution}")
 
 
 def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
@@ -30,7 +30,7 @@ def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
 
     streams = [method for method in methods if method.scope == STREAM]
     if streams and not isinstance(engine, LocalEngine):
-        _tell(
+        tell(
             f"{_named(streams)}: each image depends on those before it, so one process computes a data set and seed "
             "from its first image to its last; the other processes do the rest."
         )
@@ -41,5 +41,6 @@ def _named(methods: Sequence[Method]) -> str:
     return names if len(methods) <= _NAMED else f"{names} and {len(methods) - _NAMED} more"
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """A note on standard error, one line."""
     print(f"otpt: note: {line}", file=sys.stderr, flush=True)

@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
+from otpt.cli.inits import add_init_options, chosen_inits
+from otpt.cli.spellings import add_methods_option, add_seeds_option
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL
@@ -13,7 +16,7 @@ from otpt.report.defaults import LEVEL
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
     from otpt.classifier import Classifier
-    from otpt.data import Dataset
+    from otpt.data import ClassList, Dataset
     from otpt.methods import Method
     from otpt.prompts import Prompt
 
@@ -68,12 +71,8 @@ def chosen_backbone(options: argparse.Namespace) -> Backbone:
 def add_method_options(parser: argparse.ArgumentParser) -> None:
     """Which methods, on which prompt and views."""
     group = parser.add_argument_group("method")
-    group.add_argument(
-        "--method",
-        nargs="+",
-        default=["o-tpt"],
-        metavar="NAME",
-        help="one or more method names (see 'otpt methods'), or a TOML file (default: o-tpt)",
+    add_methods_option(
+        group, default=["o-tpt"], words="one or more method names (see 'otpt methods'), or a TOML file (default: o-tpt)"
     )
     group.add_argument(
         "--set",
@@ -85,9 +84,8 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--family",
-        default="fine-grained",
         choices=FAMILIES,
-        help="which λ to use (default: %(default)s)",
+        help="which λ to use (default: fine-grained, or what the file of class names says)",
     )
     group.add_argument(
         "--prompt",
@@ -120,12 +118,13 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help="views per image, including the clean one (default: %(default)s)",
     )
     group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
-    group.add_argument("--seed", type=int, default=0, help="seed of the views (default: %(default)s)")
+    add_seeds_option(group, default=[0], words="seed of the views (default: 0)", dest="seed", several=False)
     group.add_argument(
         "--official-precision",
         action="store_true",
         help="round logits and softmax to float16 as the official scripts do",
     )
+    add_init_options(group)
     add_plugin_option(group)
 
 
@@ -171,7 +170,7 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
         if not equals or not name or not value:
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
         settings[name] = value
-    methods = get_methods(options.method)
+    methods = get_methods(options.methods)
     if "calibrate" in settings:  # first, since a temperature may come with it
         calibration = {"calibrate": settings.pop("calibrate")}
         methods = tuple(method.override(calibration) for method in methods)
@@ -184,8 +183,8 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
     )
 
 
-def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
-    """The classifier that the options describe, classes not yet set."""
+def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], listed: ClassList) -> Classifier:
+    """The classifier that the options describe, classes not yet set; the class list may have settings of its own."""
     from otpt.evaluation.contexts import find_contexts
     from otpt.views import ViewRecipe
 
@@ -195,6 +194,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
     # what is wrong with learned prompts is told before a large model is read
     contexts = find_contexts(options.context, "images", methods)
+    inits = chosen_inits(options, methods)
     from otpt.classifier import load
 
     return load(
@@ -204,19 +204,21 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         precision=options.precision,
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
-        family=options.family,
-        recipe=ViewRecipe(n_views=options.views, augmix=not options.no_augmix),
+        family=options.family or listed.family or FAMILIES[0],
+        recipe=ViewRecipe(n_views=options.views, augmix=not options.no_augmix and listed.augmix is not False),
         seed=options.seed,
         official_precision=options.official_precision,
         contexts=list(contexts.values()),
+        **inits,
     )
 
 
-def chosen_prompt(options: argparse.Namespace) -> Prompt:
-    """The words that the options describe."""
+def chosen_prompt(options: argparse.Namespace, listed: ClassList) -> Prompt:
+    """The words that the options describe, or else the file of class names."""
     from otpt.prompts import Prompt
 
-    return Prompt(DEFAULT_PROMPT if options.prompt is None else options.prompt, tokens=options.prompt_tokens)
+    words = options.prompt if options.prompt is not None else listed.prompt
+    return Prompt(DEFAULT_PROMPT if words is None else words, tokens=options.prompt_tokens)
 
 
 def read_lines(path: Path, what: str) -> list[str]:
@@ -233,10 +235,13 @@ def read_lines(path: Path, what: str) -> list[str]:
 def add_training_data_options(parser: argparse.ArgumentParser) -> None:
     """Which labelled images to learn from, and where they are."""
     parser.add_argument(
-        "dataset", metavar="DATASET", help="a name (see 'otpt datasets'), or your own folder, table or shards"
+        "dataset",
+        nargs="?",
+        metavar="DATASET",
+        help="a name (see 'otpt datasets'), or your own folder, table or shards",
     )
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
-    parser.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    add_classes_option(parser)
     parser.add_argument("--split", help="split to learn from (default: train; your own data have only one)")
 
 
@@ -251,6 +256,7 @@ def training_data(options: argparse.Namespace) -> Dataset:
     """The data set that the options describe."""
     from otpt.data import load_dataset
 
+    take_back_datasets(options, "dataset")
     spec = options.dataset
     split = options.split or ("train" if has_splits(spec) else "test")
-    return load_dataset(spec, root=options.data, classes=options.classes, split=split)
+    return load_dataset(spec, root=options.data, classes=chosen_classes(options), split=split)

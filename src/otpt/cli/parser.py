@@ -32,8 +32,21 @@ COMMANDS = {
 """Each is a module of this package with ``add_options(parser)``, which also says what runs it."""
 
 
+class _Help(argparse.HelpFormatter):
+    """Two spellings of an option share one mention of its value: ``--methods, --method NAME [NAME …]``."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and where to read on, instead of printing the whole usage."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, formatter_class=_Help, **options)
 
     def error(self, message: str) -> Any:
         self.exit(BAD_INPUT, f"{self.prog}: {message}. See '{self.prog} --help'.\n")

@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from otpt.cli import options as shared
-from otpt.data.dataset import IMAGE_SUFFIXES
+from otpt.cli.class_names import add_classes_option, chosen_classes
+from otpt.cli.inputs import collect_images
+from otpt.cli.spellings import add_old_spelling, add_out_option, add_threads_option, check_threads, use_threads
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
-    from otpt.classifier import Prediction
+    from otpt.cli.predictions import Answer, Writer
+    from otpt.data.classes import ClassList
+    from otpt.methods import Method
 
-_FLAGS = {
-    "init-kept": "the gradient was not finite, so the initial prompt was kept",
-    "abstained": "the votes leave open which class comes first",
-}
-
-Answer: TypeAlias = "dict[str, Prediction] | OtptError"
+TOP = 5
+"""Classes that are shown of an image if nobody says how many."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``predict``."""
     parser.description = (
-        "Classify images among the given classes, with any method. Exit code 2 if an image could not "
-        "be read; the others are still predicted."
+        "Classify images among the given classes, with any method. Of one image the best classes are shown, of several "
+        "a line each (--top for more). Exit code 2 if an image could not be read; the others are still predicted."
     )
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files, or folders of them")
-    parser.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
-    parser.add_argument("--classes-file", type=Path, metavar="FILE", help="class names, one per line")
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help="image files, or folders of them")
+    add_classes_option(parser, words="class names, a comma list, or @FILE with one per line")
+    add_old_spelling(parser, "--classes-file", "--classes @FILE", dest="classes_file", type=Path)
     parser.add_argument("--allow-duplicates", action="store_true", help="accept duplicate class names")
     parser.add_argument(
-        "--top", type=int, default=5, metavar="K", help="classes to show per image (default: %(default)s)"
+        "--top", type=int, metavar="K", help=f"the K best classes of each image (default: {TOP} of a single image)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per image and method")
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="threads that decode and augment (default: one per core)"
-    )
+    add_out_option(parser, metavar="FILE", words="write the predictions to a file: .csv, .parquet or .jsonl")
+    add_threads_option(parser)
+    add_old_spelling(parser, "--workers", "--threads (--workers are processes)", dest="threads", type=int)
     shared.add_method_options(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run)
@@ -50,59 +49,66 @@ def run(options: argparse.Namespace) -> int:
     """Predict every image that can be read."""
     from otpt.evaluation.attributes import find_attributes
 
+    images = collect_images(options)
     shared.load_plugins(options)
     methods = shared.chosen_methods(options)
-    if options.top < 1:
+    check_threads(options.threads)
+    if options.top is not None and options.top < 1:
         raise OtptError(f"--top was given {options.top}; expected 1 or more.")
-    paths = list(_expand(options.images))
-    names = _class_names(options)
+    listed = _class_list(options)
+    names = list(listed.names)
+    show = _writers(options, images, methods, names)
     attributes = find_attributes(options.attributes, "images", names, methods)
-    classifier = shared.chosen_classifier(options, methods)
+    classifier = shared.chosen_classifier(options, methods, listed)
     classifier.set_classes(
-        names, shared.chosen_prompt(options), allow_duplicates=options.allow_duplicates, attributes=attributes
+        names, shared.chosen_prompt(options, listed), allow_duplicates=options.allow_duplicates, attributes=attributes
     )
-    answers = classifier.stream(paths, methods, workers=options.workers)
+    use_threads(options.threads)
+    answers = classifier.stream(images, methods, workers=options.threads)
     failed = 0
-    for path, answer in _with_progress(zip(paths, answers, strict=True), len(paths)):
-        if isinstance(answer, OtptError):
-            failed += 1
-        if options.json:
-            _print_json(path, answer, options.top)
-        else:
-            _print_table(path, answer, options.top)
+    try:
+        for image, answer in _with_progress(zip(images, answers, strict=True), len(images)):
+            failed += isinstance(answer, OtptError)
+            for each in show:
+                each(image, answer)
+    finally:
+        for each in show:
+            each.close()
     if failed:
-        print(f"otpt: {failed} of {len(paths)} images could not be read", file=sys.stderr)
+        print(f"otpt: {failed} of {len(images)} images could not be read", file=sys.stderr)
     return 2 if failed else 0
 
 
-def _expand(given: Sequence[Path]) -> Iterator[Path]:
-    """Files as they are, folders as the images in them (sorted, sub-folders included)."""
-    for path in given:
-        if not path.is_dir():
-            yield path
-            continue
-        try:
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
-        except OSError as error:
-            raise OtptError(f"Cannot read the folder {str(path)!r}: {error.strerror or error}.") from None
-        if not inside:
-            raise OtptError(f"The folder {str(path)!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-        yield from inside
+def _writers(
+    options: argparse.Namespace, images: Sequence[Path], methods: Sequence[Method], names: Sequence[str]
+) -> list[Writer]:
+    """What is done with each answer."""
+    from otpt.cli.prediction_files import PredictionFile
+    from otpt.cli.predictions import Details, Json, Lines
+
+    found: list[Writer] = []
+    if options.out is not None:
+        found.append(PredictionFile(options.out, options.top))
+    if options.json:
+        found.append(Json(options.top or TOP))
+    elif options.out is None and (options.top is not None or len(images) == 1):
+        found.append(Details(options.top or TOP))
+    elif options.out is None:
+        found.append(Lines(images, [method.name for method in methods], names))
+    return found
 
 
-def _class_names(options: argparse.Namespace) -> list[str]:
+def _class_list(options: argparse.Namespace) -> ClassList:
+    from otpt.data.classes import read_class_list
+
     if options.classes and options.classes_file:
         raise OtptError("Both --classes and --classes-file were given; expected one of them.")
     if options.classes_file:
-        return shared.read_lines(options.classes_file, "class file")
-    if not options.classes:
-        raise OtptError(
-            "No class names were given; name at least two after --classes, or a file of them after --classes-file."
-        )
-    for name in options.classes:
-        if Path(name).suffix.lower() in IMAGE_SUFFIXES and Path(name).is_file():
-            raise OtptError(f"The class name {name!r} is an image file; name the images before --classes.")
-    return list(options.classes)
+        return read_class_list(options.classes_file, unique=False)
+    listed = chosen_classes(options, unique=False) if options.classes else None
+    if listed is None:
+        raise OtptError("No class names were given; name at least two after --classes, or a file of them as @FILE.")
+    return listed
 
 
 def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterator[tuple[Path, Answer]]:
@@ -127,44 +133,3 @@ def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterat
             progress.advance(task)
             speed = progress.tasks[task].speed
             progress.update(task, rate=f"{1 / speed:.2f} s each" if speed else "")
-
-
-def _print_json(path: Path, answer: Answer, top: int) -> None:
-    if isinstance(answer, OtptError):
-        print(json.dumps({"image": str(path), "error": str(answer)}, ensure_ascii=False))
-        return
-    for method, prediction in answer.items():
-        row = {
-            "image": str(path),
-            "method": method,
-            "label": prediction.label,
-            "confidence": prediction.confidence,
-            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
-            "flags": list(prediction.flags),
-            "extras": dict(prediction.extras),
-        }
-        print(json.dumps(row, ensure_ascii=False), flush=True)
-
-
-def _print_table(path: Path, answer: Answer, top: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    if isinstance(answer, OtptError):
-        print(f"otpt: {answer}", file=sys.stderr)
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for method, prediction in answer.items():
-        table.add_column(method + (" *" if prediction.flags else ""), overflow="fold")
-        table.add_column("%", justify="right")
-    columns = [prediction.top(top) for prediction in answer.values()]
-    for rank, row in enumerate(zip(*columns, strict=True), start=1):
-        cells = [cell for label, probability in row for cell in (label, f"{100 * probability:.1f}")]
-        table.add_row(str(rank), *cells, style="" if rank == 1 else "dim")
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(str(path), style="bold")
-    console.print(table)
-    for flag in dict.fromkeys(flag for prediction in answer.values() for flag in prediction.flags):
-        print(f"* {flag}: {_FLAGS[flag]}")
-    print()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from otpt.cli import options as shared
 from otpt.cli.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
+from otpt.cli.spellings import add_methods_option
 from otpt.errors import OtptError
 from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sweep_method
 
@@ -18,7 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "encoded once and the entropy's gradient is shared."
     )
     add_dataset_options(parser)
-    parser.add_argument("--method", nargs="+", default=["o-tpt"], metavar="NAME", help="(default: o-tpt)")
+    add_methods_option(parser, default=["o-tpt"], words="(default: o-tpt)")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -47,6 +48,6 @@ def run(options: argparse.Namespace) -> int:
     values = parse_values(options.settings)
     if not values and options.prompts is None:
         raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts FILE.")
-    methods = [variant for method in get_methods(options.method) for variant in sweep_method(method, values)]
+    methods = [variant for method in get_methods(options.methods) for variant in sweep_method(method, values)]
     prompts = None if options.prompts is None else read_templates(options.prompts)
     return run_evaluation(options, methods, prompts, all_tokens=prompts is not None)

@@ -23,6 +23,11 @@ IMAGE_SUFFIXES = frozenset(
 )
 
 
+def is_own(origin: str | None) -> bool:
+    """Whether an origin is the path of a user's own data; a registered set has its name there."""
+    return origin is not None and Path(origin).is_absolute()
+
+
 @dataclass(frozen=True)
 class Sample:
     """One image: its name within the set, its class in 0 … C − 1, and where to open it."""
@@ -57,6 +62,8 @@ class Dataset:
         augmix: whether views use AugMix by default.
         prompt: default context.
         allow_duplicates: accept duplicate class names (ImageNet has two).
+        origin: where it comes from: the name of a registered set, or the absolute path of a user's own data, which may
+            be called like a registered set; None if nobody said.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class Dataset:
         augmix: bool = True,
         prompt: str = DEFAULT_PROMPT,
         allow_duplicates: bool = False,
+        origin: str | None = None,
     ) -> None:
         if family not in FAMILIES:
             raise unknown("family of data sets", family, FAMILIES)
@@ -82,6 +90,7 @@ class Dataset:
         self.augmix = augmix
         self.prompt = prompt
         self.allow_duplicates = allow_duplicates
+        self.origin = origin
         self._images = images
         self._check()
 
@@ -89,6 +98,11 @@ class Dataset:
     def backdoor(self) -> bool:
         """Whether the images get the trigger of BAPLe, to be predicted as its target class."""
         return False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether these are files of the user's own, whatever they are called."""
+        return is_own(self.origin)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -150,14 +150,15 @@ class Settings:
 
     def task_for(self, dataset: Dataset) -> Task:
         """What methods are to do on a data set."""
-        noise_prompt = NOISE_PROMPTS.get(dataset.name.partition("-")[0]) if self.prompts is None else None
+        name = "" if dataset.is_own else dataset.name  # one's own images may be called like a registered set
+        noise_prompt = NOISE_PROMPTS.get(name.partition("-")[0]) if self.prompts is None else None
         return Task(
             dataset.class_names,
             prompts=self.prompts_for(dataset),
             contexts=self.contexts_for(dataset),
             attributes=self.attributes_for(dataset),
             family=self.family or dataset.family,
-            dataset=dataset.name,
+            dataset=name,
             recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
             augmix=self.augmix,
             official_precision=self.official_precision,

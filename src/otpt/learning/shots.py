@@ -54,6 +54,7 @@ def subset(dataset: Dataset, indices: Sequence[int]) -> Dataset:
         augmix=dataset.augmix,
         prompt=dataset.prompt,
         allow_duplicates=dataset.allow_duplicates,
+        origin=dataset.origin,
     )
 
 
