@@ -19,6 +19,7 @@ from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_d
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
 from otpt.cli.inits import add_init_options, chosen_inits
 from otpt.cli.notes import tell_cautions, tell_sequential
+from otpt.cli.own_data import tell_folders, with_origins
 from otpt.cli.results import print_result, tell_incomplete
 from otpt.cli.spellings import (
     add_methods_option,
@@ -225,6 +226,7 @@ def run_evaluation(
     # report problems with data and learned prompts before loading a large model
     datasets = [make() for make in makers]
     _tell_apart(options.datasets, [dataset.name for dataset in datasets[:: len(makers) // len(options.datasets)]])
+    tell_folders(options.datasets, options.data)
     for dataset in datasets:
         settings.task_for(dataset)
     tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
@@ -239,7 +241,7 @@ def run_evaluation(
         device=options.device,
         threads=options.threads,
         plugins=[path.absolute() for path in options.plugin],
-        command=options.command_line,
+        command=with_origins(options.command_line, options.datasets, datasets),
     )
     try:
         result = run_job(job, engine, chosen_reporter(), retry_unreadable=options.retry_unreadable)

@@ -76,7 +76,7 @@ def read_templates(given: Sequence[str]) -> Templates:
 
 def parse_fpp(given: Sequence[str]) -> Fpp:
     """``["steps=200", "weight-per-class=0.15"]`` → FPP's numbers, the others as published."""
-    known = {field.name: type(field.default) for field in fields(Fpp)}
+    known: dict[str, Any] = {field.name: type(getattr(Fpp(), field.name)) for field in fields(Fpp)}
     found: dict[str, Any] = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -117,7 +117,11 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="views per image, including the clean one (default: %(default)s)",
     )
-    group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
+    group.add_argument(
+        "--augmix",
+        action=argparse.BooleanOptionalAction,
+        help="AugMix, or crops and flips only as for ImageNet (default: on, or what the file of class names says)",
+    )
     add_seeds_option(group, default=[0], words="seed of the views (default: 0)", dest="seed", several=False)
     group.add_argument(
         "--official-precision",
@@ -205,12 +209,17 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], 
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
         family=options.family or listed.family or FAMILIES[0],
-        recipe=ViewRecipe(n_views=options.views, augmix=not options.no_augmix and listed.augmix is not False),
+        recipe=ViewRecipe(n_views=options.views, augmix=_first(options.augmix, listed.augmix, True)),
         seed=options.seed,
         official_precision=options.official_precision,
         contexts=list(contexts.values()),
         **inits,
     )
+
+
+def _first(*values: bool | None) -> bool:
+    """The first that somebody said."""
+    return next(value for value in values if value is not None)
 
 
 def chosen_prompt(options: argparse.Namespace, listed: ClassList) -> Prompt:

@@ -45,8 +45,8 @@ class _Help(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and where to read on, instead of printing the whole usage."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, formatter_class=_Help, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **options})
 
     def error(self, message: str) -> Any:
         self.exit(BAD_INPUT, f"{self.prog}: {message}. See '{self.prog} --help'.\n")

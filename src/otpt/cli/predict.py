@@ -114,19 +114,22 @@ def _class_list(options: argparse.Namespace) -> ClassList:
 def _with_progress(answers: Iterator[tuple[Path, Answer]], total: int) -> Iterator[tuple[Path, Answer]]:
     """On a terminal, a bar with rate and time left below what is printed."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if total < 2 or not console.is_terminal:
         yield from answers
         return
-    columns = [
+    shared_screen = sys.stdout.isatty()  # else what is printed belongs to a file or a pipe, not above the bar
+    columns: list[ProgressColumn] = [
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
     ]
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, redirect_stdout=shared_screen
+    ) as progress:
         task = progress.add_task("images", total=total, rate="")
         for answer in answers:
             yield answer

@@ -87,7 +87,7 @@ def _parquet(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
     }
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.table(arrays), sink)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue().to_pybytes()
 
 
 def _or(names: Sequence[str]) -> str:

@@ -26,34 +26,22 @@ Parser = Any
 def add_methods_option(
     parser: Parser, *, default: Sequence[str] | None, words: str, dest: str = "methods", several: bool = True
 ) -> None:
-    """``--methods NAME …``, also as ``--method``."""
-    given: Any = default if several else (default or [None])[0]
-    parser.add_argument(
-        "--methods",
-        "--method",
-        dest=dest,
-        nargs="+" if several else None,
-        default=given if given is None or not several else list(given),
-        metavar="NAME",
-        help=words,
-    )
+    """``--methods NAME …``, also as ``--method``; or, if not ``several``, one of them."""
+    _add(parser, "--methods", "--method", default, several, dest=dest, metavar="NAME", help=words)
 
 
 def add_seeds_option(
     parser: Parser, *, default: Sequence[int] | None, words: str, dest: str = "seeds", several: bool = True
 ) -> None:
-    """``--seeds N …``, also as ``--seed``."""
-    given: Any = default if several else (default or [None])[0]
-    parser.add_argument(
-        "--seeds",
-        "--seed",
-        dest=dest,
-        nargs="+" if several else None,
-        type=int,
-        default=given if given is None or not several else list(given),
-        metavar="N",
-        help=words,
-    )
+    """``--seeds N …``, also as ``--seed``; or, if not ``several``, one of them."""
+    _add(parser, "--seeds", "--seed", default, several, dest=dest, metavar="N", help=words, type=int)
+
+
+def _add(parser: Parser, plural: str, one: str, default: Sequence[Any] | None, several: bool, **more: Any) -> None:
+    if several:
+        parser.add_argument(plural, one, nargs="+", default=None if default is None else list(default), **more)
+    else:
+        parser.add_argument(one, plural, default=None if default is None else default[0], **more)
 
 
 def add_training_seed(parser: Parser, default: int, words: str) -> None:

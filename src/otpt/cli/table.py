@@ -115,7 +115,8 @@ def _for_output(write: Callable[..., str], form: str) -> str:
     from rich.console import Console
 
     console = Console()
-    return write(form, colour=console.is_terminal and not console.no_color)
+    width = console.width if console.is_terminal else None
+    return write(form, colour=console.is_terminal and not console.no_color, width=width)
 
 
 def _paper(name: str) -> str:

@@ -1,35 +1,14 @@
-"""Tables that fit the terminal: names are wrapped, columns are continued below, digits are never cut."""
+"""Tables on the terminal, whatever its width: names are wrapped, columns are continued below, digits are never cut."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from rich.cells import cell_len
+from otpt.report.tables.fitting import Column, fit, wrapped
 
-_GAP = 2
-_NARROWEST = 12
-"""Characters that a column of names keeps, whatever the numbers need."""
+__all__ = ["Column", "print_columns", "terminal_width"]
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column of text. Names may be wrapped; cells of numbers stand on one line each, at the right.
-
-    Attributes:
-        styles: of each cell, by rich's names; empty for none.
-    """
-
-    title: str
-    cells: Sequence[str]
-    is_name: bool = False
-    styles: Sequence[str] = field(default=())
-
-    @property
-    def width(self) -> int:
-        """What it needs on one line."""
-        return max(map(_cells, (self.title, *self.cells)), default=0)
+_WIDE = 10_000
 
 
 def terminal_width() -> int | None:
@@ -41,92 +20,25 @@ def terminal_width() -> int | None:
 
 
 def print_columns(columns: Sequence[Column], *, width: int | None = None) -> None:
-    """Draw a table: in ``width`` characters, or those of the terminal, or as wide as it is.
-
-    Names are wrapped first, down to some characters each; then the columns of numbers are continued below, beside the
-    names again.
-    """
+    """Draw a table in the terminal's width; elsewhere in ``width`` characters, or as wide as it is."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    width = width or terminal_width()
-    console = Console(highlight=False, markup=False, width=max(width or 0, 1) if width else 10_000)
-    parts = fit(columns, width)
-    for number, (shown, widths) in enumerate(parts):
+    width = terminal_width() or width
+    console = Console(highlight=False, markup=False, width=_WIDE)
+    for number, (shown, widths) in enumerate(fit(columns, width)):
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for at, wide in zip(shown, widths, strict=True):
-            column = columns[at]
-            table.add_column(
-                Text(wrapped(column.title, wide)), justify="left" if column.is_name else "right", no_wrap=True
-            )
+        chosen = [(columns[at], wide) for at, wide in zip(shown, widths, strict=True)]
+        for column, wide in chosen:
+            side = "left" if column.is_name else "right"
+            table.add_column(Text(wrapped(column.title, wide)), justify=side, no_wrap=True)  # type: ignore[arg-type]
         for row in range(len(columns[0].cells)):
-            cells = [
-                Text(wrapped(columns[at].cells[row], wide), style=columns[at].styles[row] if columns[at].styles else "")
-                for at, wide in zip(shown, widths, strict=True)
-            ]
+            cells = (
+                Text(wrapped(column.cells[row], wide), style=column.styles[row] if column.styles else "")
+                for column, wide in chosen
+            )
             table.add_row(*cells)
-        console.print(table, soft_wrap=width is None, crop=False)
-        if number + 1 < len(parts):
+        if number:
             console.print()
-
-
-def fit(columns: Sequence[Column], width: int | None) -> list[tuple[list[int], list[int]]]:
-    """Positions of the columns that stand beside each other, and their widths; several groups if one is too wide."""
-    if width is None:
-        return [(list(range(len(columns))), [column.width for column in columns])]
-    names = [at for at, column in enumerate(columns) if column.is_name]
-    numbers = [at for at, column in enumerate(columns) if not column.is_name]
-    floor = sum(min(columns[at].width, _NARROWEST) + _GAP for at in names)
-    parts: list[list[int]] = [[]]
-    used = floor
-    for at in numbers:
-        own = columns[at].width + _GAP
-        if parts[-1] and used + own - _GAP > width:
-            parts.append([])
-            used = floor
-        parts[-1].append(at)
-        used += own
-    found = []
-    for part in parts:
-        shown = sorted([*names, *part])
-        left = width - sum(columns[at].width + _GAP for at in part) - _GAP * (len(names) - 1)
-        room = _shared([columns[at].width for at in names], max(left, 1))
-        widths = {**dict(zip(names, room, strict=True)), **{at: columns[at].width for at in part}}
-        found.append((shown, [widths[at] for at in shown]))
-    return found
-
-
-def wrapped(text: str, width: int) -> str:
-    """The text in lines of at most ``width`` characters, broken after spaces, ``+``, ``/``, ``,`` and ``-`` first.
-
-    >>> wrapped("tpt+agreement+e-cots", 14)
-    'tpt+agreement+\\ne-cots'
-    """
-    if "\n" in text or _cells(text) <= width:
-        return text
-    lines, line = [], ""
-    for piece in re.findall(r"[^\s+/,\]\[-]*[\s+/,\]\[-]?", text):
-        if line and _cells((line + piece).rstrip()) > width:
-            lines.append(line.rstrip())
-            line = ""
-        line += piece
-        while _cells(line.rstrip()) > width:  # a piece without a place to break
-            lines.append(line[:width])
-            line = line[width:]
-    return "\n".join([*lines, line.rstrip()] if line.strip() else lines)
-
-
-def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Widths of columns of names in a given room: those that need little get all of it, the others equal parts."""
-    widths = [0] * len(wanted)
-    left, open_ = room, sorted(range(len(wanted)), key=lambda at: wanted[at])
-    for position, at in enumerate(open_):
-        widths[at] = max(1, min(wanted[at], left // (len(open_) - position)))
-        left -= widths[at]
-    return widths
-
-
-def _cells(text: str) -> int:
-    """Places that a text takes on a terminal: some letters take two."""
-    return max((cell_len(line) for line in text.split("\n")), default=0)
+        console.print(table)
