@@ -191,6 +191,7 @@ def run_evaluation(
 ) -> int:
     """Evaluate as the options say; print, by ``print_found`` if it is given; the exit code."""
     from otpt.evaluation import Job, Settings, run_job
+    from otpt.evaluation.overlap import warn_of_overlap
     from otpt.methods import get_methods
     from otpt.views import ViewRecipe
 
@@ -229,6 +230,7 @@ def run_evaluation(
     tell_folders(options.datasets, options.data)
     for dataset in datasets:
         settings.task_for(dataset)
+        warn_of_overlap(settings, dataset)
     tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
     tell_sequential(settings.chosen, engine)
     clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)

@@ -17,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``report``."""
     parser.description = (
         "Make one HTML file from run folders: summary, sortable tables, reliability diagrams, images, "
-        "settings. It needs no network and no other file."
+        "settings. Runs of several models stand side by side. It needs no network and no other file."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="(report.html)")
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.out.suffix.lower() not in _SUFFIXES:
         raise OtptError(f"The page {str(options.out)!r} is an HTML file; expected a name that ends in .html.")
-    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
+    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds, apart=True)
     page = make_page(
         results, title=options.title, root=options.data, images=options.images, command=options.command_line
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,7 @@ def add_commands(below: Any) -> None:
 def run_baple(options: argparse.Namespace) -> int:
     """Train and write."""
     from otpt.learning import train_baple
+    from otpt.learning.shots import few_shots
     from otpt.methods.baple import Patch
     from otpt.methods.baple.model import read_start
 
@@ -107,7 +109,10 @@ def run_baple(options: argparse.Namespace) -> int:
     model = train_baple(
         backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=_say
     )
-    model.write(path, {**_notes(method, dataset, backbone.fingerprint), "target": target, "recipe": asdict(recipe)})
+    seen = few_shots(dataset, recipe.shots, seed=recipe.seed).image_keys()
+    model.write(
+        path, {**_notes(method, dataset, backbone.fingerprint, seen), "target": target, "recipe": asdict(recipe)}
+    )
     print(
         f"Learned a context and a trigger for the target class {dataset.class_names[target]!r}. Written: {str(path)!r}."
     )
@@ -139,7 +144,11 @@ def run_fpt(options: argparse.Namespace) -> int:
         checkpoint=_unfinished(path),
         say=_say,
     )
-    notes = {**_notes(method, dataset, frozen.fingerprint), "frozen_size": size, "recipe": asdict(recipe)}
+    notes = {
+        **_notes(method, dataset, frozen.fingerprint, dataset.image_keys()),
+        "frozen_size": size,
+        "recipe": asdict(recipe),
+    }
     write_fpt(path, network, notes)
     print(f"Learned a side network for {len(dataset.class_names)} classes. Written: {str(path)!r}.")
     return 0
@@ -224,13 +233,14 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f"{path.stem}-unfinished.safetensors")
 
 
-def _notes(method: Method, dataset: Dataset, fingerprint: str) -> dict[str, Any]:
+def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> dict[str, Any]:
     return {
         "system": method.adapt,
         "method": method.name,
         "dataset": dataset.name,
         "classes": list(dataset.class_names),
         "backbone": fingerprint,
+        "images": list(images),
     }
 
 

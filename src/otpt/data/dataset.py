@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ class FilesBelow:
 
     def __call__(self, index: int) -> Path:
         return self.folder / self.files[index]
+
+    def whereabouts(self, index: int) -> str:
+        """See :meth:`Dataset.whereabouts`."""
+        return os.path.abspath(self(index).expanduser())
 
 
 class Dataset:
@@ -125,6 +130,16 @@ class Dataset:
             reason = " ".join(str(error).split()).rstrip(".")
             shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
+
+    def whereabouts(self, index: int) -> str:
+        """What tells image ``index`` from all others: its file, or else where it comes from and its id."""
+        known: Callable[[int], str] | None = getattr(self._images, "whereabouts", None)
+        return f"{self.origin or self.name}/{self.ids[index]}" if known is None else known(index)
+
+    def image_keys(self, count: int | None = None) -> tuple[str, ...]:
+        """16 hexadecimal digits of the whereabouts of each image, or of the first ``count``: same file, same key."""
+        found = (self.whereabouts(index) for index in range(len(self) if count is None else min(count, len(self))))
+        return tuple(hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()[:16] for each in found)
 
     def is_file_missing(self, index: int) -> bool:
         """Whether image ``index`` is a file that does not exist; nothing is opened."""

@@ -53,6 +53,10 @@ def load_dataset(
         split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
     root = None if root is None else Path(root)
+    if spec.startswith("emoji/"):
+        if classes is not None:
+            raise OtptError(f"{spec} has fixed class names; a class list is for your own data and the registered sets.")
+        return emoji_dataset(spec, split)
     listed = None if classes is None else class_list_of(classes)
     entry = find_entry(spec)
     if entry is not None:
@@ -62,10 +66,6 @@ def load_dataset(
         return _registered(entry, find_records(entry, root, split), listed, official_names, split)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
-    if spec.startswith("emoji/"):
-        if listed is not None:
-            raise OtptError(f"{spec} has fixed class names; a class list is for your own data and the registered sets.")
-        return emoji_dataset(spec, split)
     if split != "test":
         raise NoSuchSplit(
             f"{spec!r} has no splits, so {split!r} cannot be chosen; pass each split as a separate data set."

@@ -12,6 +12,7 @@ from typing import TypeVar
 from otpt.data import Dataset
 from otpt.evaluation.config import Model
 from otpt.evaluation.engines import Engine, Job, LocalEngine
+from otpt.evaluation.overlap import warn_of_overlap
 from otpt.evaluation.progress import Repeated, Reporter, Silent
 from otpt.evaluation.settings import Settings
 from otpt.features.cache import FeatureCache
@@ -65,6 +66,8 @@ def evaluate(
     not be read.
     """
     given = [datasets] if isinstance(datasets, Dataset) else list(datasets)
+    for dataset in given:
+        warn_of_overlap(settings or Settings(), dataset)
     job = Job(
         backbone=partial(_as_it_is, backbone),
         datasets=[partial(_constant, dataset) for dataset in given],

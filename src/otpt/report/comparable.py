@@ -28,6 +28,26 @@ def check_comparable(
                 )
 
 
+def check_side_by_side(runs: Sequence[Run], *, seeds: Sequence[int] | None = None, given: Collection[str] = ()) -> None:
+    """The same for runs of several models: those of one model must go together, and all have seen the same images."""
+    by_model: dict[str, list[Run]] = {}
+    for run in runs:
+        by_model.setdefault(str(run.config["backbone"]["fingerprint"]), []).append(run)
+    for own in by_model.values():
+        check_comparable(own, seeds=seeds, given=given)
+    for i, second in enumerate(runs):
+        for first in runs[:i]:
+            both = f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot stand side by side:"
+            ours = {dataset["name"]: dataset for dataset in first.datasets}
+            for other in second.datasets:
+                for reason in _images(ours[other["name"]], other, seeds) if other["name"] in ours else ():
+                    raise OtptError(f"{both} {reason}.")
+            for name in ("bins", "side"):
+                one, two = first.config["scoring"][name], second.config["scoring"][name]
+                if one != two and name not in given:
+                    raise OtptError(f"{both} their {name} differ, {one} and {two}; choose with --{name}.")
+
+
 def _reasons(
     first: Run, second: Run, seeds: Sequence[int] | None, given: Collection[str], one_backbone: bool
 ) -> Iterable[str]:

@@ -8,19 +8,23 @@ for key in results.keys:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError
-from otpt.report.comparable import check_comparable
+from otpt.report.comparable import check_comparable, check_side_by_side
 from otpt.runs import Rows, Run, Score, read_rows, score_run
 from otpt.runs.format import check_bins
 from otpt.runs.run import CONFIG
 
 _KEPT = 16
 """Keys whose rows are kept in memory, since several metrics ask for the same ones."""
+
+BETWEEN = " · "
+"""Between a method and its model, where several models stand side by side."""
 
 _T = TypeVar("_T")
 
@@ -43,19 +47,30 @@ class Progress(NamedTuple):
 
 
 class Results:
-    """Several run folders seen as one; see :func:`open_results`."""
+    """Several run folders seen as one; see :func:`open_results`.
 
-    def __init__(self, runs: Sequence[Run], *, bins: int, side: str, seeds: Sequence[int] | None = None) -> None:
+    Args:
+        apart: methods of runs of different models are told apart by the model: ``o-tpt · RN50/openai``.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], *, bins: int, side: str, seeds: Sequence[int] | None = None, apart: bool = False
+    ) -> None:
         self.runs = tuple(runs)
         self.bins = bins
         self.side = side
         self._runs: dict[ResultKey, Run] = {}
+        titles = model_titles(self.runs)
+        several = apart and len(set(titles)) > 1
+        self._marks = {
+            id(run): f"{BETWEEN}{title}" if several else "" for run, title in zip(self.runs, titles, strict=True)
+        }
         for run in self.runs:
             for dataset in (str(each["name"]) for each in run.datasets):
                 for seed in run.seeds_of(dataset):
                     if seeds is None or seed in seeds:
-                        columns = run.columns(dataset, seed)
-                        self._runs |= {ResultKey(dataset, seed, *column): run for column in columns}
+                        for prompt, method in run.columns(dataset, seed):
+                            self._runs[ResultKey(dataset, seed, prompt, method + self._marks[id(run)])] = run
         self._rows = lru_cache(maxsize=_KEPT)(_read)
 
     @property
@@ -108,7 +123,9 @@ class Results:
             for each in run.datasets
             for column in each["columns"]
             for seed, count in column["images"].items()
-            if each["name"] == dataset and int(seed) in self.seeds and method in {None, column["method"]}
+            if each["name"] == dataset
+            and int(seed) in self.seeds
+            and method in {None, column["method"] + self._marks[id(run)]}
         )
         return max(counts, default=0)
 
@@ -118,7 +135,11 @@ class Results:
 
     @cached_property
     def _scores(self) -> dict[ResultKey, Score]:
-        found = (score for run in self.runs for score in score_run(run, bins=self.bins, side=self.side))
+        found = (
+            replace(score, method=score.method + self._marks[id(run)])
+            for run in self.runs
+            for score in score_run(run, bins=self.bins, side=self.side)
+        )
         return {ResultKey(score.dataset, score.seed, score.prompt, score.method): score for score in found}
 
     def score(self, key: ResultKey) -> Score | None:
@@ -128,7 +149,7 @@ class Results:
     def rows(self, key: ResultKey) -> Rows:
         """The readable images that are there so far."""
         run = self._run(key)
-        found = self._rows(run, key)
+        found = self._rows(run, key._replace(method=key.method.removesuffix(self._marks[id(run)])))
         if found is None:
             raise OtptError(
                 f"The run {str(run.folder)!r} has no rows of {key.method!r} on {key.dataset!r} with seed {key.seed} "
@@ -139,10 +160,10 @@ class Results:
     @cached_property
     def _missing(self) -> set[ResultKey]:
         return {
-            ResultKey(item.dataset, item.seed, *column)
+            ResultKey(item.dataset, item.seed, prompt, method + self._marks[id(run)])
             for run in self.runs
             for item in run.missing()
-            for column in item.columns
+            for prompt, method in item.columns
         }
 
     @cached_property
@@ -175,6 +196,7 @@ def open_results(
     side: str | None = None,
     seeds: Sequence[int] | None = None,
     one_backbone: bool = True,
+    apart: bool = False,
 ) -> Results:
     """The runs in ``folders``; :class:`OtptError` if one is not there or they cannot be compared.
 
@@ -182,7 +204,11 @@ def open_results(
         bins, side: of the calibration errors, in place of the runs' own, which must otherwise agree.
         seeds: only these.
         one_backbone: all runs must be of the same model and have the same seeds; else only those of the same data set.
+        apart: runs of several models side by side: each model's must be comparable, and all must have seen the same
+            images; methods are then named with their model.
     """
+    if isinstance(folders, (str, Path)):
+        raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
     if not folders:
         raise OtptError("No run was given; expected at least one run folder.")
     runs = []
@@ -191,7 +217,10 @@ def open_results(
             raise OtptError(f"There is no run in {str(folder)!r} ({CONFIG} is missing); check the path.")
         runs.append(Run(folder))
     given = [name for name, value in (("bins", bins), ("side", side)) if value is not None]
-    check_comparable(runs, seeds=seeds, given=given, one_backbone=one_backbone)
+    if apart:
+        check_side_by_side(runs, seeds=seeds, given=given)
+    else:
+        check_comparable(runs, seeds=seeds, given=given, one_backbone=one_backbone)
     if seeds is not None:
         held = _once(seed for run in runs for seed in run.seeds)
         missing = [seed for seed in seeds if seed not in held]
@@ -200,7 +229,20 @@ def open_results(
     scoring = runs[0].config["scoring"]
     bins, side = scoring["bins"] if bins is None else bins, side or scoring["side"]
     check_bins(bins, side)
-    return Results(runs, bins=bins, side=side, seeds=seeds)
+    return Results(runs, bins=bins, side=side, seeds=seeds, apart=apart)
+
+
+def model_titles(runs: Sequence[Run]) -> list[str]:
+    """What the model of each run is called; two of one name and different weights get digits of their fingerprints."""
+    backbones = [run.config["backbone"] for run in runs]
+    names: dict[str, str] = {}  # of one model under two names, the first
+    for each in backbones:
+        names.setdefault(str(each["fingerprint"]), str(each["name"]))
+    shared = {name for name in names.values() if list(names.values()).count(name) > 1}
+    return [
+        f"{name} ({each['fingerprint'][:6]})" if (name := names[str(each["fingerprint"])]) in shared else name
+        for each in backbones
+    ]
 
 
 def _read(run: Run, key: ResultKey) -> Rows | None:

@@ -129,7 +129,7 @@ def test_without_data_it_is_the_bench_and_says_so(
 
 BAD = {
     ("--tables", "20"): "Unknown table of the paper '20'",
-    ("--backbone", "ViT-L/14"): "Unknown backbone of the paper 'ViT-L/14'. Did you mean: ViT-B/16",
+    ("--paper-backbone", "ViT-L/14"): "Unknown backbone of the paper 'ViT-L/14'. Did you mean: ViT-B/16",
     ("--data", "nowhere"): "The data root 'nowhere' is not a folder",
     ("--limit", "0"): "The limit is 0; expected 1 or more",
 }
