@@ -9,31 +9,13 @@ import sys
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
-from PIL import Image
+from oracles.models import open_clip_safetensors, openai_archive
 
 FEW = ["--views", "12"]
 CLASSES = ["--classes", "cat", "dog", "red panda"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("model")
-    open_clip_local_dir(folder)
-    return f"local-dir:{folder}"
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("images")
-    for i in range(3):
-        values = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-        Image.fromarray(values).resize((80, 60)).save(folder / f"{i}.png")
-    return folder
 
 
 def test_predict_prints_a_table(capsys, model: str, images: Path) -> None:

@@ -30,9 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the code for the shell."""
-    import argcomplete
+    from argcomplete.shell_integration import shellcode
 
-    print(argcomplete.shellcode(["otpt"], shell=options.shell))
+    print(shellcode(["otpt"], shell=options.shell))
     return 0
 
 

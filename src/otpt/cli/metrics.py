@@ -111,7 +111,7 @@ def _of_run(run: Run, options: argparse.Namespace) -> dict[str, Any]:
             class_metrics.print_confusions(rows)
     if not data:
         data = _scores(run, options, silent=silent)
-        rows = data["scores"]
+        rows = data.get("scores", [])
     return {"rows": [{**own, **row} for row in rows]} if options.out is not None else data
 
 

@@ -76,6 +76,12 @@ class Settings:
     fpp: Fpp = field(default_factory=Fpp)
 
     def __post_init__(self) -> None:
+        if isinstance(self.prompts, str):
+            raise OtptError(
+                f"The prompts are the single text {self.prompts!r}; expected a list, as [{self.prompts!r}]."
+            )
+        if isinstance(self.seeds, (int, str)):
+            raise OtptError(f"The seeds are {self.seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
         for name in ("seeds", "contexts", "trained"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "methods", get_methods(self.methods))

@@ -46,7 +46,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
         raise OtptError(f"{_file(path)} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
     if own["ctx"].ndim != 3:
         expect_tensors(path, own, {"ctx": (None, None)})
-    return CoopContext(own["ctx"], _names(notes, "class_names", path), _names(notes, "images", path) or ())
+    return CoopContext(own["ctx"], _names(notes, "class_names", path), images=_names(notes, "images", path) or ())
 
 
 def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:

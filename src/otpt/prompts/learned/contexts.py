@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -26,7 +26,7 @@ class CoopContext:
 
     vectors: Tensor
     class_names: tuple[str, ...] | None = None
-    images: tuple[str, ...] = ()
+    images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "coop"
 
     def prompt(self) -> Prompt:
@@ -54,7 +54,7 @@ class CocoopContext:
     bias1: Tensor
     weight2: Tensor
     bias2: Tensor
-    images: tuple[str, ...] = ()
+    images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "cocoop"
 
     def prompt(self) -> Prompt:
@@ -100,7 +100,7 @@ class MaplePrompts:
     text: Tensor
     weights: Tensor
     biases: Tensor
-    images: tuple[str, ...] = ()
+    images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "maple"
 
     @property
