@@ -101,3 +101,16 @@ def test_a_template_of_a_registered_set_is_not_taken_for_ones_own(here: Path) ->
     (method,) = settings.chosen
     assert settings.task_for(own).templates_of(method).sentences == ("a photo of a {}.",)
     assert replace(settings).task_for(registered).dataset == "caltech101"
+
+
+def test_a_run_without_a_source_takes_the_first_that_is_said(tmp_path: Path) -> None:
+    from otpt.errors import OtptError
+    from otpt.runs import Run
+
+    data = simulated_dataset("dtd", classes=4, images=8)
+    simulate_run(tmp_path / "run", [data], Settings(methods=["zero-shot"]))
+    assert "source" not in Run(tmp_path / "run").datasets[0]
+    simulate_run(tmp_path / "run", [renamed(data, "/data/dtd")], Settings(methods=["tpt"]))
+    assert Run(tmp_path / "run").datasets[0]["source"] == "/data/dtd"
+    with pytest.raises(OtptError, match="source is '/data/dtd' there and '/other/dtd' now"):
+        simulate_run(tmp_path / "run", [renamed(data, "/other/dtd")], Settings(methods=["o-tpt"]))

@@ -102,7 +102,10 @@ def _add_similarity(kinds: Any) -> None:
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
     add_classes_option(parser, words="names, a comma list or @FILE, in place of those of a data set")
     parser.add_argument(
-        "--prompts", nargs="+", metavar="WORDS", help="contexts, such as 'a photo of [CLS] in the wild'"
+        "--prompts",
+        nargs="+",
+        metavar="WORDS",
+        help="contexts, such as 'a photo of [CLS] in the wild', or @FILE with one per line",
     )
     add_methods_option(
         parser,
@@ -126,7 +129,8 @@ def run_similarity(options: argparse.Namespace) -> int:
     _take_back_runs(options)
     results = open_results(options.folders) if options.folders else None
     dataset, names = _class_names(options, results)
-    words = options.prompts or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
+    given = [text for word in options.prompts or () for text in _contexts(word)]
+    words = given or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
     if not words:
         raise OtptError("No prompt is known; give some after --prompts, such as 'a photo of a' 'an example of'.")
     backbone = _backbone(options, results)
@@ -140,6 +144,10 @@ def run_similarity(options: argparse.Namespace) -> int:
     save(figure, options.out, dpi=options.dpi)
     print(f"The figure is in {str(options.out)!r}.")
     return 0
+
+
+def _contexts(word: str) -> list[str]:
+    return shared.read_lines(Path(word[1:]).expanduser(), "file of prompts") if word.startswith("@") else [word]
 
 
 def _take_back_runs(options: argparse.Namespace) -> None:

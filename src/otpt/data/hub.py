@@ -45,7 +45,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
             f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
         ) from None
     path, _, configuration = name.partition("@")
-    folder = Path(path).expanduser()
+    folder = Path(path or "hf:").expanduser()  # no name is no folder
     try:
         table = _load(library, folder if folder.is_dir() else path, configuration or None, split)
     except Exception as error:  # the package raises errors of many other packages
