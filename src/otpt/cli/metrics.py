@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import class_metrics
 from otpt.cli import options as shared
+from otpt.cli.csv_rows import csv_bytes
 from otpt.cli.results import print_scores
 from otpt.cli.spellings import add_out_option
 from otpt.errors import OtptError
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     runs = [Run(folder) for folder in options.folders]
     shown = [_of_run(found, options) for found in runs]
     if options.out is not None:
-        write_atomically(options.out, _csv([row for each in shown for row in each.pop("rows")]))
+        write_atomically(options.out, csv_bytes([row for each in shown for row in each.pop("rows")]))
         print(f"The numbers of {len(runs)} run{'s' * (len(runs) > 1)} are in {str(options.out)!r}.")
     elif options.json:
         several = [{"run": str(found.folder), **each} for found, each in zip(runs, shown, strict=True)]
@@ -163,26 +162,3 @@ def _data(scores: Sequence[Score], intervals: RunIntervals | None) -> dict[str, 
 def _ranges(intervals: Mapping[str, Interval]) -> dict[str, Any]:
     """[low, high] by metric; null where no resample has a value."""
     return {name: [each.low, each.high] if each.resamples else None for name, each in intervals.items()}
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows under the names of all their values; intervals in two columns each."""
-    from otpt.report.tables.escaping import csv_text
-
-    flat = []
-    for row in rows:
-        ranges = row.get("intervals", {})
-        plain = {name: value for name, value in row.items() if name != "intervals"}
-        ends = {f"{name}_{end}": pair[at] for name, pair in ranges.items() if pair for at, end in enumerate(_ENDS)}
-        flat.append({**plain, **ends})
-    names = list(dict.fromkeys(name for row in flat for name in row))
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    for row in flat:
-        cells = (row.get(name) for name in names)
-        writer.writerow(csv_text(each) if isinstance(each, str) else "" if each is None else each for each in cells)
-    return file.getvalue().encode("utf-8", "replace")
-
-
-_ENDS = ("low", "high")
