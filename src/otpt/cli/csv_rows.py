@@ -7,8 +7,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otpt.report.tables.escaping import csv_text
-
 _ENDS = ("low", "high")
 
 
@@ -26,5 +24,10 @@ def csv_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
     writer.writerow(names)
     for row in flat:
         cells = (row.get(name) for name in names)
-        writer.writerow(csv_text(each) if isinstance(each, str) else "" if each is None else each for each in cells)
+        writer.writerow(_cell(each) if isinstance(each, str) else "" if each is None else each for each in cells)
     return file.getvalue().encode("utf-8", "replace")
+
+
+def _cell(text: str) -> str:
+    """As it is, since paths may be long; but nothing that a spreadsheet would compute."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
