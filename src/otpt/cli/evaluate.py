@@ -18,7 +18,7 @@ from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
 from otpt.cli.inits import add_init_options, chosen_inits
-from otpt.cli.notes import tell_cautions, tell_sequential
+from otpt.cli.notes import tell, tell_cautions, tell_sequential
 from otpt.cli.own_data import tell_folders, with_origins
 from otpt.cli.results import print_result, tell_incomplete
 from otpt.cli.spellings import (
@@ -191,7 +191,7 @@ def run_evaluation(
 ) -> int:
     """Evaluate as the options say; print, by ``print_found`` if it is given; the exit code."""
     from otpt.evaluation import Job, Settings, run_job
-    from otpt.evaluation.overlap import warn_of_overlap
+    from otpt.evaluation.overlap import overlaps
     from otpt.methods import get_methods
     from otpt.views import ViewRecipe
 
@@ -230,7 +230,8 @@ def run_evaluation(
     tell_folders(options.datasets, options.data)
     for dataset in datasets:
         settings.task_for(dataset)
-        warn_of_overlap(settings, dataset)
+        for sentence in overlaps(settings, dataset):
+            tell(sentence)
     tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
     tell_sequential(settings.chosen, engine)
     clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 from otpt.data import Dataset
 from otpt.evaluation.settings import Settings
 
 
-def warn_of_overlap(settings: Settings, dataset: Dataset) -> None:
-    """A warning for each learned prompt or network that has seen images of ``dataset``, as far as it says so."""
+def overlaps(settings: Settings, dataset: Dataset) -> Iterator[str]:
+    """A sentence for each learned prompt or network that has seen images of ``dataset``, as far as it says so."""
     learned = [(what, set(keys)) for what, keys in _learned(settings, dataset) if keys]
-    if not learned:
-        return
-    own = dataset.image_keys(settings.limit)
+    own = dataset.image_keys(settings.limit) if learned else ()
     for what, keys in learned:
         seen = sum(key in keys for key in own)
         if seen:
-            warnings.warn(
+            yield (
                 f"{seen} of the {len(own)} images of {dataset.name!r} are among those that {what} was learned from: "
-                "accuracy and calibration on them are not those on new images. Evaluate on another split or folder.",
-                stacklevel=2,
+                "accuracy and calibration on them are not those on new images. Evaluate on another split or folder."
             )
 
 
