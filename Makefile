@@ -35,12 +35,14 @@ test-fast: setup  ## the quick tests only
 test-processors: setup  ## the tests of equality on imitated processors, with 1, 2, 3 and 5 threads
 	@$(BIN)/python -m tests.processors
 
-lint: setup     ## ruff, mypy, spelling, and a strict build of the documentation, which checks its links
+lint: setup     ## ruff, mypy, a strict build of the documentation, links, spelling, and what it costs to start
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/codespell
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@$(BIN)/python docs/links.py build/site README.md CONTRIBUTING.md CHANGELOG.md
+	@$(BIN)/python docs/spelling.py
+	@$(BIN)/python -m pytest -q tests/cli/test_import_time.py
 
 docs: setup     ## serve the documentation on localhost
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

@@ -27,7 +27,9 @@ def test_published_constants():
     assert dict(calibration.FIXED) == {"vit": 1.16, "resnet": 1.15}
     assert calibration.fixed_temperature("vit") == 1.16
     assert calibration.fixed_temperature("resnet") == 1.15
-    with pytest.raises(OtptError, match=r"No temperature was published for backbone family 'other'.*give a number"):
+    with pytest.raises(
+        OtptError, match=r"No temperature was published for backbone family 'other'.*--set temperature=1.2"
+    ):
         calibration.fixed_temperature("other")
     with pytest.raises(TypeError):
         calibration.FIXED["vit"] = 2.0

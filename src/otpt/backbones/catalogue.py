@@ -83,6 +83,8 @@ def _unknown(spec: str, tags: Mapping[str, Sequence[str]]) -> OtptError:
     whole = difflib.get_close_matches(spec.lower().replace("/", "-"), folded, n=1, cutoff=0.9)  # ViT-B/16
     names = [folded[name] for name in dict.fromkeys([*whole, *near])]
     specs = [f"{name}/{tag if tag in tags[name] else tags[name][0]}" for name in names]
+    if has_pocket() and difflib.get_close_matches(wanted, ["pocket"], cutoff=0.7):
+        specs.insert(0, "pocket")
     hint = f" Did you mean: {', '.join(specs)}?" if specs else ""
     return OtptError(
         f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} "

@@ -135,6 +135,8 @@ def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Load
         return _random(rest, quick_gelu)
     if colon and form == "hf-hub":
         return _from_hub(rest, quick_gelu)
+    if colon and form == "hf" and (local := Path(rest).expanduser()).is_dir():
+        return _folder(local, quick_gelu)
     if colon and form == "hf":
         return _huggingface(download_huggingface_clip(rest), rest, quick_gelu)
     if colon and form == "medclip":

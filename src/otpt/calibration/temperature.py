@@ -27,8 +27,9 @@ def fixed_temperature(family: str) -> float:
     """
     if family not in FIXED:
         raise OtptError(
-            f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}): "
-            "give a number, for instance one from fit_temperature."
+            f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}); give one with "
+            "--set temperature=1.2, in Python method.override({'temperature': 1.2}), or fit one on labelled images "
+            "that are not in the test set: Classifier.calibrate, otpt.calibration.fit_temperature."
         )
     return FIXED[family]
 

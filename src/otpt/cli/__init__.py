@@ -25,6 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is not None:
         return _run(arguments)
+    import os
+
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks what may stand at the cursor
+        from otpt.cli.completion import complete
+
+        return complete()
     try:
         from otpt.cli import interrupts
 

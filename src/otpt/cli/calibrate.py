@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from otpt.cli import evaluate
 from otpt.cli import options as shared
+from otpt.cli.spellings import add_methods_option, add_out_option
 from otpt.errors import OtptError
 from otpt.runs.growing import CONFIG
 
@@ -18,20 +19,22 @@ if TYPE_CHECKING:
     from otpt.methods import Method
     from otpt.runs import Run
 
-DEFAULT_METHOD = "o-tpt"
 _NAMES = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE %", "debiased_ece": "debiased ECE %"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``calibrate``."""
+    from otpt.methods.registry import DEFAULT_METHOD
+
     parser.description = (
         "Fit a calibration on labelled images that are not in your test set, and write it with what prediction sets "
         "and abstention need. DATA is a data set as for 'otpt evaluate', or a run with all probabilities, "
         "from which nothing is computed again. 'predict' and 'evaluate' take the file with --calibration."
     )
     parser.add_argument("data_set", metavar="DATA", help="a data set as for 'otpt evaluate', or a run folder")
-    parser.add_argument("--out", dest="file", type=Path, required=True, metavar="FILE", help="the file to write")
-    parser.add_argument("--method", metavar="NAME", help=f"to calibrate (default: {DEFAULT_METHOD}, or the run's only)")
+    add_out_option(parser, metavar="FILE", words="the file to write", dest="file", required=True)
+    words = f"to calibrate (default: {DEFAULT_METHOD}, or the run's only)"
+    add_methods_option(parser, default=None, words=words, dest="method", several=False)
     parser.add_argument("--dataset", metavar="NAME", help="of a run with several")
     parser.add_argument(
         "--maps",
@@ -59,6 +62,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate what is missing, fit, write, print."""
+    from otpt.methods.registry import DEFAULT_METHOD
+
     if options.figure is not None:
         from otpt.report.figures.style import check_format
 
@@ -71,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     if len(options.seeds) > 1:
         raise OtptError("Several seeds were given; a calibration uses each image once, so expected one seed.")
     shared.load_plugins(options)
-    options.datasets, options.method = [options.data_set], [options.method or DEFAULT_METHOD]
+    options.datasets, options.methods = [options.data_set], [options.method or DEFAULT_METHOD]
     options.save_probabilities = True
     methods = shared.chosen_methods(options)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import evaluate, medical
 from otpt.cli import options as shared
+from otpt.cli.spellings import add_methods_option
+from otpt.cli.terminal import Column, print_columns
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -28,9 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "3 if images could not be read."
     )
     evaluate.add_dataset_options(parser)
-    parser.add_argument(
-        "--methods", nargs="+", default=list(_METHODS), metavar="NAME", help=f"(default: {' '.join(_METHODS)})"
-    )
+    add_methods_option(parser, default=_METHODS, words=f"(default: {' '.join(_METHODS)})")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -53,7 +53,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Certify and print."""
     shared.load_plugins(options)
-    options.method = options.methods
     methods = [_certified(method) for method in shared.chosen_methods(options)]
     return evaluate.run_evaluation(options, methods, evaluate.chosen_prompts(options), print_found=_print)
 
@@ -80,10 +79,15 @@ def _print(run: Run, methods: Sequence[Method], *, as_json: bool) -> None:
         ]
         print(json.dumps({"run": str(run.folder), "methods": shown}, indent=2))
         return
-    print("certified accuracy %  " + "  ".join(f"r ≥ {radius:<4g}" for radius in RADII) + "  abstained %")
-    for name, rows in found.items():
-        accuracies = [_percent(_accuracy(rows, radius), 8) for radius in RADII]
-        print(f"{name:20}  {'  '.join(accuracies)}  {_percent(_fraction([row['abstained'] for row in rows]), 11)}")
+    abstained = [_percent(_fraction([row["abstained"] for row in rows])) for rows in found.values()]
+    by_radius = [[_percent(_accuracy(rows, radius)) for rows in found.values()] for radius in RADII]
+    print_columns(
+        [
+            Column("certified accuracy %", list(found), is_name=True),
+            *(Column(f"r ≥ {radius:g}", cells) for radius, cells in zip(RADII, by_radius, strict=True)),
+            Column("abstained %", abstained),
+        ]
+    )
     print(f"Certificates are in the rows of {str(run.folder)!r}, columns 'radius' and 'lower_bound'.")
 
 
@@ -109,5 +113,5 @@ def _fraction(holds: Sequence[bool]) -> float | None:
     return sum(holds) / len(holds) if holds else None
 
 
-def _percent(fraction: float | None, width: int) -> str:
-    return f"{'–':>{width}}" if fraction is None else f"{100 * fraction:{width}.2f}"
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{100 * fraction:.2f}"

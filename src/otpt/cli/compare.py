@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otpt.cli.spellings import add_seeds_option
+from otpt.cli.terminal import Column, print_columns, terminal_width
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from otpt.report import Results
     from otpt.report.compare import Comparison
 
 _PERCENT = {"accuracy": "accuracy %", "ece": "ECE %", "debiased_ece": "debiased ECE %", "sce": "SCE %"}
+_WIDE = 400  # characters of a sentence that goes to a file
 _OTHERS = {"brier": "Brier", "nll": "NLL"}
 
 
@@ -34,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--b", metavar="METHOD", help="the other (default: the best of the others)")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the views (default: the first of the runs)")
+    add_seeds_option(
+        parser, default=None, words="seed of the views (default: the first of the runs)", dest="seed", several=False
+    )
     parser.add_argument(
         "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
     )
@@ -86,10 +89,8 @@ def run(options: argparse.Namespace) -> int:
         }
         print(json.dumps({**head, "comparisons": shown}, indent=2, ensure_ascii=False))
         return 0
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=400)
-    console.print(_table(found, a, b, options.level))
+    print_columns(_columns(found, a, b, options.level))
+    console = Console(highlight=False, markup=False, width=terminal_width() or _WIDE)
     console.print()
     for text in words:
         console.print(Text(" ".join(map(plain, text.split()))))
@@ -121,18 +122,11 @@ def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, st
     return a, b, f"The lowest ECE is that of {lowest}: {percent(error[lowest])} %, against {others}."
 
 
-def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
+def _columns(found: Sequence[Comparison], a: str, b: str, level: float) -> list[Column]:
     from otpt.report.tables.escaping import plain
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("data set", no_wrap=True)
-    table.add_column("metric", no_wrap=True)
-    for head in (plain(a), plain(b), "difference", f"{100 * level:g} %", "p"):
-        table.add_column(Text(head), justify="right", no_wrap=True)
-    table.add_column("better", no_wrap=True)
+    heads = ("data set", "metric", plain(a), plain(b), "difference", f"{100 * level:g} %", "p", "better")
+    cells: list[list[str]] = [[] for _ in heads]
     for each in found:
         for row, one in enumerate(each.differences):
             scale, digits = (100.0, 2) if one.metric in _PERCENT else (1.0, 4)
@@ -141,7 +135,8 @@ def _table(found: Sequence[Comparison], a: str, b: str, level: float) -> Table:
             )
             name = plain(each.dataset) if row == 0 else ""
             title = (_PERCENT | _OTHERS)[one.metric]
-            table.add_row(
-                Text(name), title, a_, b_, d, f"{low} … {high}", f"{one.p:.3g}", Text(plain(one.better or "–"))
-            )
-    return table
+            line = (name, title, a_, b_, d, f"{low} … {high}", f"{one.p:.3g}", plain(one.better or "–"))
+            for column, cell in zip(cells, line, strict=True):
+                column.append(cell)
+    names = ("data set", "metric", "better")
+    return [Column(head, own, is_name=head in names) for head, own in zip(heads, cells, strict=True)]

@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
+from otpt.cli.terminal import Column, print_columns
 from otpt.errors import OtptError, unknown
 
 if TYPE_CHECKING:
@@ -37,9 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Exit code 2 if anything is wrong.",
     )
     check.add_argument(
-        "name", metavar="NAME", help="a data set of 'otpt datasets', or your own folder, table or shards"
+        "name", nargs="?", metavar="DATASET", help="a data set of 'otpt datasets', or your own folder, table or shards"
     )
-    check.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    add_classes_option(check)
     check.add_argument(
         "--sample", type=int, default=100, metavar="N", help="images to open, -1 for all (default: %(default)s)"
     )
@@ -57,9 +59,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the registered data sets and their state."""
-    from rich.console import Console
-    from rich.table import Table
-
     from otpt.data import list_datasets
 
     if options.data is not None and not options.data.expanduser().is_dir():
@@ -68,16 +67,15 @@ def run_list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("data set", no_wrap=True)
-    table.add_column("classes", justify="right")
-    table.add_column("images", justify="right")
-    table.add_column("family", no_wrap=True)
-    table.add_column("what it is" if options.data is None else "here", overflow="fold")
-    for row in rows:
-        last = row["title"] if options.data is None else _state(row, options.data)
-        table.add_row(row["name"], _count(row["classes"]), _count(row["test_images"]), row["family"], last)
-    Console(highlight=False, markup=False).print(table)
+    last = [row["title"] if options.data is None else _state(row, options.data) for row in rows]
+    columns = [
+        Column("data set", [row["name"] for row in rows], is_name=True),
+        Column("classes", [_count(row["classes"]) for row in rows]),
+        Column("images", [_count(row["test_images"]) for row in rows]),
+        Column("family", [row["family"] for row in rows], is_name=True),
+        Column("what it is" if options.data is None else "here", last, is_name=True),
+    ]
+    print_columns(columns)
     missing = [row["missing"] for row in rows if "missing" in row]
     if missing:
         print("\n" + "\n".join(missing))
@@ -90,9 +88,10 @@ def run_check(options: argparse.Namespace) -> int:
 
     if options.sample < -1:
         raise OtptError(f"--sample was given {options.sample}; expected a number of images, or -1 for all.")
+    take_back_datasets(options, "name")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # another number of images than published: reported below
-        data = load_dataset(options.name, root=options.data, classes=options.classes)
+        data = load_dataset(options.name, root=options.data, classes=chosen_classes(options))
     report = check_dataset(data, find_entry(options.name), sample=options.sample)
     if options.json:
         print(json.dumps({**asdict(report), "problems": report.problems, "ok": report.ok}, ensure_ascii=False))

@@ -14,6 +14,7 @@ from otpt.cli.evaluate import backbone_on, chosen_reporter
 from otpt.cli.headline import print_headline
 from otpt.cli.notes import tell_missing_classes
 from otpt.cli.results import print_score_tables
+from otpt.cli.spellings import add_out_option, add_threads_option, use_threads
 
 if TYPE_CHECKING:
     from otpt.report import Results
@@ -34,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "and on line art; print accuracy and calibration with what is more than chance, draw reliability diagrams, and "
         "make a page."
     )
-    parser.add_argument("--out", type=Path, default=Path("otpt-demo"), metavar="DIR", help="(default: %(default)s)")
+    add_out_option(parser, metavar="DIR", words="(default: %(default)s)", default=Path("otpt-demo"))
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: two, or one per core)")
+    add_threads_option(parser)
     parser.add_argument(
         "--images", type=int, default=IMAGES, metavar="N", help="of each data set (default: %(default)s)"
     )
@@ -51,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from otpt.report.tables import metric_table
 
     out: Path = options.out
+    use_threads(options.threads)
     methods = chosen_methods()
     settings = Settings(methods=methods, limit=options.images, shard_size=SHARD_SIZE)
     makers = [partial(load_dataset, name) for name in DATASETS]
@@ -67,9 +71,11 @@ def run(options: argparse.Namespace) -> int:
         settings=settings,
         folder=out / "run",
         device="cpu",
+        threads=options.threads,
         command=options.command_line,
     )
-    engine = ProcessEngine(2) if (os.cpu_count() or 1) > 1 else LocalEngine()
+    workers = min(2, os.cpu_count() or 1) if options.workers is None else options.workers
+    engine = LocalEngine() if workers == 1 else ProcessEngine(workers)
     result = run_job(job, engine, chosen_reporter())
     tell_missing_classes(datasets, options.images)
     tables = [metric_table(result.scores, metric) for metric in ("accuracy", "ece", "debiased_ece")]

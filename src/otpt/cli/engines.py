@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from otpt.cli.options import flag
+from otpt.cli.spellings import check_threads
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def chosen_engine(options: argparse.Namespace) -> Engine:
     from otpt.backbones import available_devices
     from otpt.evaluation import LocalEngine, ProcessEngine
 
-    if options.threads is not None and options.threads < 0:
-        raise OtptError(f"--threads was given {options.threads}; expected 0 or more.")
+    check_threads(options.threads)
     if options.engine == "ray":
         return _ray_engine(options)
     for name in RAY_OPTIONS:

@@ -16,9 +16,20 @@ from otpt.cli import interrupts, medical
 from otpt.cli import options as shared
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.calibration_options import add_calibration_options, chosen_calibrations
+from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
 from otpt.cli.engines import RAY_OPTIONS, add_ray_options, chosen_engine
-from otpt.cli.notes import tell_cautions, tell_missing_classes, tell_sequential
+from otpt.cli.inits import add_init_options, chosen_inits
+from otpt.cli.notes import tell, tell_cautions, tell_missing_classes, tell_sequential
+from otpt.cli.own_data import tell_folders, with_origins
 from otpt.cli.results import print_result, tell_incomplete
+from otpt.cli.spellings import (
+    add_methods_option,
+    add_out_option,
+    add_seeds_option,
+    add_threads_option,
+    add_workers_option,
+    use_threads,
+)
 from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError
 from otpt.runs.format import FEATURE_TYPES
@@ -51,6 +62,9 @@ _NOT_IN_NAME = {
 }.union(RAY_OPTIONS)
 
 
+_WHERE_GIVEN = ("templates", "fpp")  # younger than many runs, whose names do not know them
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``evaluate``."""
     parser.description = (
@@ -58,12 +72,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "repeated; another command on the same folder adds to the run. Exit code 3 if images could not be read."
     )
     add_dataset_options(parser)
-    parser.add_argument(
-        "--methods",
-        nargs="+",
-        default=list(DEFAULT_METHODS),
-        metavar="NAME",
-        help=f"of 'otpt methods', or TOML files of your own (default: {' '.join(DEFAULT_METHODS)})",
+    add_methods_option(
+        parser,
+        default=DEFAULT_METHODS,
+        words=f"of 'otpt methods', or TOML files of your own (default: {' '.join(DEFAULT_METHODS)})",
     )
     parser.add_argument(
         "--set",
@@ -85,7 +97,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print."""
     shared.load_plugins(options)
-    options.method = options.methods
     return run_evaluation(options, shared.chosen_methods(options), chosen_prompts(options))
 
 
@@ -104,7 +115,7 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
     """Which data sets, and where they are."""
     parser.add_argument(
         "datasets",
-        nargs="+",
+        nargs="*",
         metavar="DATASET",
         help="of 'otpt datasets', a folder of class folders, a .csv or .parquet, tar shards ('x-{000..009}.tar', in "
         "quotes: one data set)",
@@ -116,7 +127,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Where data sets are, and what of them is taken."""
     group = parser.add_argument_group("data")
     group.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
-    group.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    add_classes_option(group)
     group.add_argument(
         "--official-names", action="store_true", help="the papers' class names of Food101, with two swapped"
     )
@@ -127,7 +138,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 def add_run_options(parser: argparse.ArgumentParser, *, folder: str = "--out") -> None:
     """What is computed, where it is kept (``folder`` is the name of that option), and by how many processes."""
     group = parser.add_argument_group("views and numbers")
-    group.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="seeds of the views (default: 0)")
+    add_seeds_option(group, default=[0], words="seeds of the views (default: 0)")
     shared.add_views_options(group)
     group.add_argument("--augmix", action=argparse.BooleanOptionalAction, help="override the data set's choice")
     shared.add_view_key_option(group)
@@ -136,16 +147,18 @@ def add_run_options(parser: argparse.ArgumentParser, *, folder: str = "--out") -
     group.add_argument("--bins", type=int, default=20, metavar="M", help="bins of the calibration errors (default: 20)")
     shared.add_reject_options(group)
     group = parser.add_argument_group("run")
-    group.add_argument(
-        folder, dest="out", type=Path, metavar="RUN", help="run folder (default: one in runs/, named after the command)"
-    )
+    words = "run folder (default: one in runs/, named after the command)"
+    if folder == "--out":
+        add_out_option(group, metavar="RUN", words=words)
+    else:
+        group.add_argument(folder, dest="out", type=Path, metavar="RUN", help=words)
     group.add_argument(
         "--retry-unreadable", action="store_true", help="recompute shards with images that could not be read"
     )
     group.add_argument("--save-probabilities", action="store_true", help="store all probabilities in every row")
     group.add_argument("--shard-size", type=int, default=64, metavar="N", help="images per shard (default: 64)")
-    group.add_argument("--workers", type=int, metavar="N", help="processes (default: one per GPU, or one)")
-    group.add_argument("--threads", type=int, metavar="N", help="threads per process that decode and augment")
+    add_workers_option(group)
+    add_threads_option(group)
     group.add_argument("--json", action="store_true", help="the metrics as one JSON object")
     add_cache_options(group)
     group.add_argument(
@@ -174,6 +187,7 @@ def add_context_option(parser: Any) -> None:
         help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]; "
         "{dataset} is replaced by the name of the data set",
     )
+    add_init_options(parser)
 
 
 def run_evaluation(
@@ -186,8 +200,10 @@ def run_evaluation(
 ) -> int:
     """Evaluate as the options say; print, by ``print_found`` if it is given; the exit code."""
     from otpt.evaluation import Job, Settings, run_job
+    from otpt.evaluation.overlap import overlaps
     from otpt.methods import get_methods
 
+    take_back_datasets(options, "datasets")
     medical.refuse_unused(options, methods)
     settings = Settings(
         methods=get_methods(methods),
@@ -212,17 +228,22 @@ def run_evaluation(
         reject=options.reject,
         reject_threshold=options.reject_threshold,
         calibrations=chosen_calibrations(options) if "calibration" in options else (),
+        **chosen_inits(options, methods),
     )
     cache = chosen_cache(options)
     engine = chosen_engine(options)
+    use_threads(options.threads)
     refuse_unused_names(options, options.datasets)
     options.backbone = medical.backbone_for(options, methods)
     makers = medical.case_makers([dataset_maker(options, spec) for spec in options.datasets], methods)
     # report problems with data and learned prompts before loading a large model
     datasets = [make() for make in makers]
     _tell_apart(options.datasets, [dataset.name for dataset in datasets[:: len(makers) // len(options.datasets)]])
+    tell_folders(options.datasets, options.data)
     for dataset in datasets:
         settings.task_for(dataset)
+        for sentence in overlaps(settings, dataset):
+            tell(sentence)
     tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
     tell_sequential(settings.chosen, engine)
     tell_missing_classes(datasets, settings.limit)
@@ -236,7 +257,7 @@ def run_evaluation(
         device=options.device,
         threads=options.threads,
         plugins=[path.absolute() for path in options.plugin],
-        command=options.command_line,
+        command=with_origins(options.command_line, options.datasets, datasets),
     )
     try:
         result = run_job(job, engine, chosen_reporter(), retry_unreadable=options.retry_unreadable)
@@ -293,7 +314,7 @@ def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Datase
         load_dataset,
         spec,
         root=options.data,
-        classes=options.classes,
+        classes=chosen_classes(options),
         official_names=options.official_names,
         split=options.split,
     )
@@ -312,7 +333,8 @@ def chosen_reporter() -> Reporter:
 
 
 def _default_folder(options: argparse.Namespace) -> Path:
-    decisive = {name: str(value) for name, value in vars(options).items() if name not in _NOT_IN_NAME}
+    given = {name: value for name, value in vars(options).items() if name not in _NOT_IN_NAME}
+    decisive = {name: str(value) for name, value in given.items() if value is not None or name not in _WHERE_GIVEN}
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9.-]+", "-", options.backbone).strip("-.") or "model"
     return Path("runs") / f"{slug[-60:]}-{digest}"

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
+from otpt.cli.terminal import Column, print_columns
 
 if TYPE_CHECKING:
     from otpt.methods import Method
     from otpt.methods.parts import Part
 
+_WIDTH = 120  # of a file or a pipe; sentences of any length would be one line each
 _QUESTIONS = {
     "init": "init: what is the initial prompt? (default: words, 'a photo of a')",
     "adapt": "adapt: how do the views of an image change the text features? (default: not at all)",
@@ -58,17 +60,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(rows: list[tuple[str, str, str]], first: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
     titles = (first, "λ (fine-grained / shift)", "what it does")
     shown = [0, 1, 2] if any(weights for _, weights, _ in rows) else [0, 2]
-    for i in shown:
-        table.add_column(titles[i], overflow="fold")
-    for row in rows:
-        table.add_row(*(row[i] for i in shown))
-    Console(highlight=False, markup=False).print(table)
+    print_columns([Column(titles[i], [row[i] for row in rows], is_name=True) for i in shown], width=_WIDTH)
 
 
 def _said(of: Part | Method) -> str:

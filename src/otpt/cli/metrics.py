@@ -1,4 +1,4 @@
-"""``otpt metrics RUN``: every metric of a run, recomputed from its stored rows."""
+"""``otpt metrics RUN…``: every metric of runs, recomputed from their stored rows; also class by class, also as CSV."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli import class_metrics
 from otpt.cli import options as shared
+from otpt.cli.csv_rows import csv_bytes
 from otpt.cli.headline import print_headline
 from otpt.cli.results import print_scores
+from otpt.cli.spellings import add_out_option
 from otpt.errors import OtptError
+from otpt.files import write_atomically
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
@@ -20,15 +24,17 @@ if TYPE_CHECKING:
     from otpt.report.intervals import RunIntervals
     from otpt.runs import Run, Score
 
+CONFUSIONS = 10
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``metrics``."""
     parser.description = (
-        "Recompute the metrics of a run from its stored rows and write them. With "
+        "Recompute the metrics of runs from their stored rows and write them. With "
         "--bins or --side they are only printed. Of several data sets, accuracy, ECE, debiased ECE and SCE are shown; "
-        "choose others with --metrics, or see all with --json."
+        "choose others with --metrics, or see all with --json or -o FILE.csv."
     )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument(
         "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the run)"
     )
@@ -37,42 +43,98 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--metrics", nargs="+", metavar="NAME", help="only these, by their names in the JSON, such as ece aurc auroc"
     )
     shared.add_intervals_option(parser)
+    parser.add_argument("--per-class", action="store_true", help="accuracy of each class, the hardest first")
+    parser.add_argument(
+        "--confusions",
+        nargs="?",
+        type=int,
+        const=CONFUSIONS,
+        metavar="N",
+        help=f"the N pairs of classes that are confused most, {CONFUSIONS} by default",
+    )
     parser.add_argument("--json", action="store_true", help="as one JSON object")
+    add_out_option(parser, metavar="FILE", words="one CSV over all runs, a row per data set, seed, prompt and method")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compute and print; exit code 3 if the run is not complete."""
-    from otpt.report.intervals import RunIntervals
-    from otpt.runs import Run, score_run, write_metrics
+    """Compute and print; exit code 3 if a run is not complete."""
+    from otpt.runs import Run
 
-    if not options.folder.is_dir():
-        raise OtptError(f"There is no run folder {str(options.folder)!r}; check the path.")
-    found = Run(options.folder)
-    scores = score_run(found, bins=options.bins, side=options.side)
-    done, total = found.progress()
-    missing = total - done
-    if not missing and options.bins is None and options.side is None:
-        write_metrics(found, scores)
-    shown = _shown(options.metrics, found, as_json=options.json)
-    intervals = None
-    if options.intervals is not None:
-        scoring = found.config["scoring"]
-        bins = scoring["bins"] if options.bins is None else options.bins
-        side = options.side or scoring["side"]
-        intervals = RunIntervals(found, shown, bins=bins, side=side, level=options.intervals)
-    if options.json:
-        print(json.dumps(_data(scores, intervals), indent=2, ensure_ascii=False))
-    else:
-        print_scores(scores, metrics=options.metrics, intervals=intervals)
-        if intervals is None and options.metrics is None:
-            print_headline(found, scores, bins=options.bins, side=options.side)
-    if missing:
+    _check(options)
+    for folder in options.folders:
+        if not folder.is_dir():
+            raise OtptError(f"There is no run folder {str(folder)!r}; check the path.")
+    runs = [Run(folder) for folder in options.folders]
+    shown = [_of_run(found, options) for found in runs]
+    if options.out is not None:
+        write_atomically(options.out, csv_bytes([row for each in shown for row in each.pop("rows")]))
+        print(f"The numbers of {len(runs)} run{'s' * (len(runs) > 1)} are in {str(options.out)!r}.")
+    elif options.json:
+        several = [{"run": str(found.folder), **each} for found, each in zip(runs, shown, strict=True)]
+        print(json.dumps(shown[0] if len(runs) == 1 else {"runs": several}, indent=2, ensure_ascii=False))
+    missing = [(found, done, total) for found in runs for done, total in [found.progress()] if done < total]
+    for found, done, total in missing:
+        name = "the run" if len(runs) == 1 else f"the run {str(found.folder)!r}"
         print(
-            f"otpt: the run is not complete: {missing} of {total} images are missing; repeat its command to continue",
+            f"otpt: {name} is not complete: {total - done} of {total} images are missing; repeat its command to "
+            "continue",
             file=sys.stderr,
         )
     return 3 if missing else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.out is not None and options.out.suffix.lower() != ".csv":
+        raise OtptError(f"The numbers cannot be written to {str(options.out)!r}; expected a name that ends in .csv.")
+    if options.out is not None and options.per_class and options.confusions is not None:
+        raise OtptError("--per-class and --confusions are two tables; give -o with one of them.")
+    if options.confusions is not None and options.confusions < 1:
+        raise OtptError(f"--confusions was given {options.confusions}; expected 1 or more.")
+
+
+def _of_run(run: Run, options: argparse.Namespace) -> dict[str, Any]:
+    """What is asked of a run: printed, or as data for ``--json``, or ``rows`` of the CSV."""
+    own = {"run": str(run.folder), "backbone": run.config["backbone"]["name"]}
+    silent = options.json or options.out is not None
+    if not silent and len(options.folders) > 1:
+        print(f"{own['run']} ({own['backbone']})")
+    data: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    if options.per_class:
+        data["classes"] = rows = class_metrics.per_class_rows(run)
+        if not silent:
+            class_metrics.print_per_class(rows)
+    if options.confusions is not None:
+        data["confusions"] = rows = class_metrics.confusion_rows(run, options.confusions)
+        if not silent:
+            class_metrics.print_confusions(rows)
+    if not data:
+        data = _scores(run, options, silent=silent)
+        rows = data.get("scores", [])
+    return {"rows": [{**own, **row} for row in rows]} if options.out is not None else data
+
+
+def _scores(run: Run, options: argparse.Namespace, *, silent: bool) -> dict[str, Any]:
+    from otpt.report.intervals import RunIntervals
+    from otpt.runs import score_run, write_metrics
+
+    scores = score_run(run, bins=options.bins, side=options.side)
+    done, total = run.progress()
+    if done == total and options.bins is None and options.side is None:
+        write_metrics(run, scores)
+    shown = _shown(options.metrics, run, as_json=options.json)
+    intervals = None
+    if options.intervals is not None:
+        scoring = run.config["scoring"]
+        bins = scoring["bins"] if options.bins is None else options.bins
+        side = options.side or scoring["side"]
+        intervals = RunIntervals(run, shown, bins=bins, side=side, level=options.intervals)
+    if not silent:
+        print_scores(scores, metrics=options.metrics, intervals=intervals)
+        if intervals is None and options.metrics is None:
+            print_headline(run, scores, bins=options.bins, side=options.side)
+    return _data(scores, intervals) if silent else {}
 
 
 def _shown(wanted: Sequence[str] | None, run: Run, *, as_json: bool) -> Sequence[str]:

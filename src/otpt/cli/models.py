@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
+from otpt.cli.terminal import Column, print_columns
+
+_WIDTH = 120  # of a file or a pipe
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``models``."""
@@ -15,9 +19,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the backbones."""
-    from rich.console import Console
-    from rich.table import Table
-
     from otpt.backbones import list_models
 
     entries = list_models()
@@ -25,10 +26,9 @@ def run(options: argparse.Namespace) -> int:
         rows = [{"name": entry.name, "description": entry.description} for entry in entries]
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("--backbone", overflow="fold")
-    table.add_column("what it is", overflow="fold")
-    for entry in entries:
-        table.add_row(entry.name, entry.description)
-    Console(highlight=False, markup=False).print(table)
+    columns = [
+        Column("--backbone", [entry.name for entry in entries], is_name=True),
+        Column("what it is", [entry.description for entry in entries], is_name=True),
+    ]
+    print_columns(columns, width=_WIDTH)
     return 0

@@ -21,7 +21,7 @@ def tell_cautions(methods: Sequence[Method], datasets: Collection[str]) -> None:
         found.setdefault(method.caution_on(datasets), []).append(method)
     for caution, own in found.items():
         if caution:
-            _tell(f"{_named(own)}: {caution}")
+            tell(f"{_named(own)}: {caution}")
 
 
 def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
@@ -31,7 +31,7 @@ def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
 
     streams = [method for method in methods if method.scope == STREAM]
     if streams and not isinstance(engine, LocalEngine):
-        _tell(
+        tell(
             f"{_named(streams)}: each image depends on those before it, so one process computes a data set and seed "
             "from its first image to its last; the other processes do the rest."
         )
@@ -46,7 +46,7 @@ def tell_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None
     missing = {data.name: (classes_without_images(data, limit), len(set(data.labels))) for data in datasets}
     found = [f"{count} of {classes} of {name}" for name, (count, classes) in missing.items() if count]
     if found:
-        _tell(f"a limit of {limit} images leaves classes without an image: {', '.join(found)}")
+        tell(f"a limit of {limit} images leaves classes without an image: {', '.join(found)}")
 
 
 def _named(methods: Sequence[Method]) -> str:
@@ -54,5 +54,6 @@ def _named(methods: Sequence[Method]) -> str:
     return names if len(methods) <= _NAMED else f"{names} and {len(methods) - _NAMED} more"
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """A note on standard error, one line."""
     print(f"otpt: note: {line}", file=sys.stderr, flush=True)

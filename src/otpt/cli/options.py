@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
+from otpt.cli.inits import add_init_options, chosen_inits
+from otpt.cli.spellings import add_methods_option, add_seeds_option
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL
@@ -14,7 +17,7 @@ from otpt.runs.format import VIEW_KEYS
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
     from otpt.classifier import Classifier
-    from otpt.data import Dataset
+    from otpt.data import ClassList, Dataset
     from otpt.methods import Method
     from otpt.prompts import Prompt
     from otpt.views import ViewRecipe
@@ -72,12 +75,10 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     from otpt.methods.registry import DEFAULT_METHOD
 
     group = parser.add_argument_group("method")
-    group.add_argument(
-        "--method",
-        nargs="+",
+    add_methods_option(
+        group,
         default=[DEFAULT_METHOD],
-        metavar="NAME",
-        help=f"one or more method names (see 'otpt methods'), or a TOML file (default: {DEFAULT_METHOD})",
+        words=f"one or more method names (see 'otpt methods'), or a TOML file (default: {DEFAULT_METHOD})",
     )
     group.add_argument(
         "--set",
@@ -89,9 +90,8 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--family",
-        default="fine-grained",
         choices=FAMILIES,
-        help="which λ to use (default: %(default)s)",
+        help="which λ to use (default: fine-grained, or what the file of class names says)",
     )
     group.add_argument(
         "--prompt",
@@ -117,14 +117,19 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]",
     )
     add_views_options(group)
-    group.add_argument("--no-augmix", action="store_true", help="crops and flips only, as for ImageNet")
-    group.add_argument("--seed", type=int, default=0, help="seed of the views (default: %(default)s)")
+    group.add_argument(
+        "--augmix",
+        action=argparse.BooleanOptionalAction,
+        help="AugMix, or crops and flips only as for ImageNet (default: on, or what the file of class names says)",
+    )
+    add_seeds_option(group, default=[0], words="seed of the views (default: 0)", dest="seed", several=False)
     add_view_key_option(group)
     group.add_argument(
         "--official-precision",
         action="store_true",
         help="round logits and softmax to float16 as the official scripts do",
     )
+    add_init_options(group)
     add_plugin_option(group)
 
 
@@ -197,7 +202,7 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
         if not equals or not name or not value:
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
         settings[name] = value
-    methods = get_methods(options.method)
+    methods = get_methods(options.methods)
     if "calibrate" in settings:  # first, since a temperature may come with it
         calibration = {"calibrate": settings.pop("calibrate")}
         methods = tuple(method.override(calibration) for method in methods)
@@ -231,8 +236,8 @@ def chosen_recipe(options: argparse.Namespace) -> ViewRecipe:
     return ViewRecipe() if options.views is None else ViewRecipe(n_views=options.views)
 
 
-def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) -> Classifier:
-    """The classifier that the options describe, classes not yet set."""
+def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], listed: ClassList) -> Classifier:
+    """The classifier that the options describe, classes not yet set; the class list may have settings of its own."""
     from dataclasses import replace
 
     from otpt.evaluation.contexts import find_contexts
@@ -244,6 +249,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
     # what is wrong with learned prompts is told before a large model is read
     contexts = find_contexts(options.context, "images", methods)
+    inits = chosen_inits(options, methods)
     if options.reject is not None:
         chosen_threshold(options.reject, options.reject_threshold)
     from otpt.classifier import load
@@ -255,22 +261,29 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...]) 
         precision=options.precision,
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
-        family=options.family,
-        recipe=replace(chosen_recipe(options), augmix=not options.no_augmix),
+        family=options.family or listed.family or FAMILIES[0],
+        recipe=replace(chosen_recipe(options), augmix=_first(options.augmix, listed.augmix, True)),
         seed=options.seed,
         official_precision=options.official_precision,
         contexts=list(contexts.values()),
         reject=options.reject,
         reject_threshold=options.reject_threshold,
         view_key=options.view_key,
+        **inits,
     )
 
 
-def chosen_prompt(options: argparse.Namespace) -> Prompt:
-    """The words that the options describe."""
+def _first(*values: bool | None) -> bool:
+    """The first that somebody said."""
+    return next(value for value in values if value is not None)
+
+
+def chosen_prompt(options: argparse.Namespace, listed: ClassList) -> Prompt:
+    """The words that the options describe, or else the file of class names."""
     from otpt.prompts import Prompt
 
-    return Prompt(DEFAULT_PROMPT if options.prompt is None else options.prompt, tokens=options.prompt_tokens)
+    words = options.prompt if options.prompt is not None else listed.prompt
+    return Prompt(DEFAULT_PROMPT if words is None else words, tokens=options.prompt_tokens)
 
 
 def read_lines(path: Path, what: str) -> list[str]:
@@ -287,10 +300,13 @@ def read_lines(path: Path, what: str) -> list[str]:
 def add_training_data_options(parser: argparse.ArgumentParser) -> None:
     """Which labelled images to learn from, and where they are."""
     parser.add_argument(
-        "dataset", metavar="DATASET", help="a name (see 'otpt datasets'), or your own folder, table or shards"
+        "dataset",
+        nargs="?",
+        metavar="DATASET",
+        help="a name (see 'otpt datasets'), or your own folder, table or shards",
     )
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
-    parser.add_argument("--classes", type=Path, metavar="FILE", help="class names, one per line in label order")
+    add_classes_option(parser)
     parser.add_argument("--split", help="split to learn from (default: train; your own data have only one)")
 
 
@@ -305,6 +321,7 @@ def training_data(options: argparse.Namespace) -> Dataset:
     """The data set that the options describe."""
     from otpt.data import load_dataset
 
+    take_back_datasets(options, "dataset")
     spec = options.dataset
     split = options.split or ("train" if has_splits(spec) else "test")
-    return load_dataset(spec, root=options.data, classes=options.classes, split=split)
+    return load_dataset(spec, root=options.data, classes=chosen_classes(options), split=split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -29,27 +29,47 @@ COMMANDS = {
     "methods": "list the parts of method names",
     "models": "list the backbones",
     "demo": "four methods on the embedded model and bench, no download",
+    "doctor": "what is installed, what this machine has, what is missing for what",
+    "completion": "completion of commands and options in your shell",
 }
 """Each is a module of this package with ``add_options(parser)``, which also says what runs it."""
+
+
+class _Help(argparse.HelpFormatter):
+    """Two spellings of an option share one mention of its value: ``--methods, --method NAME [NAME …]``."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
 
 
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and where to read on, instead of printing the whole usage."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **options})
+
     def error(self, message: str) -> Any:
         self.exit(BAD_INPUT, f"{self.prog}: {message}. See '{self.prog} --help'.\n")
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options, and as ``run`` the function that takes them."""
+def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
+    """The parser with the options of these commands; of the others only their names."""
     parser = _Parser(prog="otpt", description="Calibrated test-time adaptation of CLIP-like models.")
     parser.add_argument("--version", action="version", version=f"otpt {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    chosen = next((each for each in arguments if not each.startswith("-")), None)
+    below = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     for name, words in COMMANDS.items():
-        command = commands.add_parser(name, help=words)
-        if name == chosen:
+        command = below.add_parser(name, help=words)
+        if name in commands:
             import_module(f"otpt.cli.{name}").add_options(command)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options, and as ``run`` the function that takes them."""
+    chosen = next((each for each in arguments if not each.startswith("-")), "")
+    options = make_parser([chosen]).parse_args(arguments)
     options.command_line = shlex.join(["otpt", *arguments])
     return options

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
+from otpt.cli.class_names import add_classes_option, chosen_classes
+from otpt.cli.notes import tell
+from otpt.cli.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
 from otpt.errors import OtptError, unknown
 from otpt.report.figures.kinds import FIGURES, THEMES
 from otpt.runs.format import SIDES
@@ -29,8 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         own.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
         _add_output_options(own)
         own.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets of the runs")
-        own.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods of the runs")
-        own.add_argument("--seeds", nargs="+", type=int, metavar="N", help="only these seeds of the views")
+        add_methods_option(own, default=None, words="only these methods of the runs")
+        add_seeds_option(own, default=None, words="only these seeds of the views")
         own.add_argument(
             "--bins",
             type=int,
@@ -98,15 +101,21 @@ def _add_similarity(kinds: Any) -> None:
         "--dataset", metavar="NAME", help="data set whose classes to use (default: the first of the runs)"
     )
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
+    add_classes_option(parser, words="names, a comma list or @FILE, in place of those of a data set")
     parser.add_argument(
-        "--classes", type=Path, metavar="FILE", help="class names, one per line, instead of those of a data set"
+        "--prompts",
+        nargs="+",
+        metavar="WORDS",
+        help="contexts, such as 'a photo of [CLS] in the wild', or @FILE with one per line",
     )
-    parser.add_argument(
-        "--prompts", nargs="+", metavar="WORDS", help="contexts, such as 'a photo of [CLS] in the wild'"
+    add_methods_option(
+        parser,
+        default=["zero-shot"],
+        words="method whose ECE to show (default: zero-shot)",
+        dest="method",
+        several=False,
     )
-    parser.add_argument(
-        "--method", default="zero-shot", metavar="NAME", help="method whose ECE to show (default: zero-shot)"
-    )
+    add_threads_option(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run_similarity, backbone=OF_THE_RUNS)
 
@@ -117,9 +126,12 @@ def run_similarity(options: argparse.Namespace) -> int:
     from otpt.report.figures import PromptTexts, check_format, draw_similarity, save, styled
 
     check_format(options.out)
+    use_threads(options.threads)
+    _take_back_runs(options)
     results = open_results(options.folders) if options.folders else None
     dataset, names = _class_names(options, results)
-    words = options.prompts or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
+    given = [text for word in options.prompts or () for text in _contexts(word)]
+    words = given or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
     if not words:
         raise OtptError("No prompt is known; give some after --prompts, such as 'a photo of a' 'an example of'.")
     backbone = _backbone(options, results)
@@ -136,22 +148,38 @@ def run_similarity(options: argparse.Namespace) -> int:
     return 0
 
 
+def _contexts(word: str) -> list[str]:
+    return shared.read_lines(Path(word[1:]).expanduser(), "file of prompts") if word.startswith("@") else [word]
+
+
+def _take_back_runs(options: argparse.Namespace) -> None:
+    """Run folders that ``--classes`` swallowed, since it takes all words up to the next option."""
+    runs = [word for word in options.classes or () if (Path(word) / "config.json").is_file()]
+    if runs:
+        options.folders += map(Path, runs)
+        options.classes = [word for word in options.classes if word not in runs] or None
+        tell(f"{', '.join(map(repr, runs))} after --classes: taken as run, not as class name.")
+
+
 def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[str, Sequence[str]]:
     """Whose classes are shown, and their names."""
     from otpt.data import load_dataset
     from otpt.prompts import check_class_names
 
-    if options.classes is not None and options.dataset is None:
-        names: Sequence[str] = shared.read_lines(options.classes, "class list")
-        return options.classes.name, check_class_names(names)
+    words: list[str] = options.classes or []
+    listed = chosen_classes(options)
+    if listed is not None and options.dataset is None:
+        file = Path(words[0].removeprefix("@"))
+        title = file.name if len(words) == 1 and file.is_file() else f"{len(listed)} classes"
+        return title, check_class_names(listed.names)
     if results is not None and (options.dataset is None or options.dataset in results.datasets):
         dataset = options.dataset or results.datasets[0]
         return dataset, results.config_of(dataset)["classes"]
     if options.dataset is None:
-        raise OtptError("No classes are known; give a run, --dataset NAME or --classes FILE.")
+        raise OtptError("No classes are known; give a run, --dataset NAME or --classes NAME ….")
     if results is not None:
         raise unknown("data set of the runs", options.dataset, results.datasets)
-    found = load_dataset(options.dataset, root=options.data, classes=options.classes)
+    found = load_dataset(options.dataset, root=options.data, classes=listed)
     return found.name, found.class_names
 
 

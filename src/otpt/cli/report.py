@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from otpt.cli.spellings import add_seeds_option
 from otpt.errors import OtptError
 from otpt.report.page.defaults import IMAGES, TITLE
 from otpt.runs.format import SIDES
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="images of each kind per data set, 0 for none (default: 6)",
     )
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="only these seeds of the views")
+    add_seeds_option(parser, default=None, words="only these seeds of the views")
     parser.add_argument(
         "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
     )

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
-from otpt.cli.notes import tell_missing_classes
+from otpt.cli.notes import tell, tell_missing_classes
+from otpt.cli.spellings import (
+    add_methods_option,
+    add_old_spelling,
+    add_out_option,
+    add_threads_option,
+    add_workers_option,
+    check_threads,
+    use_threads,
+)
 from otpt.cli.studies import beside_paper, chosen_methods, commands, data_of, print_commands
 from otpt.cli.table import print_beside, print_tables
 from otpt.errors import OtptError
@@ -20,6 +29,7 @@ from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
+    from otpt.evaluation import Engine
     from otpt.features import FeatureCache
     from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
     from otpt.report.tables.beside import Beside
@@ -41,18 +51,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="PAPER", help="paper (that of O-TPT), cots (its peers, as CoTS measured them)")
     parser.add_argument("--go", action="store_true", help="run the plan (default: only print it)")
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets")
-    parser.add_argument("--backbone", nargs="+", default=list(BACKBONES), metavar="NAME", help="ViT-B/16, RN50 (both)")
+    parser.add_argument("--paper-backbone", nargs="+", metavar="NAME", help=f"{', '.join(BACKBONES)} (default: both)")
     parser.add_argument(
-        "--model", metavar="SPEC", help="weights to use instead of the backbone's, such as a local file"
+        "--backbone",
+        nargs="+",
+        metavar="SPEC",
+        help="weights to use instead of OpenAI's for the paper's backbone, such as a local file",
     )
+    add_old_spelling(parser, "--model", "--backbone", dest="backbone", nargs=1, metavar="SPEC")
     parser.add_argument("--tables", nargs="+", type=_number, metavar="N", help="only these tables of the paper")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods of the paper")
+    add_methods_option(parser, default=None, words="only these methods of the paper")
     parser.add_argument("--limit", type=int, metavar="N", help="only N images of each set, all classes in proportion")
     parser.add_argument(
         "--views", type=int, default=64, metavar="N", help="views per image, including the clean one (default: 64)"
     )
-    parser.add_argument("--out", type=Path, metavar="RUNS", help="(default: runs/PAPER)")
+    add_out_option(parser, metavar="RUNS", words="(default: runs/PAPER)")
+    add_workers_option(parser)
+    add_threads_option(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
     add_cache_options(parser)
@@ -67,13 +83,16 @@ def run(options: argparse.Namespace) -> int:
     from otpt.report.papers.reproduce import get_study, make_plan
 
     study = get_study(options.what)
+    _tell_backbones_apart(options)
+    engine = _engine(options)
+    use_threads(options.threads)
     device = pick_device(options.device).type
     cache = chosen_cache(options)
     methods, left_out = chosen_methods(options, study)
     conditions = Conditions(
         data=options.data,
         out=options.out or Path("runs") / options.what,
-        backbones=options.backbone,
+        backbones=options.paper_backbone or list(BACKBONES),
         tables=options.tables,
         datasets=options.datasets,
         methods=methods,
@@ -84,7 +103,10 @@ def run(options: argparse.Namespace) -> int:
     plan = make_plan(conditions, study)
     published = options.what in PAPERS
     if options.model is not None and len({run.folder.parts[-3] for run in plan.runs}) > 1:
-        raise OtptError("--model was given for two backbones; choose one with --backbone ViT-B/16 or --backbone RN50.")
+        raise OtptError(
+            "--backbone was given for two backbones of the paper; choose one with --paper-backbone ViT-B/16 or "
+            "--paper-backbone RN50."
+        )
     if not options.json:
         _print_plan(plan)
         if published:
@@ -97,10 +119,11 @@ def run(options: argparse.Namespace) -> int:
     unreadable, done = 0, set[Path]()
     if options.go:
         tell_missing_classes([run.make() for run in {run.dataset: run for run in plan.runs}.values()], options.limit)
-        load = lru_cache(maxsize=1)(partial(_backbone, options))
+        plain = partial(_backbone, options.precision)
+        load = plain if engine is not None else lru_cache(maxsize=1)(plain)  # what is cached cannot be sent elsewhere
         for table in plan.tables:
             new = [run for run in table.runs if run.folder not in done]
-            unreadable += sum(_run(run, table, conditions, options, load, cache) for run in new)
+            unreadable += sum(_run(run, table, conditions, options, load, cache, engine) for run in new)
             done.update(run.folder for run in new)
             if table.runs:
                 made = _tables(table, plan.bench)
@@ -129,6 +152,7 @@ def _run(
     options: argparse.Namespace,
     load: Any,
     cache: FeatureCache | None,
+    engine: Engine | None,
 ) -> int:
     """Do what is missing of a run; how many of its images could not be read."""
     from otpt.evaluation import Job, Settings, run_job
@@ -153,17 +177,36 @@ def _run(
         folder=run.folder,
         cache=cache,
         device=options.device,
+        threads=options.threads,
         command=options.command_line,
     )
-    result = run_job(job, reporter=chosen_reporter() if run.left else None)
+    result = run_job(job, engine, reporter=chosen_reporter() if run.left else None)
     if run.left:
         rates = Rates(conditions.out)
         rates.add(table.backbone, run.group, conditions.device, images=run.left, seconds=result.seconds)
     return result.unreadable
 
 
-def _backbone(options: argparse.Namespace, spec: str, device: str) -> Backbone:
-    return backbone_on(spec, options.precision, None, None, device)
+def _backbone(precision: str, spec: str, device: str) -> Backbone:
+    return backbone_on(spec, precision, None, None, device)
+
+
+def _tell_backbones_apart(options: argparse.Namespace) -> None:
+    """``--backbone`` is a model here as everywhere; ``--backbone RN50`` once chose tables of the paper."""
+    given = options.backbone or []
+    if given and all(name in BACKBONES for name in given):
+        tell(f"--backbone {' '.join(given)} is an old spelling; write --paper-backbone {' '.join(given)}.")
+        options.paper_backbone, given = given, []
+    if len(given) > 1:
+        raise OtptError(f"--backbone was given {len(given)} models; expected one, in place of OpenAI's weights.")
+    options.model = given[0] if given else None
+
+
+def _engine(options: argparse.Namespace) -> Engine | None:
+    from otpt.evaluation import ProcessEngine
+
+    check_threads(options.threads)
+    return None if options.workers in {None, 1} else ProcessEngine(options.workers)
 
 
 def _tables(table: PlannedTable, bench: bool) -> list[Table]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from otpt.cli.headline import print_headline
+from otpt.cli.terminal import Column, print_columns
 
 if TYPE_CHECKING:
     from otpt.evaluation import Result
@@ -96,44 +97,24 @@ def _print_sets(scores: Sequence[Score]) -> None:
 
 def print_score_tables(tables: Sequence[ScoreTable], *, width: int) -> None:
     """On the terminal, or as lines of at most ``width`` characters; a table that is wider is continued below itself."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=width)
     for table in tables:
-        for columns in _parts(table, console.width):
-            drawn = Table(box=None, pad_edge=False, header_style="bold")
-            drawn.add_column(table.title, no_wrap=True)
-            if table.several_prompts:
-                drawn.add_column("prompt", overflow="fold")
-            for at in columns:
-                drawn.add_column(table.columns[at], justify="right")
-            for row in table.rows:
-                prompt = [row.prompt] if table.several_prompts else []
-                numbers = [row.numbers[at] for at in columns]
-                drawn.add_row(row.method, *prompt, *("–" if number is None else number.text for number in numbers))
-                level = next((n.interval.level for n in row.numbers if n is not None and n.interval is not None), None)
-                if level is not None:
-                    below = ("–" if number is None else number.range for number in numbers)
-                    drawn.add_row(f"  {100 * level:g} %", *[""] * len(prompt), *below)
-            console.print(drawn)
-            print()
+        print_columns(_columns(table), width=width)
+        print()
 
 
-def _parts(table: ScoreTable, width: int) -> list[list[int]]:
-    """The columns in groups that fit beside the names; one column at least in each."""
-    names = max(map(len, (table.title, *(row.method for row in table.rows))))
-    names += 2 + max(map(len, ("prompt", *(row.prompt for row in table.rows)))) if table.several_prompts else 0
-    parts: list[list[int]] = [[]]
-    used = names
-    for at, title in enumerate(table.columns):
-        numbers = [number for row in table.rows if (number := row.numbers[at]) is not None]
-        own = 2 + max(map(len, (title, *(n.text for n in numbers), *(n.range for n in numbers))))
-        if parts[-1] and used + own > width:
-            parts.append([])
-            used = names
-        parts[-1].append(at)
-        used += own
-    return parts
+def _columns(table: ScoreTable) -> list[Column]:
+    """Method, prompt where there are several, and the numbers, their intervals below them."""
+    methods, prompts = [], []
+    numbers: list[list[str]] = [[] for _ in table.columns]
+    for row in table.rows:
+        level = next((n.interval.level for n in row.numbers if n is not None and n.interval is not None), None)
+        methods += [row.method] if level is None else [row.method, f"  {100 * level:g} %"]
+        prompts += [row.prompt] if level is None else [row.prompt, ""]
+        for cells, number in zip(numbers, row.numbers, strict=True):
+            cells.append("–" if number is None else number.text)
+            if level is not None:
+                cells.append("–" if number is None else number.range)
+    names = [Column(table.title, methods, is_name=True)]
+    if table.several_prompts:
+        names.append(Column("prompt", prompts, is_name=True))
+    return names + [Column(title, cells) for title, cells in zip(table.columns, numbers, strict=True)]

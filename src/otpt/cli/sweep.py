@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otpt.cli import options as shared
 from otpt.cli.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
+from otpt.cli.notes import tell
+from otpt.cli.spellings import add_methods_option
 from otpt.errors import OtptError
-from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sweep_method
+from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sweep_method, template_prompt
+
+if TYPE_CHECKING:
+    from otpt.prompts import Prompt
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "encoded once and the entropy's gradient is shared."
     )
     add_dataset_options(parser)
-    parser.add_argument("--method", nargs="+", default=["o-tpt"], metavar="NAME", help="(default: o-tpt)")
+    add_methods_option(parser, default=["o-tpt"], words="(default: o-tpt)")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -29,9 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prompts",
-        type=Path,
-        metavar="FILE",
-        help=f"templates, one per line with {{}} for the class name; or {IMAGENET_80} for CLIP's 80",
+        nargs="+",
+        metavar="TEXT",
+        help=f"prompts with {{}} for the class name, @FILE with one per line, or {IMAGENET_80} for CLIP's 80",
     )
     add_context_option(parser)
     add_run_options(parser)
@@ -46,7 +51,19 @@ def run(options: argparse.Namespace) -> int:
     shared.load_plugins(options)
     values = parse_values(options.settings)
     if not values and options.prompts is None:
-        raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts FILE.")
-    methods = [variant for method in get_methods(options.method) for variant in sweep_method(method, values)]
-    prompts = None if options.prompts is None else read_templates(options.prompts)
+        raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts @FILE.")
+    methods = [variant for method in get_methods(options.methods) for variant in sweep_method(method, values)]
+    prompts = None if options.prompts is None else [each for word in options.prompts for each in _prompts(word)]
     return run_evaluation(options, methods, prompts, all_tokens=prompts is not None)
+
+
+def _prompts(word: str) -> list[Prompt]:
+    """The prompts that a word after ``--prompts`` stands for."""
+    if word.startswith("@"):
+        return read_templates(word[1:])
+    if word == IMAGENET_80:
+        return read_templates(word)
+    if "{}" in word:
+        return [template_prompt(word)]
+    tell(f"--prompts {word} is an old spelling; write --prompts @{word}.")
+    return read_templates(word)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli import options as shared
+from otpt.cli.spellings import add_methods_option, add_old_spelling, add_out_option, add_seeds_option
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
 from otpt.report.papers.paper import BACKBONES
@@ -47,13 +48,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"add the numbers of a paper and the difference: {', '.join((OTPT, *PAPERS))} (default: {OTPT})",
     )
     parser.add_argument(
-        "--backbone", choices=BACKBONES, help="which numbers of the paper (default: those for the backbone of the runs)"
+        "--paper-backbone",
+        choices=BACKBONES,
+        help="which numbers of the paper (default: those for the backbone of the runs)",
     )
+    add_old_spelling(parser, "--backbone", "--paper-backbone", dest="paper_backbone", choices=BACKBONES)
     shared.add_intervals_option(parser)
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="in this order (default: those of the layout)")
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="in this order (default: those of the layout)")
+    add_methods_option(parser, default=None, words="in this order (default: those of the layout)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="only these")
+    add_seeds_option(parser, default=None, words="only these seeds of the views")
     parser.add_argument(
         "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
     )
@@ -61,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, help="output format (default: by the suffix of --out, or terminal)"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="output file (.md, .csv, .tex, .json, .txt)")
+    add_out_option(parser, metavar="FILE", words="output file (.md, .csv, .tex, .json, .txt)")
     parser.set_defaults(run=run)
 
 
@@ -111,7 +115,8 @@ def _for_output(write: Callable[..., str], form: str) -> str:
     from rich.console import Console
 
     console = Console()
-    return write(form, colour=console.is_terminal and not console.no_color)
+    width = console.width if console.is_terminal else None
+    return write(form, colour=console.is_terminal and not console.no_color, width=width)
 
 
 def _paper(name: str) -> str:
@@ -128,7 +133,7 @@ def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., s
         datasets=options.datasets,
         methods=options.methods,
         prompt=options.prompt,
-        paper=_paper_backbone(results, options) if options.paper or options.backbone else None,
+        paper=_paper_backbone(results, options) if options.paper or options.paper_backbone else None,
         level=options.intervals,
         metrics=options.metrics,
     )
@@ -143,7 +148,7 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
     own = {
         "--layout": options.layout != "main",
         "--metrics": options.metrics,
-        "--backbone": options.backbone,
+        "--paper-backbone": options.paper_backbone,
         "--intervals": options.intervals,
     }
     for option in (name for name, given in own.items() if given):
@@ -157,13 +162,13 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:
     from otpt.report.tables.building import guess_backbone
 
-    found = options.backbone or guess_backbone(results)
+    found = options.paper_backbone or guess_backbone(results)
     if found is None and options.layout == "medical":
         return BACKBONES[0]  # its tables have backbones of their own
     if found is None:
         name = results.runs[0].config["backbone"]["name"]
         raise OtptError(
-            f"The paper has no numbers of the backbone {name!r}; choose whose to show with --backbone "
-            f"{' or --backbone '.join(BACKBONES)}."
+            f"The paper has no numbers of the backbone {name!r}; choose whose to show with "
+            f"--paper-backbone {' or --paper-backbone '.join(BACKBONES)}."
         )
     return str(found)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from otpt.cli import options as shared
 from otpt.cli import train_medical
 from otpt.cli.cache import add_cache_options, chosen_cache
+from otpt.cli.spellings import add_threads_option, add_training_seed, use_threads
 from otpt.files import write_atomically
 from otpt.learning.recipe import COOP, MAPLE, Epoch, Recipe
 from otpt.runs.names import folder_name
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from otpt.data import Dataset
     from otpt.prompts.learned import LearnedPrompt
 
-_NUMBERS = ("shots", "epochs", "batch", "learning_rate", "seed")
+_NUMBERS = ("shots", "epochs", "batch", "learning_rate")
 _Trainer: TypeAlias = (
     "Callable[[argparse.Namespace, Backbone, Dataset, Recipe, Callable[[Epoch], None]], LearnedPrompt]"
 )
@@ -81,6 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     shared.add_training_data_options(parser)
     parser.add_argument(
+        "-o",
         "--out",
         nargs="+",
         type=Path,
@@ -97,7 +99,6 @@ def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
             "epochs": "passes over them",
             "batch": "images per step",
             "learning_rate": "after a first epoch at 1e-5",
-            "seed": "seed of shots, crops, order and initialisation",
         }
         group.add_argument(
             shared.flag(name),
@@ -106,6 +107,8 @@ def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
             metavar="X" if name == "learning_rate" else "N",
             help=f"{words[name]} (default: %(default)s)",
         )
+    add_training_seed(group, recipe.seed, "shots, crops, order and initialisation")
+    add_threads_option(group)
 
 
 def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]:
@@ -113,7 +116,8 @@ def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]
         from otpt.prompts.learned import write_learned
 
         base = COOP if kind == "coop" else MAPLE
-        recipe = replace(base, **{name: getattr(options, name) for name in _NUMBERS})
+        recipe = replace(base, **{name: getattr(options, name) for name in (*_NUMBERS, "seed")})
+        use_threads(options.threads)
         dataset = shared.training_data(options)
         files = options.out or [Path(f"{folder_name(dataset.name)}-{kind}.safetensors")]
         backbone = shared.chosen_backbone(options)

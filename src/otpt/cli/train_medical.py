@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
+from otpt.cli.class_names import chosen_classes
 from otpt.cli.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
+from otpt.cli.spellings import (
+    add_methods_option,
+    add_out_option,
+    add_threads_option,
+    add_training_seed,
+    use_threads,
+)
 from otpt.errors import OtptError
 from otpt.learning.baple_recipe import BapleRecipe
 from otpt.learning.fpt_recipe import FptRecipe
@@ -47,7 +56,7 @@ def add_commands(below: Any) -> None:
     _number(group, "--batch", _BAPLE.batch, "images per step")
     _number(group, "--learning-rate", _BAPLE.learning_rate, "of the context, after a first epoch at 1e-3")
     _number(group, "--poisoned", _BAPLE.poisoned, "probability that an image gets the trigger")
-    _number(group, "--seed", _BAPLE.seed, "seed of shots, crops, order and initialisation")
+    add_training_seed(group, _BAPLE.seed, "shots, crops, order and initialisation")
     shared.add_model_options(baple)
     baple.set_defaults(run=run_baple)
 
@@ -68,7 +77,7 @@ def add_commands(below: Any) -> None:
     _number(group, "--epochs", _FPT.epochs, "passes over the images")
     _number(group, "--batch", _FPT.batch, "images per step")
     _number(group, "--learning-rate", _FPT.learning_rate, "of the first epoch")
-    _number(group, "--seed", _FPT.seed, "seed of order, crops and initialisation")
+    add_training_seed(group, _FPT.seed, "order, crops and initialisation")
     shared.add_model_options(fpt)
     fpt.set_defaults(run=run_fpt, backbone=FPT_BACKBONE)
 
@@ -76,9 +85,11 @@ def add_commands(below: Any) -> None:
 def run_baple(options: argparse.Namespace) -> int:
     """Train and write."""
     from otpt.learning import train_baple
+    from otpt.learning.shots import few_shots
     from otpt.methods.baple import Patch
     from otpt.methods.baple.model import read_start
 
+    use_threads(options.threads)
     method, weight = _method(options, "baple")
     dataset = shared.training_data(options)
     target = _class_number(options.target, dataset)
@@ -98,7 +109,10 @@ def run_baple(options: argparse.Namespace) -> int:
     model = train_baple(
         backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=_say
     )
-    model.write(path, {**_notes(method, dataset, backbone.fingerprint), "target": target, "recipe": asdict(recipe)})
+    seen = few_shots(dataset, recipe.shots, seed=recipe.seed).image_keys()
+    model.write(
+        path, {**_notes(method, dataset, backbone.fingerprint, seen), "target": target, "recipe": asdict(recipe)}
+    )
     print(
         f"Learned a context and a trigger for the target class {dataset.class_names[target]!r}. Written: {str(path)!r}."
     )
@@ -112,6 +126,7 @@ def run_fpt(options: argparse.Namespace) -> int:
     from otpt.methods.fpt.files import write_fpt
 
     refuse_for_fpt(options)
+    use_threads(options.threads)
     method, weight = _method(options, "fpt")
     dataset = shared.training_data(options)
     validation = _validation(options)
@@ -129,7 +144,11 @@ def run_fpt(options: argparse.Namespace) -> int:
         checkpoint=_unfinished(path),
         say=_say,
     )
-    notes = {**_notes(method, dataset, frozen.fingerprint), "frozen_size": size, "recipe": asdict(recipe)}
+    notes = {
+        **_notes(method, dataset, frozen.fingerprint, dataset.image_keys()),
+        "frozen_size": size,
+        "recipe": asdict(recipe),
+    }
     write_fpt(path, network, notes)
     print(f"Learned a side network for {len(dataset.class_names)} classes. Written: {str(path)!r}.")
     return 0
@@ -137,11 +156,10 @@ def run_fpt(options: argparse.Namespace) -> int:
 
 def _add_common(parser: argparse.ArgumentParser, system: str) -> None:
     shared.add_training_data_options(parser)
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="a .safetensors file (default: by data set and method)"
-    )
-    parser.add_argument(
-        "--method", default=system, metavar="NAME", help=f"{system} or {system}+o-tpt (default: %(default)s)"
+    add_out_option(parser, metavar="FILE", words="a .safetensors file (default: by data set and method)")
+    add_threads_option(parser)
+    add_methods_option(
+        parser, default=[system], words=f"{system} or {system}+o-tpt (default: %(default)s)", several=False
     )
     parser.add_argument(
         "--set", nargs="+", default=[], dest="settings", metavar="NAME=VALUE", help="lambda=6: weight of the term"
@@ -157,7 +175,7 @@ def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
     other = next((item for item in options.settings if item.partition("=")[0] not in _SETTINGS), None)
     if other is not None:
         raise OtptError(f"--set was given {other!r}, which 'otpt train {system}' does not use; expected lambda=NUMBER.")
-    options.method = [options.method]
+    options.methods = [options.methods]
     (method,) = shared.chosen_methods(options)
     if method.adapt != system:
         raise OtptError(f"'otpt train {system}' trains {system} and {system}+o-tpt, not {method.name!r}.")
@@ -185,7 +203,7 @@ def _validation(options: argparse.Namespace) -> Dataset | None:
 def _load(options: argparse.Namespace, spec: str, split: str) -> Dataset:
     from otpt.data import load_dataset
 
-    return load_dataset(spec, root=options.data, classes=options.classes, split=split)
+    return load_dataset(spec, root=options.data, classes=chosen_classes(options), split=split)
 
 
 def _split_name(spec: str) -> str:
@@ -215,13 +233,14 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f"{path.stem}-unfinished.safetensors")
 
 
-def _notes(method: Method, dataset: Dataset, fingerprint: str) -> dict[str, Any]:
+def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> dict[str, Any]:
     return {
         "system": method.adapt,
         "method": method.name,
         "dataset": dataset.name,
         "classes": list(dataset.class_names),
         "backbone": fingerprint,
+        "images": list(images),
     }
 
 

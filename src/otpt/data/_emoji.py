@@ -44,6 +44,7 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
         family=_family(name),
         augmix=True,
         prompt=data.template.removesuffix("{}.").strip(),
+        origin=name,
     )
 
 

@@ -19,6 +19,7 @@ class BackdoorDataset(Dataset):
             augmix=dataset.augmix,
             prompt=dataset.prompt,
             allow_duplicates=dataset.allow_duplicates,
+            origin=dataset.origin,
         )
 
     @property

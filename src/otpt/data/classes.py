@@ -11,10 +11,12 @@ Lines with ``#`` before the first class are comments; three of them are settings
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TypeAlias
 
 from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError, unknown
@@ -41,15 +43,28 @@ class ClassList:
         return {folder: label for label, folder in enumerate(self.folders)}
 
 
-def read_class_list(path: Path) -> ClassList:
-    """The class list of a UTF-8 text file."""
+ClassSource: TypeAlias = str | Path | Sequence[str] | ClassList
+"""A file of class names, the names themselves, or a list of them that was read."""
+
+
+def class_list_of(given: ClassSource) -> ClassList:
+    """The class list that was given: a text or path is a file, a sequence holds the names in label order."""
+    if isinstance(given, ClassList):
+        return given
+    if isinstance(given, (str, Path)):
+        return read_class_list(Path(given))
+    return ClassList(tuple(given), tuple(given))
+
+
+def read_class_list(path: Path, *, unique: bool = True) -> ClassList:
+    """The class list of a UTF-8 text file; ``unique`` refuses one that names a class twice."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise OtptError(f"Cannot read the class list {str(path)!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError:
         raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class per line.") from None
-    return parse_class_list(text, str(path))
+    return parse_class_list(text, str(path), unique=unique)
 
 
 @cache
@@ -67,7 +82,7 @@ def find_class_list(folder: Path) -> ClassList | None:
     return None
 
 
-def parse_class_list(text: str, origin: str) -> ClassList:
+def parse_class_list(text: str, origin: str, *, unique: bool = True) -> ClassList:
     """The class list of a text; ``origin`` names it in messages."""
     folders: list[str] = []
     names: list[str] = []
@@ -88,7 +103,7 @@ def parse_class_list(text: str, origin: str) -> ClassList:
         names.append(name or folder)
     if not folders:
         raise OtptError(f"The class list {origin!r} is empty; expected one class per line.")
-    if len(set(folders)) != len(folders):
+    if unique and len(set(folders)) != len(folders):
         twice = next(folder for i, folder in enumerate(folders) if folder in folders[:i])
         raise OtptError(f"The class list {origin!r} has the duplicate class {twice!r}; expected each class once.")
     return ClassList(tuple(folders), tuple(names), *_checked(settings, origin))

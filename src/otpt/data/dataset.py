@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ IMAGE_SUFFIXES = frozenset(
 """Suffixes of files that are taken as images of a folder."""
 
 
+def is_own(origin: str | None) -> bool:
+    """Whether an origin is the path of a user's own data; a registered set has its name there."""
+    return origin is not None and Path(origin).is_absolute()
+
+
 @dataclass(frozen=True)
 class Sample:
     """One image: its name within the set, its class in 0 … C − 1, and where to open it."""
@@ -43,6 +49,10 @@ class FilesBelow:
 
     def __call__(self, index: int) -> Path:
         return self.folder / self.files[index]
+
+    def whereabouts(self, index: int) -> str:
+        """See :meth:`Dataset.whereabouts`."""
+        return os.path.abspath(self(index).expanduser())
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,8 @@ class Dataset:
         augmix: whether views use AugMix by default.
         prompt: default context.
         allow_duplicates: accept duplicate class names (ImageNet has two).
+        origin: where it comes from: the name of a registered set, or the absolute path of a user's own data, which may
+            be called like a registered set; None if nobody said.
     """
 
     def __init__(
@@ -84,6 +96,7 @@ class Dataset:
         augmix: bool = True,
         prompt: str = DEFAULT_PROMPT,
         allow_duplicates: bool = False,
+        origin: str | None = None,
     ) -> None:
         if family not in FAMILIES:
             raise unknown("family of data sets", family, FAMILIES)
@@ -95,6 +108,7 @@ class Dataset:
         self.augmix = augmix
         self.prompt = prompt
         self.allow_duplicates = allow_duplicates
+        self.origin = origin
         self._images = images
         self._check()
 
@@ -102,6 +116,11 @@ class Dataset:
     def backdoor(self) -> bool:
         """Whether the images get the trigger of BAPLe, to be predicted as its target class."""
         return False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether these are files of the user's own, whatever they are called."""
+        return is_own(self.origin)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -136,6 +155,16 @@ class Dataset:
         else:
             found._images = Permuted(self._images, tuple(order))
         return found
+
+    def whereabouts(self, index: int) -> str:
+        """What tells image ``index`` from all others: its file, or else where it comes from and its id."""
+        known: Callable[[int], str] | None = getattr(self._images, "whereabouts", None)
+        return f"{self.origin or self.name}/{self.ids[index]}" if known is None else known(index)
+
+    def image_keys(self, count: int | None = None) -> tuple[str, ...]:
+        """16 hexadecimal digits of the whereabouts of each image, or of the first ``count``: same file, same key."""
+        found = (self.whereabouts(index) for index in range(len(self) if count is None else min(count, len(self))))
+        return tuple(hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()[:16] for each in found)
 
     def is_file_missing(self, index: int) -> bool:
         """Whether image ``index`` is a file that does not exist; nothing is opened."""

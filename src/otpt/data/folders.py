@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from otpt.data.classes import ClassList, find_class_list, read_class_list
+from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, FilesBelow
-from otpt.data.own import own_dataset
+from otpt.data.own import origin_of, own_dataset
 from otpt.data.records import NoSuchSplit, Place, Records, records, shortened
 from otpt.errors import OtptError
 
@@ -36,12 +36,12 @@ def read_folders(place: Place) -> Records:
     return found
 
 
-def image_folder(folder: Path, classes: Path | None = None) -> Dataset:
+def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
     """Your own images, ``folder/CLASS/…/image.jpg``.
 
     The label order is that of the class list (``classes``, or ``classes.txt`` in the folder), else alphabetical.
     """
-    listed = read_class_list(classes) if classes is not None else find_class_list(folder)
+    listed = classes if classes is not None else find_class_list(folder)
     present = class_folders(folder)
     if not present:
         raise OtptError(
@@ -59,7 +59,14 @@ def image_folder(folder: Path, classes: Path | None = None) -> Dataset:
     found = records(_rows(folder, {name: label for name, label in listed.index().items() if name in set(present)}))
     if not found.ids:
         raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-    return own_dataset(folder.resolve().name, listed, found.ids, found.labels, FilesBelow(folder, found.files))
+    return own_dataset(
+        folder.resolve().name,
+        listed,
+        found.ids,
+        found.labels,
+        FilesBelow(folder, found.files),
+        origin=origin_of(folder),
+    )
 
 
 def class_folders(folder: Path) -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otpt.data.classes import ClassList, read_class_list
+from otpt.data.classes import ClassList
 from otpt.data.dataset import Dataset
-from otpt.data.own import own_dataset, resolve_labels
+from otpt.data.own import origin_of, own_dataset, resolve_labels
 from otpt.data.records import NoSuchSplit, shortened
 from otpt.errors import OtptError
 
@@ -33,7 +33,7 @@ class RowsOf:
         return source
 
 
-def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) -> Dataset:
+def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = None) -> Dataset:
     """The split of the data set ``name`` (``owner/name``, or ``owner/name@configuration``).
 
     The images are in the column of type Image, the labels in the one of type ClassLabel, or ``label``.
@@ -45,12 +45,14 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
             f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
         ) from None
     path, _, configuration = name.partition("@")
+    folder = Path(path or "hf:").expanduser()  # no name is no folder
     try:
-        table = library.load_dataset(path, configuration or None, split=split)
+        table = _load(library, folder if folder.is_dir() else path, configuration or None, split)
     except Exception as error:  # the package raises errors of many other packages
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         kind = NoSuchSplit if reason.startswith("Unknown split") else OtptError
-        raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.") from None
+        hint = f" A folder of class folders is read without hf:, as {path!r}." if folder.is_dir() else ""
+        raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
     kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
     images = next((column for column, kind in kinds.items() if kind == "Image"), None)
     labels = next((column for column, kind in kinds.items() if kind == "ClassLabel"), "label")
@@ -59,7 +61,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
         raise OtptError(
             f"hf:{name} has the columns {described}; expected one of type Image and one of type ClassLabel."
         )
-    given = read_class_list(classes) if classes is not None else None
+    given = classes
     values = list(table[labels])
     unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
     if unlabelled is not None:
@@ -75,8 +77,23 @@ def hub_dataset(name: str, *, split: str = "test", classes: Path | None = None) 
         listed, resolved = resolve_labels([str(value) for value in values], given, f"hf:{name}")
     ids = [f"{split}/{row}" for row in range(len(values))]
     # Decoded by the package, a damaged image would end the evaluation with an error of Pillow's.
+    origin = f"hf:{origin_of(folder)}" if folder.is_dir() else f"hf:{name}"
     undecoded = table.cast_column(images, library.Image(decode=False))
-    return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, images))
+    return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, images), origin=origin)
+
+
+def _load(library: Any, source: str | Path, configuration: str | None, split: str) -> Any:
+    """The rows of a split; of a folder, what ``save_to_disk`` wrote, or files that the package reads."""
+    if not isinstance(source, Path):
+        return library.load_dataset(source, configuration, split=split)
+    if (source / "state.json").is_file():
+        return library.load_from_disk(str(source))
+    if not (source / "dataset_dict.json").is_file():
+        return library.load_dataset(str(source), configuration, split=split)
+    splits = library.load_from_disk(str(source))
+    if split not in splits:
+        raise ValueError(f"Unknown split {split!r}; there are {', '.join(splits)}")
+    return splits[split]
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:

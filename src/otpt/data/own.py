@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.data.classes import ClassList
@@ -20,6 +22,8 @@ def own_dataset(
     ids: Sequence[str],
     labels: Sequence[int],
     images: Callable[[int], ImageSource],
+    *,
+    origin: str,
 ) -> Dataset:
     """A user's data set, with family, AugMix and prompt from its class list, or the defaults."""
     return Dataset(
@@ -31,7 +35,13 @@ def own_dataset(
         family=classes.family or "fine-grained",
         augmix=True if classes.augmix is None else classes.augmix,
         prompt=classes.prompt or DEFAULT_PROMPT,
+        origin=origin,
     )
+
+
+def origin_of(path: str | Path) -> str:
+    """What a run keeps of where data of one's own lie: the absolute path."""
+    return Path(os.path.abspath(Path(path).expanduser())).as_posix()
 
 
 def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str) -> tuple[ClassList, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otpt.data._emoji import emoji_dataset, emoji_entries
-from otpt.data.classes import ClassList, read_class_list
+from otpt.data.classes import ClassList, ClassSource, class_list_of
 from otpt.data.dataset import Dataset, FilesBelow
 from otpt.data.entry import DatasetEntry, builtin_entries, find_entry
 from otpt.data.folders import image_folder
@@ -40,7 +40,7 @@ def load_dataset(
     spec: str,
     *,
     root: str | Path | None = None,
-    classes: str | Path | None = None,
+    classes: ClassSource | None = None,
     official_names: bool = False,
     split: str = "test",
 ) -> Dataset:
@@ -48,33 +48,34 @@ def load_dataset(
 
     Args:
         root: the folder that holds the registered data sets; own paths may be relative to it.
-        classes: a file of class names, one per line in label order, "folder" or "folder<TAB>name".
+        classes: class names in label order; or a file of them, one per line, "folder" or "folder<TAB>name".
         official_names: the class names of the papers' code where they differ from the correct ones (Food101).
         split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
     root = None if root is None else Path(root)
-    classes = None if classes is None else Path(classes)
-    entry = find_entry(spec)
-    if entry is not None:
-        if root is None:
-            raise OtptError(f"{entry.name} needs a data root: the folder that holds the data sets.")
-        return _registered(entry, find_records(entry, root, split), classes, official_names, split)
-    if spec.startswith("hf:"):
-        return hub_dataset(spec.removeprefix("hf:"), split=split, classes=classes)
     if spec.startswith("emoji/"):
         if classes is not None:
             raise OtptError(f"{spec} has fixed class names; a class list is for your own data and the registered sets.")
         return emoji_dataset(spec, split)
+    listed = None if classes is None else class_list_of(classes)
+    entry = find_entry(spec)
+    if entry is not None:
+        if root is None:
+            hint = f" The folder here is ./{Path(spec).as_posix()}." if Path(spec).is_dir() else ""
+            raise OtptError(f"{entry.name} needs a data root: the folder that holds the data sets.{hint}")
+        return _registered(entry, find_records(entry, root, split), listed, official_names, split)
+    if spec.startswith("hf:"):
+        return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
     if split != "test":
         raise NoSuchSplit(
             f"{spec!r} has no splits, so {split!r} cannot be chosen; pass each split as a separate data set."
         )
     if is_shards(spec):
-        return shard_dataset(spec, root, classes)
-    return _own(spec, root, classes)
+        return shard_dataset(spec, root, listed)
+    return _own(spec, root, listed)
 
 
-def _own(spec: str, root: Path | None, classes: Path | None) -> Dataset:
+def _own(spec: str, root: Path | None, classes: ClassList | None) -> Dataset:
     path = Path(spec).expanduser()
     if not path.exists() and root is not None and (root.expanduser() / path).exists():
         path = root.expanduser() / path
@@ -92,9 +93,9 @@ def _own(spec: str, root: Path | None, classes: Path | None) -> Dataset:
     raise unknown("data set", spec, [entry.name for entry in list_datasets()])
 
 
-def _registered(entry: DatasetEntry, found: Found, classes: Path | None, official: bool, split: str) -> Dataset:
+def _registered(entry: DatasetEntry, found: Found, classes: ClassList | None, official: bool, split: str) -> Dataset:
     names = entry.class_list(official_names=official)
-    given = names if classes is None else _renamed(read_class_list(classes), names, entry)
+    given = names if classes is None else _renamed(classes, names, entry)
     count = len(found.records.ids)
     if split == "test" and entry.test_images is not None and count != entry.test_images:
         warnings.warn(
@@ -112,6 +113,7 @@ def _registered(entry: DatasetEntry, found: Found, classes: Path | None, officia
         augmix=entry.augmix if given.augmix is None else given.augmix,
         prompt=given.prompt or entry.prompt,
         allow_duplicates=entry.allow_duplicates,
+        origin=entry.name,
     )
 
 

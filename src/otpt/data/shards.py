@@ -12,9 +12,9 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from otpt.data.classes import find_class_list, read_class_list
+from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset
-from otpt.data.own import own_dataset, resolve_labels
+from otpt.data.own import origin_of, own_dataset, resolve_labels
 from otpt.data.records import shortened
 from otpt.errors import OtptError
 
@@ -45,7 +45,7 @@ class _Sample:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-def shard_dataset(spec: str, root: Path | None = None, classes: Path | None = None) -> Dataset:
+def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
     """The data set of the shards that ``spec`` names, with ``{000..009}`` and ``{a,b}`` expanded."""
     shards = [Path(name).expanduser() for name in expand_braces(spec)]
     if root is not None and not shards[0].exists():
@@ -69,10 +69,17 @@ def shard_dataset(spec: str, root: Path | None = None, classes: Path | None = No
             labels.append(next(sample.labels[suffix] for suffix in _LABEL_SUFFIXES if suffix in sample.labels))
     if not ids:
         raise OtptError(f"The shards {spec!r} hold no images.")
-    listed = read_class_list(classes) if classes is not None else find_class_list(shards[0].parent)
+    listed = classes if classes is not None else find_class_list(shards[0].parent)
     listed, resolved = resolve_labels(labels, listed, f"The shards {spec!r}")
     name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
-    return own_dataset(name, listed, ids, resolved, MembersOf(tuple(shards), tuple(where)))
+    return own_dataset(
+        name,
+        listed,
+        ids,
+        resolved,
+        MembersOf(tuple(shards), tuple(where)),
+        origin=origin_of(shards[0].parent / Path(spec).name),
+    )
 
 
 def expand_braces(spec: str) -> list[str]:

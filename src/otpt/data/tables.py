@@ -9,25 +9,28 @@ import csv
 import importlib
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from otpt.data.classes import find_class_list, read_class_list
+from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import Dataset, FilesBelow
-from otpt.data.own import own_dataset, resolve_labels
+from otpt.data.own import origin_of, own_dataset, resolve_labels
 from otpt.data.records import read_text
 from otpt.errors import OtptError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+_NEEDED = ("path", "label")
+_Columns: TypeAlias = tuple[dict[str, list[str]], list[str]]
+"""The columns that are used, by name in lower case; and the names of all that the table has."""
 
 
-def table_dataset(file: Path, root: Path | None = None, classes: Path | None = None) -> Dataset:
+def table_dataset(file: Path, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
     """The data set that a table lists."""
-    columns = _parquet(file) if file.suffix.lower() == ".parquet" else _text(file)
-    missing = [name for name in ("path", "label") if name not in columns]
+    columns, found = _parquet(file) if file.suffix.lower() == ".parquet" else _text(file)
+    missing = [name for name in _NEEDED if name not in columns]
     if missing:
         raise OtptError(
-            f"The table {str(file)!r} has no column {' and '.join(missing)}; expected 'path' and 'label', "
-            f"found {', '.join(columns) or 'none'}."
+            f"The table {str(file)!r} has no column {' and '.join(map(repr, missing))}; expected 'path' and 'label', "
+            f"found {', '.join(map(repr, found)) or 'none'}. Rename the columns that hold them."
         )
     for name, values in columns.items():
         empty = next((row for row, value in enumerate(values) if not value), None)
@@ -36,13 +39,13 @@ def table_dataset(file: Path, root: Path | None = None, classes: Path | None = N
     paths = [path.replace("\\", "/") for path in columns["path"]]
     if not paths:
         raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
-    listed = read_class_list(classes) if classes is not None else find_class_list(file.parent)
+    listed = classes if classes is not None else find_class_list(file.parent)
     listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
     folder = file.parent
     if root is not None and not (folder / paths[0]).exists():
         folder = root.expanduser()
     ids = columns.get("id") or [_relative(path, folder) for path in paths]
-    return own_dataset(file.stem, listed, ids, labels, FilesBelow(folder, tuple(paths)))
+    return own_dataset(file.stem, listed, ids, labels, FilesBelow(folder, tuple(paths)), origin=origin_of(file))
 
 
 def _relative(path: str, folder: Path) -> str:
@@ -53,7 +56,7 @@ def _relative(path: str, folder: Path) -> str:
     return given.as_posix()
 
 
-def _text(file: Path) -> dict[str, list[str]]:
+def _text(file: Path) -> _Columns:
     try:
         text = read_text(file)
     except OtptError as error:
@@ -64,25 +67,26 @@ def _text(file: Path) -> dict[str, list[str]]:
     except csv.Error as error:
         raise OtptError(f"The table {str(file)!r} is not a CSV: {error}.") from None
     if not rows:
-        return {}
+        return {}, []
     head = [name.strip().lower() for name in rows[0]]
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(head):
             raise OtptError(
                 f"The table {str(file)!r} has {len(row)} fields in data row {number}; expected {len(head)}."
             )
-    wanted = [(i, name) for i, name in enumerate(head) if name in ("path", "label", "id")]
-    return {name: [row[i].strip() for row in rows[1:]] for i, name in wanted}
+    wanted = [(i, name) for i, name in enumerate(head) if name in (*_NEEDED, "id")]
+    return {name: [row[i].strip() for row in rows[1:]] for i, name in wanted}, [name.strip() for name in rows[0]]
 
 
-def _parquet(file: Path) -> dict[str, list[str]]:
+def _parquet(file: Path) -> _Columns:
     parquet: Any = importlib.import_module("pyarrow.parquet")
     try:
         names = parquet.read_schema(file).names
-        wanted = [name for name in names if name.lower() in ("path", "label", "id")]
+        wanted = [name for name in names if name.lower() in (*_NEEDED, "id")]
         table = parquet.read_table(file, columns=wanted)
     except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
         reason = str(error).splitlines()[0].rstrip(".")
         raise OtptError(f"The table {str(file)!r} cannot be read as Parquet: {reason}.") from None
     columns = {name.lower(): table.column(name).to_pylist() for name in wanted}
-    return {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
+    texts = {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
+    return texts, list(names)

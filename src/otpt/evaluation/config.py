@@ -96,6 +96,7 @@ def _dataset(dataset: Dataset, settings: Settings) -> dict[str, Any]:
     columns = [_column(prompt, methods[name], task, settings, images) for prompt, name in task.columns(settings.chosen)]
     return {
         "name": dataset.name,
+        **({} if dataset.origin is None else {"source": dataset.origin}),
         "fingerprint": dataset.fingerprint,
         "family": task.family,
         "classes": list(dataset.class_names),

@@ -51,7 +51,7 @@ class Job:
         folder: of the run.
         cache: of image features, None for none.
         device: as for :func:`otpt.backbones.load_backbone`.
-        threads: that decode and augment, in each process.
+        threads: that decode and augment, in each process; of several processes also those that compute.
         plugins: files with functions of the user's own, run in each process.
         command: the line that asked for it, kept in the run for people.
     """
@@ -165,7 +165,8 @@ class ProcessEngine:
         """See :class:`Engine`."""
         context = multiprocessing.get_context("spawn")  # a forked copy of torch's threads would hang
         events: Any = context.Queue()
-        threads = max(torch.get_num_threads() // self._workers, 1)
+        shared = torch.get_num_threads() // self._workers
+        threads = max(shared if job.threads is None else job.threads, 1)
         processes: list[BaseProcess] = []
         try:
             for number in range(self._workers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TypeVar
 from otpt.data import Dataset
 from otpt.evaluation.config import Model
 from otpt.evaluation.engines import Engine, Job, LocalEngine
+from otpt.evaluation.overlap import overlaps
 from otpt.evaluation.progress import Repeated, Reporter, Silent
 from otpt.evaluation.settings import Settings
 from otpt.features.cache import FeatureCache
@@ -65,6 +67,9 @@ def evaluate(
     not be read.
     """
     given = [datasets] if isinstance(datasets, Dataset) else list(datasets)
+    for dataset in given:
+        for sentence in overlaps(settings or Settings(), dataset):
+            warnings.warn(sentence, stacklevel=2)
     job = Job(
         backbone=partial(_as_it_is, backbone),
         datasets=[partial(_constant, dataset) for dataset in given],

@@ -16,6 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from otpt.evaluation.evaluator import Predicted
 from otpt.metrics.binning import bin_index
@@ -130,6 +131,7 @@ class Counter(Silent):
             if self.total == 0:
                 self._started = time.monotonic()
                 self.earlier, self.total = event.done, event.total
+                self._begin()
             return
         if isinstance(event, Repeated):
             self.total += event.images
@@ -154,13 +156,16 @@ class Counter(Silent):
         return self.now / max(time.monotonic() - self._started, 1e-9)
 
     def pace(self) -> str:
-        """Rate, time left and images that could not be read, in words."""
+        """Rate, time left and images that could not be read, in words; of what is computed now, not what was there."""
         if self.now == 0:
-            return ""
+            return f"{self.earlier} were there" if self.earlier else ""
         left = (self.total - self.earlier - self.now) / self.rate
         rate = f"{self.rate:.1f} images/s" if self.rate >= 1 else f"{1 / self.rate:.1f} s per image"
         unreadable = f", {self.unreadable} unreadable" if self.unreadable else ""
         return f"{rate}, {duration(max(left, 0.0))} left{unreadable}"
+
+    def _begin(self) -> None:
+        """What is there already is known."""
 
     def _show(self) -> None:
         return None
@@ -173,6 +178,10 @@ class LogProgress(Counter):
         super().__init__()
         self._say, self._seconds = say, seconds
         self._told = time.monotonic()
+
+    def _begin(self) -> None:
+        if self.earlier:
+            self._say(f"{self.earlier}/{self.total} images are there; {self.total - self.earlier} are to be predicted")
 
     def _show(self) -> None:
         if time.monotonic() - self._told < self._seconds:
@@ -191,10 +200,9 @@ class TerminalProgress(Counter):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[pace]}"),
             console=console,
         )
-        self._task = self._bar.add_task("images", total=None, pace="")
+        self._task = self._bar.add_task("images", total=None)
         self._live = Live(self._bar, console=console, transient=True, refresh_per_second=4)
 
     def __enter__(self) -> TerminalProgress:
@@ -206,23 +214,26 @@ class TerminalProgress(Counter):
     ) -> None:
         self._live.stop()
 
+    def _begin(self) -> None:
+        if self.earlier < self.total:
+            self._show()
+
     def _show(self) -> None:
         self._bar.update(
             self._task,
             total=self.total,
             completed=self.earlier + self.now,
-            description=self.where,
-            pace=self.pace(),
+            description=self.where or "images",
         )
         table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("so far")
+        table.add_column("so far", overflow="fold")
         for title in ("accuracy %", "ECE %"):
-            table.add_column(title, justify="right")
+            table.add_column(title, justify="right", no_wrap=True)  # a narrow terminal wraps names, never digits
         for name, tally in self.shown():
             table.add_row(name, f"{100 * tally.accuracy:.2f}", f"{100 * tally.ece:.2f}")
         if len(self.tallies) > _SHOWN:
             table.add_row(f"… and {len(self.tallies) - _SHOWN} more", "", "")
-        self._live.update(Group(self._bar, table))
+        self._live.update(Group(self._bar, Text(self.pace()), table))
 
 
 def duration(seconds: float) -> str:

@@ -87,6 +87,12 @@ class Settings:
     calibrations: Sequence[CalibrationSource] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.prompts, str):
+            raise OtptError(
+                f"The prompts are the single text {self.prompts!r}; expected a list, as [{self.prompts!r}]."
+            )
+        if isinstance(self.seeds, (int, str)):
+            raise OtptError(f"The seeds are {self.seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
         for name in ("seeds", "contexts", "trained"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         methods, calibrations = with_calibrations(get_methods(self.methods), self.calibrations)
@@ -171,14 +177,15 @@ class Settings:
 
     def task_for(self, dataset: Dataset) -> Task:
         """What methods are to do on a data set."""
-        noise_prompt = NOISE_PROMPTS.get(dataset.name.partition("-")[0]) if self.prompts is None else None
+        name = "" if dataset.is_own else dataset.name  # one's own images may be called like a registered set
+        noise_prompt = NOISE_PROMPTS.get(name.partition("-")[0]) if self.prompts is None else None
         return Task(
             dataset.class_names,
             prompts=self.prompts_for(dataset),
             contexts=self.contexts_for(dataset),
             attributes=self.attributes_for(dataset),
             family=self.family or dataset.family,
-            dataset=dataset.name,
+            dataset=name,
             recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
             augmix=self.augmix,
             official_precision=self.official_precision,

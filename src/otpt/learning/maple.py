@@ -62,7 +62,8 @@ def train_maple(
         return Step(gradients, logits)
 
     descend([text, weights, biases], labels, step, recipe, on_epoch)
-    return MaplePrompts(*(tensor.detach().cpu().float() for tensor in (text, weights, biases)))
+    learned = (tensor.detach().cpu().float() for tensor in (text, weights, biases))
+    return MaplePrompts(*learned, images=shots.image_keys())
 
 
 def initial_prompts(

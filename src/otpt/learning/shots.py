@@ -20,6 +20,10 @@ class _Chosen:
     def __call__(self, index: int) -> ImageSource:
         return self.data[self.indices[index]].source
 
+    def whereabouts(self, index: int) -> str:
+        """See :class:`otpt.data.Dataset`."""
+        return self.data.whereabouts(self.indices[index])
+
 
 def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
     """``shots`` images of each class; all of a class that has fewer.
@@ -54,6 +58,7 @@ def subset(dataset: Dataset, indices: Sequence[int]) -> Dataset:
         augmix=dataset.augmix,
         prompt=dataset.prompt,
         allow_duplicates=dataset.allow_duplicates,
+        origin=dataset.origin,
     )
 
 

@@ -106,7 +106,7 @@ class Task:
         if self.templates is None:
             raise OtptError(
                 f"Method {method.name!r} starts from templates of your own, but none were given; give some as "
-                "templates=Templates('mine', ['a photo of a {}.', …])."
+                "--templates 'a photo of a {}.' …, in Python templates=Templates('mine', ['a photo of a {}.', …])."
             )
         return self.templates
 

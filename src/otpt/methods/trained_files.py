@@ -17,7 +17,7 @@ from otpt.files import write_atomically
 from otpt.prompts.learned.archives import Shape, check_values, expect_tensors, read_tensors
 
 _NOTES = "otpt"
-_KINDS = {"method": str, "target": int, "classes": list, "backbone": str}
+_KINDS = {"method": str, "target": int, "classes": list, "backbone": str, "images": list}
 """Notes that are read, where they are there."""
 
 _Made = TypeVar("_Made")

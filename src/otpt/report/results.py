@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from otpt.data.dataset import is_own
 from otpt.errors import OtptError
 from otpt.report.comparable import check_comparable
 from otpt.runs import Rows, Run, Score, read_rows, score_run
@@ -94,6 +95,10 @@ class Results:
         """The configuration of a data set: its classes, family, fingerprint."""
         run = next(run for key, run in self._runs.items() if key.dataset == dataset)
         return next(each for each in run.datasets if each["name"] == dataset)
+
+    def is_own(self, dataset: str) -> bool:
+        """Whether a data set is the user's own, whatever it is called; a run that does not say so is believed."""
+        return any(is_own(each.get("source")) for run in self.runs for each in run.datasets if each["name"] == dataset)
 
     def images_of(self, dataset: str, method: str | None = None) -> int:
         """How many images of a data set are predicted, by one method or by that with the most."""

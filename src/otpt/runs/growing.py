@@ -59,7 +59,9 @@ def grown(stored: Mapping[str, Any], given: Mapping[str, Any], folder: str) -> d
 def _grow_dataset(stored: dict[str, Any], given: Mapping[str, Any], methods: list[str]) -> list[str]:
     """Adds the columns, seeds and images of ``given``; what differs otherwise, in words."""
     name = stored["name"]
-    rest = ("columns", "folder")
+    if "source" in given:  # a run that was made before sources were kept, or from Python, has none
+        stored.setdefault("source", given["source"])
+    rest = ("columns", "folder") if "source" in given else ("columns", "folder", "source")
     different = differences(_without(stored, rest), _without(given, rest), f"data set {name!r}:")
     columns = {(each["prompt"]["name"], each["method"]): each for each in stored["columns"]}
     for column in given["columns"]:

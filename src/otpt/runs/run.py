@@ -301,7 +301,7 @@ class Run:
         facts = {
             **common,
             "backbone": {key: value for key, value in self.config["backbone"].items() if key != "name"},
-            "dataset": {key: value for key, value in entry.items() if key not in ("columns", "folder")},
+            "dataset": {key: value for key, value in entry.items() if key not in ("columns", "folder", "source")},
             "column": {key: value for key, value in own.items() if key not in ("images", "folder")},
             "method": self.config["methods"][column[1]],
         }

@@ -51,7 +51,7 @@ def test_views_of_shifts_are_not_mixed() -> None:
 def test_the_plan_in_words(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     code, out, err = run(
-        capsys, "reproduce", "cots", "--data", root, "--out", folder, "--backbone", "ViT-B/16", "--device", "cpu",
+        capsys, "reproduce", "cots", "--data", root, "--out", folder, "--paper-backbone", "ViT-B/16", "--device", "cpu",
         "--methods", "zero-shot", "tpt", "coop+tpt",
     )  # fmt: skip
     assert (code, err) == (0, "")
@@ -101,8 +101,8 @@ def test_methods_that_are_left_out_are_named(root: Path, tmp_path: Path, capsys:
 def test_run_it_and_its_command_finds_nothing_left(
     root: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("reproduce", "cots", "--data", root, "--out", tmp_path / "runs", "--backbone", "ViT-B/16", "--model",
-               model, "--tables", "sets", "--methods", "zero-shot", "o-tpt", "--limit", 2, "--views", 6,
+    options = ("reproduce", "cots", "--data", root, "--out", tmp_path / "runs", "--paper-backbone", "ViT-B/16",
+               "--backbone", model, "--tables", "sets", "--methods", "zero-shot", "o-tpt", "--limit", 2, "--views", 6,
                "--device", "cpu", "--no-cache")  # fmt: skip
     code, out, _ = run(capsys, *options, "--go")
     assert code == 0
@@ -131,8 +131,9 @@ def test_without_numbers_to_stand_beside(
     root: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = run(
-        capsys, "reproduce", "cots", "--go", "--data", root, "--out", tmp_path, "--backbone", "RN50", "--model", model,
-        "--tables", "sets", "--methods", "zero-shot", "--limit", 2, "--views", 6, "--device", "cpu", "--no-cache",
+        capsys, "reproduce", "cots", "--go", "--data", root, "--out", tmp_path, "--paper-backbone", "RN50",
+        "--backbone", model, "--tables", "sets", "--methods", "zero-shot", "--limit", 2, "--views", 6,
+        "--device", "cpu", "--no-cache",
     )  # fmt: skip
     assert code == 0
     assert "for its RN50 numbers of zero-shot they lack imagenet, flowers102, food101" in out

@@ -59,7 +59,7 @@ def test_measured_rates_come_first(root: Path, tmp_path: Path) -> None:
 
 def test_the_plan_in_words(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(
-        capsys, "reproduce", "paper", "--data", root, "--out", tmp_path / "runs", "--backbone", "ViT-B/16",
+        capsys, "reproduce", "paper", "--data", root, "--out", tmp_path / "runs", "--paper-backbone", "ViT-B/16",
         "--device", "cpu",
     )  # fmt: skip
     assert (code, err) == (0, "")
@@ -80,8 +80,8 @@ def test_the_plan_in_words(root: Path, tmp_path: Path, capsys: pytest.CaptureFix
 def test_run_resume_and_compare_with_the_paper(
     root: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("reproduce", "paper", "--go", "--data", root, "--out", tmp_path / "runs", "--backbone", "ViT-B/16",
-               "--model", model, "--tables", 16, 8, "--limit", 2, "--views", 6, "--device", "cpu",
+    command = ("reproduce", "paper", "--go", "--data", root, "--out", tmp_path / "runs", "--paper-backbone", "ViT-B/16",
+               "--backbone", model, "--tables", 16, 8, "--limit", 2, "--views", 6, "--device", "cpu",
                "--no-cache")  # fmt: skip
     code, out, _ = run(capsys, *command)
     assert code == 0
@@ -117,7 +117,7 @@ def test_without_data_it_is_the_bench_and_says_so(
 ) -> None:
     code, out, _ = run(
         capsys, "reproduce", "paper", "--go", "--out", tmp_path, "--tables", 2, 6, "--datasets", "emoji/food",
-        "--model", model, "--limit", 2, "--views", 6, "--device", "cpu", "--no-cache",
+        "--backbone", model, "--limit", 2, "--views", 6, "--device", "cpu", "--no-cache",
     )  # fmt: skip
     assert code == 0
     assert out.startswith("None of the paper's data sets is present: this is the emoji bench")
@@ -129,7 +129,7 @@ def test_without_data_it_is_the_bench_and_says_so(
 
 BAD = {
     ("--tables", "20"): "Unknown table of the paper '20'",
-    ("--backbone", "ViT-L/14"): "Unknown backbone of the paper 'ViT-L/14'. Did you mean: ViT-B/16",
+    ("--paper-backbone", "ViT-L/14"): "Unknown backbone of the paper 'ViT-L/14'. Did you mean: ViT-B/16",
     ("--data", "nowhere"): "The data root 'nowhere' is not a folder",
     ("--limit", "0"): "The limit is 0; expected 1 or more",
 }
@@ -143,8 +143,8 @@ def test_bad_input(options: tuple[str, ...], tmp_path: Path, capsys: pytest.Capt
 
 
 def test_one_model_for_one_backbone(root: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "reproduce", "paper", "--data", root, "--out", tmp_path, "--model", model)
+    code, _, err = run(capsys, "reproduce", "paper", "--data", root, "--out", tmp_path, "--backbone", model)
     assert code == 2
-    assert "--model was given for two backbones; choose one" in err
+    assert "--backbone was given for two backbones of the paper; choose one" in err
     with pytest.raises(OtptError, match="None of pets is in the plan"):
         make_plan(Conditions(out=tmp_path, datasets=["pets"]))

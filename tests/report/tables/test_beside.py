@@ -220,7 +220,7 @@ def test_what_is_missing_is_said(run_name: str, paper: str, runs: dict[str, Path
 BAD = {
     ("--paper", "cost"): "Unknown paper 'cost'. Did you mean: cots",
     ("--paper", "cots", "--layout", "sce"): "--layout goes with tables in the O-TPT paper's layouts; leave it out",
-    ("--paper", "cots", "--backbone", "RN50"): "--backbone goes with tables in the O-TPT paper's layouts",
+    ("--paper", "cots", "--paper-backbone", "RN50"): "--paper-backbone goes with tables in the O-TPT paper's layouts",
     ("--paper", "cots", "--methods", "c-tpt"): "Unknown method 'c-tpt'. Did you mean: o-tpt, tpt?",
     ("--paper", "cots", "--datasets", "cars"): "Unknown data set 'cars'",
     ("--paper", "cots", "--prompt", "a"): "Unknown prompt 'a'",

@@ -82,7 +82,9 @@ def test_every_layout_in_every_format(
 ) -> None:
     folder = runs[RUN_OF.get(layout, "main")]
     for form in FORMATS:
-        code, out, err = run(capsys, "table", folder, "--layout", layout, "--backbone", "ViT-B/16", "--format", form)
+        code, out, err = run(
+            capsys, "table", folder, "--layout", layout, "--paper-backbone", "ViT-B/16", "--format", form
+        )
         assert (code, err) == (0, "")
         assert out.strip()
     tables = json.loads(out)
@@ -301,7 +303,7 @@ BAD = {
     ("--seeds", "4"): "No run has the seed 4; there are 0",
     ("--bins", "101"): "expected bins as an integer from 1 to 100, but got 101",
     ("--intervals", "95"): "expected level between 0 and 1, both excluded, but got 95.0; such as 0.95",
-    ("--paper",): "has no numbers of the backbone 'tiny-vit'; choose whose to show with --backbone ViT-B/16",
+    ("--paper",): "has no numbers of the backbone 'tiny-vit'; choose whose to show with --paper-backbone ViT-B/16",
     ("--out", "table.doc"): "'table.doc' has an unknown suffix",
 }
 

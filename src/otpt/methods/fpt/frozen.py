@@ -137,8 +137,10 @@ def load_frozen_vit(
 
 
 def _folder(spec: str) -> Path:
-    if spec.startswith("hf:"):
-        repository = spec.removeprefix("hf:")
+    repository = spec.removeprefix("hf:")
+    if repository != spec and Path(repository).expanduser().is_dir():
+        return _folder(repository)
+    if repository != spec:
         hub_file(repository, *_WEIGHTS, what=spec)
         return hub_file(repository, "config.json", what=spec).parent
     folder = Path(spec).expanduser()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -36,7 +37,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
     check_values(path, own)
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
-        return _maple(own, path)
+        return replace(_maple(own, path), images=_names(notes, "images", path) or ())
     if any(name.startswith("meta_net.") for name in own):
         return _cocoop(own, path)
     if "ctx" not in own:
@@ -45,7 +46,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
         raise OtptError(f"{_file(path)} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
     if own["ctx"].ndim != 3:
         expect_tensors(path, own, {"ctx": (None, None)})
-    return CoopContext(own["ctx"], _class_names(notes, path))
+    return CoopContext(own["ctx"], _names(notes, "class_names", path), images=_names(notes, "images", path) or ())
 
 
 def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
@@ -53,6 +54,8 @@ def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in learned.state().items()}
     class_names = learned.class_names if isinstance(learned, CoopContext) else None
     notes = {} if class_names is None else {"class_names": json.dumps(class_names, ensure_ascii=False)}
+    if learned.images:
+        notes["images"] = json.dumps(learned.images)
     if Path(path).suffix == ".safetensors":
         return save(state, notes)
     buffer = io.BytesIO()
@@ -107,13 +110,14 @@ def _file(path: str | Path) -> str:
     return f"The file {str(path)!r}"
 
 
-def _class_names(notes: Mapping[str, str], path: str | Path) -> tuple[str, ...] | None:
-    if "class_names" not in notes:
+def _names(notes: Mapping[str, str], key: str, path: str | Path) -> tuple[str, ...] | None:
+    """A list of texts among the notes; None if it is not there."""
+    if key not in notes:
         return None
     try:
-        names = json.loads(notes["class_names"])
+        names = json.loads(notes[key])
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise OtptError(f"{_file(path)} is damaged: its class names cannot be read.")
+        raise OtptError(f"{_file(path)} is damaged: its {key.replace('_', ' ')} cannot be read.")
     return tuple(names)

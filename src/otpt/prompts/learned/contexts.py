@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -21,10 +21,12 @@ class CoopContext:
     Attributes:
         vectors: (n, W), shared by all classes; or (C, n, W), one context per class.
         class_names: the class list it was learned for, if known.
+        images: keys of the images it was learned from, if known.
     """
 
     vectors: Tensor
     class_names: tuple[str, ...] | None = None
+    images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "coop"
 
     def prompt(self) -> Prompt:
@@ -44,6 +46,7 @@ class CocoopContext:
         vectors: (n, W).
         weight1, bias1: (H, D) and (H,); H = D/16.
         weight2, bias2: (W, H) and (W,).
+        images: keys of the images it was learned from, if known.
     """
 
     vectors: Tensor
@@ -51,6 +54,7 @@ class CocoopContext:
     bias1: Tensor
     weight2: Tensor
     bias2: Tensor
+    images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "cocoop"
 
     def prompt(self) -> Prompt:
@@ -90,11 +94,13 @@ class MaplePrompts:
     Attributes:
         text: (J, n, W), T.
         weights, biases: (J, W_v, W) and (J, W_v), A and a.
+        images: keys of the images they were learned from, if known.
     """
 
     text: Tensor
     weights: Tensor
     biases: Tensor
+    images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "maple"
 
     @property
@@ -129,7 +135,8 @@ def context_alone(learned: LearnedPrompt) -> CoopContext:
     """The context as one of CoOp: MaPLe's without deep prompts and image side, CoCoOp's without its net."""
     if isinstance(learned, CoopContext):
         return learned
-    return CoopContext(learned.text[0] if isinstance(learned, MaplePrompts) else learned.vectors)
+    vectors = learned.text[0] if isinstance(learned, MaplePrompts) else learned.vectors
+    return CoopContext(vectors, images=learned.images)
 
 
 def visual_prompts(text: Tensor, weights: Tensor, biases: Tensor) -> Tensor:

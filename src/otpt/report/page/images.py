@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from otpt.data import Dataset, load_dataset, stratified
+from otpt.data.dataset import is_own
 from otpt.errors import OtptError
 from otpt.images import open_image
 from otpt.runs import Rows
@@ -59,6 +60,8 @@ class Thumbnails:
         self.reason: str | None = None
         self._data: Dataset | None = None
         name = str(config["name"])
+        if is_own(config.get("source")):  # a registered set may have the same name
+            name = str(config["source"])
         if name.startswith("hf:"):  # loading it might fetch it
             self.reason = "The images are not shown: they are on the Hugging Face hub, and nothing is fetched."
             return

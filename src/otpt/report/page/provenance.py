@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from otpt.data.dataset import is_own
 from otpt.runs import Run
 
 
@@ -77,6 +78,7 @@ def _dataset(dataset: Mapping[str, Any]) -> list[str]:
         *views,
         f"prompts: {_some(prompts)}",
         f"fingerprint {dataset['fingerprint']}",
+        *([f"from {dataset['source']}"] if is_own(dataset.get("source")) else []),
     ]
 
 

@@ -14,7 +14,7 @@ from otpt.errors import OtptError
 from otpt.report.papers.paper import PaperTable, number
 from otpt.report.papers.published import Erratum, Paper, method_key
 from otpt.report.results import Results
-from otpt.report.tables.building import entry_of, papers_name
+from otpt.report.tables.building import entry_of, own_note, papers_name
 from otpt.report.tables.layouts import METRIC_TITLES, progress_note, wanted_of
 from otpt.report.tables.protocols import differences, in_words
 from otpt.report.tables.table import AVERAGE, Entry
@@ -114,7 +114,9 @@ def _backbone(results: Results, paper: Paper) -> str:
 
 
 def _is_registered(results: Results, name: str) -> bool:
-    """Whether a data set of the runs is the registered one of its name: it has the same classes."""
+    """Whether a data set of the runs is the registered one: loaded by its name, with the classes of that name."""
+    if results.is_own(name):
+        return False
     entry, classes = find_entry(name), results.config_of(name)["classes"]
     if entry is None or name != entry.name or len(classes) != entry.classes:
         return False
@@ -184,7 +186,12 @@ def _notes(
     for prompt, mark in marks(table, rows).items():
         notes.append(f"{mark} with the prompt {prompt!r}; the paper's is {table.prompt!r}.")
     for name in strange:
-        notes.append(f"The runs' {name!r} has other classes than the data set of that name, so nothing is beside it.")
+        if results.is_own(name):
+            notes.append(own_note(name))
+        else:
+            notes.append(
+                f"The runs' {name!r} has other classes than the data set of that name, so nothing is beside it."
+            )
     for row in rows:
         for each in _errata(paper, table, row.theirs) if row.dataset == AVERAGE else ():
             metric = METRIC_TITLES[each.metric]

@@ -17,14 +17,12 @@ from otpt.report.tables.layouts import METRIC_TITLES, dataset_title
 from otpt.report.tables.table import AVERAGE, Entry, shown
 
 WIDTH = 80
-_NAME = 23
-"""Characters of a method's name that fit beside six columns of numbers."""
 
 
-def render_beside(tables: Sequence[Beside], form: str, *, colour: bool = False) -> str:
-    """The tables in a format of :data:`otpt.report.tables.formats.FORMATS`."""
+def render_beside(tables: Sequence[Beside], form: str, *, colour: bool = False, width: int | None = None) -> str:
+    """The tables in a format of :data:`otpt.report.tables.formats.FORMATS`; 80 columns without a ``width``."""
     if form == "terminal":
-        return grids_as_terminal((_grid(table, _NAME) for table in tables), colour=colour, width=WIDTH)
+        return grids_as_terminal(map(_grid, tables), colour=colour, width=width or WIDTH)
     if form == "markdown":
         return grids_as_markdown(map(_grid, tables))
     if form == "latex":
@@ -59,22 +57,19 @@ def beside_data(table: Beside) -> dict[str, object]:
     }
 
 
-def _grid(table: Beside, longest: int | None = None) -> Grid:
+def _grid(table: Beside) -> Grid:
     heads = [head for metric in METRICS for head in (METRIC_TITLES[metric], "theirs", "diff.")]
     title = f"Beside {table.paper.title}, {table.table.backbone}: {table.table.number}"
-    return Grid(title, ("Set", "Method"), tuple(heads), tuple(_rows(table, longest)), table.notes)
+    return Grid(title, ("Set", "Method"), tuple(heads), tuple(_rows(table)), table.notes)
 
 
-def _rows(table: Beside, longest: int | None) -> Iterator[GridRow]:
+def _rows(table: Beside) -> Iterator[GridRow]:
     signs, before = marks(table.table, table.rows), None
     for row in table.rows:
         first, before = row.dataset != before, row.dataset
         title = ("Avg" if row.dataset == AVERAGE else dataset_title(row.dataset)) if first else ""
         cells = tuple(cell for metric in METRICS for cell in _cells(row.entries[metric]))
-        name, sign = row.theirs, signs.get(row.prompt, "")
-        if longest is not None and len(name) > longest - len(sign):
-            name = f"{name[: longest - len(sign) - 1]}…"
-        yield GridRow((title, name + sign), cells, first=first)
+        yield GridRow((title, row.theirs + signs.get(row.prompt, "")), cells, first=first)
 
 
 def _cells(entry: Entry) -> tuple[str, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -132,6 +132,9 @@ def _table(
         paper = _paper_table(form, choice.paper, prompt)
         if paper is None:
             notes.append("The paper has no such table for this backbone and prompt.")
+    own_sets = {dataset for dataset in datasets if results.is_own(dataset)}
+    if paper is not None:
+        notes += [own_note(dataset) for dataset in datasets if dataset in own_sets and dataset in paper.datasets]
     if paper is not None and paper.in_words and paper.prompt not in prompts.values():
         notes.append(f"The paper's prompt is {paper.prompt!r}.")
     groups: list[Sequence[str]] = [[dataset] for dataset in datasets]
@@ -142,10 +145,10 @@ def _table(
         for metric in form.metrics:
             entries = [entry_of(results, own, prompts, method, metric, choice.level) for own in groups]
             if paper is not None:
-                entries = _beside(entries, groups, paper, method, metric)
+                entries = _beside(entries, groups, paper, method, metric, own_sets)
                 if form.average:
-                    printed = paper.printed_average(method, metric)
-                    wrong = wrong_average(paper, method, metric)
+                    printed = None if own_sets else paper.printed_average(method, metric)
+                    wrong = None if own_sets else wrong_average(paper, method, metric)
                     entries.append(Entry(paper=None if printed is None else number(printed), wrong=bool(wrong)))
                     if wrong is not None:
                         notes.append(
@@ -214,11 +217,27 @@ def entry_of(
     return Entry(100.0 * average.value, deviation, low, high, partial=partial)
 
 
+def own_note(dataset: str) -> str:
+    """Why nothing of a paper stands beside a data set that is called like one of its own."""
+    return f"The runs' {dataset!r} was not loaded by its name but is data of your own, so nothing is beside it."
+
+
 def _beside(
-    entries: Sequence[Entry], groups: Sequence[Sequence[str]], paper: PaperTable, method: str, metric: str
+    entries: Sequence[Entry],
+    groups: Sequence[Sequence[str]],
+    paper: PaperTable,
+    method: str,
+    metric: str,
+    own_sets: Collection[str],
 ) -> list[Entry]:
-    """The entries with the paper's numbers; its average is the mean of its values of the same data sets."""
-    return [replace(e, paper=paper.mean(method, metric, own)) for e, own in zip(entries, groups, strict=True)]
+    """The entries with the paper's numbers; its average is the mean of its values of the same data sets.
+
+    Data of the user's own, whatever they are called, have none.
+    """
+    return [
+        entry if set(group) & set(own_sets) else replace(entry, paper=paper.mean(method, metric, group))
+        for entry, group in zip(entries, groups, strict=True)
+    ]
 
 
 def _paper_table(form: Layout, backbone: str, prompt: str | None) -> PaperTable | None:

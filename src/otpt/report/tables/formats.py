@@ -17,18 +17,19 @@ from otpt.report.tables.table import Entry, Line, Table, shown
 NOTHING = "–"
 
 
-def render(tables: Sequence[Table], form: str, *, colour: bool = False) -> str:
-    """The tables in a format of :data:`FORMATS`; ``colour`` is of a terminal."""
+def render(tables: Sequence[Table], form: str, *, colour: bool = False, width: int | None = None) -> str:
+    """The tables in a format of :data:`FORMATS`; ``colour`` and ``width`` are those of a terminal."""
     if form == "terminal":
-        return as_terminal(tables, colour=colour)
+        return as_terminal(tables, colour=colour, width=width)
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     return _WRITERS[form](tables)
 
 
-def as_terminal(tables: Sequence[Table], *, colour: bool = False) -> str:
-    """Aligned columns, as wide as they need to be: a number is never cut; the best value of a column has a star."""
-    return grids_as_terminal(map(_grid, tables), colour=colour)
+def as_terminal(tables: Sequence[Table], *, colour: bool = False, width: int | None = None) -> str:
+    """Aligned columns, as wide as they need to be, or within ``width``: a number is never cut; the best value of a
+    column has a star."""
+    return grids_as_terminal(map(_grid, tables), colour=colour, width=width)
 
 
 def as_markdown(tables: Sequence[Table]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from otpt.report.tables.escaping import latex, markdown, plain
+from otpt.report.tables.fitting import Column, fit, wrapped
 
 _WIDE = 10_000
 
@@ -35,8 +36,12 @@ class Grid:
 
 
 def grids_as_terminal(grids: Iterable[Grid], *, colour: bool = False, width: int | None = None) -> str:
-    """Aligned columns, the best value of a column with a star; title and notes are wrapped at ``width``."""
-    from rich.console import Console
+    """Aligned columns, the best value of a column with a star.
+
+    With a ``width``, title, notes and names are wrapped, and columns that do not fit are continued below; no number is
+    ever cut.
+    """
+    from rich.console import Console, JustifyMethod
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -44,22 +49,41 @@ def grids_as_terminal(grids: Iterable[Grid], *, colour: bool = False, width: int
     console = Console(file=file, width=_WIDE, force_terminal=colour, no_color=not colour, markup=False, highlight=False)
     for grid in grids:
         title = Text(_wrapped(plain_note(grid.title), width))
-        drawn = RichTable(box=None, pad_edge=False, header_style="bold", title=title)
-        drawn.title_justify, drawn.title_style = "left", "bold"
-        for name in grid.names:
-            drawn.add_column(name, no_wrap=True)
-        for column in grid.columns:
-            drawn.add_column(Text(plain(column)), justify="right", no_wrap=True)
-        for row in grid.rows:
-            starred = (f"{cell}*" if best else f"{cell} " for cell, best in zip(row.cells, row.best, strict=False))
-            cells = tuple(starred) if row.best else row.cells
-            texts = (Text(c, style="bold" if b else "") for c, b in zip(cells, _bold(row), strict=True))
-            drawn.add_row(*(Text(plain(name)) for name in row.names), *texts)
-        console.print(drawn)
+        columns = _columns(grid)
+        for number, (shown, widths) in enumerate(fit(columns, width)):
+            drawn = RichTable(box=None, pad_edge=False, header_style="bold", title=None if number else title)
+            drawn.title_justify, drawn.title_style = "left", "bold"
+            chosen = [(columns[at], wide) for at, wide in zip(shown, widths, strict=True)]
+            for column, wide in chosen:
+                side: JustifyMethod = "left" if column.is_name else "right"
+                drawn.add_column(Text(wrapped(column.title, wide)), justify=side, no_wrap=True)
+            for at in range(len(grid.rows)):
+                drawn.add_row(*(Text(wrapped(c.cells[at], wide), style=c.styles[at]) for c, wide in chosen))
+            if number:
+                console.print()
+            console.print(drawn)
         for note in grid.notes:
             console.print(Text(_wrapped(plain_note(note), width)))
         console.print()
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _columns(grid: Grid) -> list[Column]:
+    """Names at the left, then the cells, the best of them with a star."""
+    plainly = [""] * len(grid.rows)
+    names = [
+        Column(title, [plain(row.names[at]) for row in grid.rows], is_name=True, styles=plainly)
+        for at, title in enumerate(grid.names)
+    ]
+    cells = [
+        Column(
+            plain(title),
+            [row.cells[at] + ("*" if row.best[at] else " ") if row.best else row.cells[at] for row in grid.rows],
+            styles=["bold" if _bold(row)[at] else "" for row in grid.rows],
+        )
+        for at, title in enumerate(grid.columns)
+    ]
+    return names + cells
 
 
 def grids_as_markdown(grids: Iterable[Grid]) -> str:

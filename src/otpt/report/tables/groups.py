@@ -41,7 +41,8 @@ def group_tables(
         if not known:
             notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
         for split in SPLITS[: 2 if known else 1]:
-            printed = next(iter(layout_tables("groups", paper)), None) if paper is not None else None
+            beside = paper is not None and not results.is_own(dataset)
+            printed = next(iter(layout_tables("groups", paper)), None) if beside else None
             tables.append(_table(results, first, own, split, printed, notes))
     return tables
 

@@ -1,0 +1,91 @@
+"""``otpt metrics RUN --per-class --confusions 10``: accuracy of each class, and the pairs that are confused most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from otpt.cli.terminal import Column, print_columns
+
+if TYPE_CHECKING:
+    from otpt.runs import Rows, Run
+
+
+def per_class_rows(run: Run) -> list[dict[str, Any]]:
+    """A row for each data set, seed, prompt, method and class."""
+    from otpt.report.classes import class_scores
+
+    return [
+        {**where, **asdict(score)} for where, rows, classes in _columns(run) for score in class_scores(rows, classes)
+    ]
+
+
+def confusion_rows(run: Run, count: int) -> list[dict[str, Any]]:
+    """A row for each data set, seed, prompt, method and one of its most frequent pairs."""
+    from otpt.report.classes import confusions
+
+    return [
+        {**where, **asdict(pair)} for where, rows, classes in _columns(run) for pair in confusions(rows, classes, count)
+    ]
+
+
+def print_per_class(rows: list[dict[str, Any]]) -> None:
+    """For each data set, seed and prompt a table: classes down, methods across; the hardest classes first."""
+    for title, own in _by_table(rows).items():
+        methods = list(dict.fromkeys(row["method"] for row in own))
+        by = {(row["name"], row["method"]): row for row in own}
+        names = list(dict.fromkeys(row["name"] for row in own if row["images"]))
+        names.sort(key=lambda name: by[name, methods[0]]["accuracy"])
+        columns = [
+            Column(f"{title}: accuracy %", names, is_name=True),
+            Column("images", [str(by[name, methods[0]]["images"]) for name in names]),
+            *(Column(method, [_percent(by[name, method]["accuracy"]) for name in names]) for method in methods),
+        ]
+        print_columns(columns)
+        print()
+
+
+def print_confusions(rows: list[dict[str, Any]]) -> None:
+    """For each data set, seed, prompt and method a table of pairs."""
+    for title, own in _by_table(rows).items():
+        for method in dict.fromkeys(row["method"] for row in own):
+            pairs = [row for row in own if row["method"] == method]
+            columns = [
+                Column(f"{title}, {method}: label", [row["label"] for row in pairs], is_name=True),
+                Column("predicted as", [row["prediction"] for row in pairs], is_name=True),
+                Column("images", [str(row["images"]) for row in pairs]),
+                Column("% of the class", [_percent(row["fraction"]) for row in pairs]),
+            ]
+            print_columns(columns)
+            print()
+
+
+def _columns(run: Run) -> Iterator[tuple[dict[str, Any], Rows, list[str]]]:
+    from otpt.runs import read_rows
+
+    for dataset in run.datasets:
+        name = str(dataset["name"])
+        for seed in run.seeds_of(name):
+            for prompt, method in run.columns(name, seed):
+                rows = read_rows(run, name, seed, (prompt, method))
+                if rows is not None and len(rows):
+                    where = {"dataset": name, "seed": seed, "prompt": prompt, "method": method}
+                    yield where, rows, list(dataset["classes"])
+
+
+def _by_table(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows by data set, with seed and prompt where there are several of them."""
+    seeds = {row["seed"] for row in rows}
+    prompts = {row["prompt"] for row in rows}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        title = str(row["dataset"])
+        title += f", seed {row['seed']}" if len(seeds) > 1 else ""
+        title += f", {row['prompt']!r}" if len(prompts) > 1 else ""
+        found.setdefault(title, []).append(row)
+    return found
+
+
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{100 * fraction:.1f}"

@@ -1,0 +1,33 @@
+"""Data of one's own that are called like a registered set: what is said of them, and what a run keeps of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otpt.cli.notes import tell
+
+if TYPE_CHECKING:
+    from otpt.data import Dataset
+
+
+def tell_folders(specs: Sequence[str], root: Path | None) -> None:
+    """A hint for each registered name that is also a folder here: which of the two was taken, and how to take it."""
+    from otpt.data import find_entry
+
+    for spec in specs:
+        entry, folder = find_entry(spec), Path(spec)
+        if entry is None or not folder.is_dir():
+            continue
+        if root is not None and folder.resolve().is_relative_to(root.expanduser().resolve()):
+            continue  # the folder of the registered set itself
+        tell(f"{spec!r} is the registered data set {entry.name}; for the folder of that name here, write ./{spec}.")
+
+
+def with_origins(command: str, specs: Sequence[str], datasets: Sequence[Dataset]) -> str:
+    """A command whose own data are named by absolute paths, so that it means the same from any folder."""
+    step = max(len(datasets) // max(len(specs), 1), 1)  # a data set may be run in two forms
+    own = {spec: str(each.origin) for spec, each in zip(specs, datasets[::step], strict=True) if each.is_own}
+    return shlex.join(own.get(word, word) for word in shlex.split(command)) if own else command

@@ -1,0 +1,114 @@
+"""Errors that name the remedy, and warnings before a mistake."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from oracles.command import run
+from oracles.data_files import put_images
+from oracles.medical_models import write_plip
+
+import otpt
+from otpt.data import load_dataset
+from otpt.errors import OtptError
+from otpt.evaluation import Settings
+from otpt.report import open_results
+
+IMAGES = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(3)]
+
+
+@pytest.mark.parametrize(("name", "write"), [("t.csv", None), ("t.parquet", "parquet")])
+def test_a_table_with_other_columns_lists_what_it_has(tmp_path: Path, name: str, write: str | None) -> None:
+    if write is None:
+        (tmp_path / name).write_text("Filename,Class,Width\na.jpg,cat,3\n")
+    else:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"Filename": ["a.jpg"], "Class": ["cat"], "Width": [3]}), tmp_path / name)
+    with pytest.raises(OtptError, match=r"expected 'path' and 'label', found 'Filename', 'Class', 'Width'\. Rename"):
+        load_dataset(str(tmp_path / name))
+
+
+def test_a_temperature_that_was_not_published_names_the_remedy(capsys, images: Path) -> None:
+    common = ("predict", images / "0.png", "--classes", "cat,dog", "--backbone", "pocket", "--views", 2, "--json")
+    code, _, err = run(capsys, *common, "--method", "tpt+ts")
+    if code:  # the embedded model is of a family without a published temperature
+        assert "--set temperature=1.2" in err
+        assert run(capsys, *common, "--method", "tpt+ts", "--set", "temperature=1.2")[0] == 0
+    with pytest.raises(OtptError, match=r"--set temperature=1\.2.*Classifier\.calibrate"):
+        otpt.calibration.fixed_temperature("other")
+
+
+@pytest.mark.parametrize("given", ["pockett", "poket", "Pocket"])
+def test_a_misspelt_pocket_is_suggested(given: str, capsys, images: Path) -> None:
+    code, _, err = run(capsys, "predict", images / "0.png", "--classes", "cat,dog", "--backbone", given)
+    assert code == 2
+    assert "Did you mean: pocket" in err
+
+
+def test_a_string_in_place_of_a_list(model: str, images: Path, tmp_path: Path) -> None:
+    clf = otpt.load(model, device="cpu").set_classes(["cat", "dog"])
+    says = r"the single text 'o-tpt'; expected a list of names, such as \['o-tpt'\]"
+    for call in (
+        lambda: Settings(methods="o-tpt"),
+        lambda: clf.compare(images / "0.png", "o-tpt"),
+        lambda: list(clf.stream([images / "0.png"], "o-tpt")),
+    ):
+        with pytest.raises(OtptError, match=says):
+            call()
+    with pytest.raises(OtptError, match="the single text 'an image of'; expected a list"):
+        Settings(prompts="an image of")
+    with pytest.raises(OtptError, match=r"the single path .*; expected a list of paths"):
+        open_results(str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(OtptError, match="seeds"):
+        Settings(seeds=3)  # type: ignore[arg-type]
+
+
+def test_evaluating_on_the_images_of_the_training_warns(tmp_path: Path, model: str, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_images(tmp_path / "train", IMAGES)
+    put_images(tmp_path / "test", IMAGES)
+    common = ("--backbone", model, "--device", "cpu", "--no-cache")
+    code, _, err = run(capsys, "train", "coop", "train", "--shots", 2, "--epochs", 2, *common, "--out", "c.safetensors")
+    assert code == 0, err
+    evaluate = ("--methods", "coop", "--context", "c.safetensors", *common)
+    code, _, err = run(capsys, "evaluate", "train", *evaluate, "--out", "same")
+    assert code == 0, err
+    assert "4 of the 6 images of 'train' are among those that the prompt of 'coop' was learned from" in err
+    code, _, err = run(capsys, "evaluate", "test", *evaluate, "--out", "other")
+    assert code == 0
+    assert "learned from" not in err, "another folder, though its files have the same names"
+    Path("list.csv").write_text("path,label\ntrain/cat/0.png,cat\ntrain/cat/1.png,cat\ntrain/cat/2.png,cat\n")
+    code, _, err = run(capsys, "evaluate", "list.csv", *evaluate, "--out", "listed", "--classes", "cat", "dog")
+    assert code == 0, err
+    assert "2 of the 3 images of 'list'" in err, "the same files by another way"
+
+
+def test_hf_with_a_local_folder_looks_at_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from otpt.backbones import load_backbone
+
+    def no_network(*_: object, **__: object) -> object:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr("otpt.backbones.hub._reachable", no_network)
+    write_plip(tmp_path / "clip")
+    plain = load_backbone(str(tmp_path / "clip"), device="cpu")
+    assert load_backbone(f"hf:{tmp_path / 'clip'}", device="cpu").fingerprint == plain.fingerprint
+
+
+def test_hf_with_a_local_data_set(tmp_path: Path) -> None:
+    library = pytest.importorskip("datasets")
+    put_images(tmp_path / "images", IMAGES)
+    paths = [str(tmp_path / "images" / name) for name in IMAGES]
+    features = library.Features({"image": library.Image(), "label": library.ClassLabel(names=["cat", "dog"])})
+    rows = library.Dataset.from_dict({"image": paths, "label": [0, 0, 0, 1, 1, 1]}, features=features)
+    library.DatasetDict({"test": rows}).save_to_disk(str(tmp_path / "saved"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = load_dataset(f"hf:{tmp_path / 'saved'}")
+    assert (data.class_names, data.labels) == (("cat", "dog"), (0, 0, 0, 1, 1, 1))
+    with pytest.raises(OtptError, match=r"Unknown split 'val'; there are test\. A folder of class folders is read"):
+        load_dataset(f"hf:{tmp_path / 'saved'}", split="val")

@@ -1,0 +1,147 @@
+"""Several runs and models at once, class by class; and progress that counts what was there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from oracles.command import run
+from oracles.simulated_runs import simulate_run, simulated_dataset
+
+from otpt.errors import OtptError
+from otpt.evaluation import LogProgress, Settings
+from otpt.evaluation.progress import Counter as ProgressCounter
+from otpt.evaluation.progress import ImageDone, Started
+from otpt.report import open_results
+from otpt.runs import Run, score_run
+
+METHODS = ("zero-shot", "o-tpt")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two models on the same images."""
+    folder = tmp_path_factory.mktemp("models")
+    sets = [simulated_dataset(name, classes=6, images=60) for name in ("dtd", "pets")]
+    for model in ("ViT-B-16/openai", "RN50/openai"):
+        simulate_run(folder / model.partition("/")[0], sets, Settings(methods=METHODS), model=model)
+    return folder
+
+
+def test_report_sets_models_side_by_side(runs: Path, tmp_path: Path, capsys) -> None:
+    code, _, err = run(capsys, "report", runs / "ViT-B-16", runs / "RN50", "-o", tmp_path / "page.html")
+    assert (code, err) == (0, "")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for method in METHODS:
+        for model in ("ViT-B-16/openai", "RN50/openai"):
+            assert f"{method} · {model}" in page
+    results = open_results([runs / "ViT-B-16", runs / "RN50"], apart=True)
+    for key in results.keys:
+        method, _, model = key.method.partition(" · ")
+        (own,) = (
+            score
+            for score in score_run(Run(runs / model.partition("/")[0]))
+            if (score.dataset, score.method) == (key.dataset, method)
+        )
+        found = results.score(key)
+        assert found is not None
+        assert found.metrics == own.metrics
+        assert len(results.rows(key)) == results.images_of(key.dataset, key.method) == 60
+        assert not results.is_partial(key)
+
+
+def test_a_single_model_keeps_its_names(runs: Path) -> None:
+    assert open_results([runs / "RN50"], apart=True).methods == METHODS
+
+
+def test_models_that_saw_other_images_do_not_stand_side_by_side(runs: Path, tmp_path: Path) -> None:
+    simulate_run(
+        tmp_path / "x", [simulated_dataset("dtd", classes=6, images=30)], Settings(methods=METHODS), model="X/y"
+    )
+    with pytest.raises(OtptError, match="cannot stand side by side: they saw different"):
+        open_results([runs / "RN50", tmp_path / "x"], apart=True)
+
+
+def test_one_csv_over_many_runs(runs: Path, tmp_path: Path, capsys) -> None:
+    code, out, err = run(capsys, "metrics", runs / "ViT-B-16", runs / "RN50", "-o", tmp_path / "all.csv")
+    assert (code, err) == (0, "")
+    assert out == f"The numbers of 2 runs are in {str(tmp_path / 'all.csv')!r}.\n"
+    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert Counter(row["backbone"] for row in rows) == {"ViT-B-16/openai": 4, "RN50/openai": 4}
+    for row in rows:
+        stored = json.loads((runs / row["backbone"].partition("/")[0] / "metrics.json").read_text())["scores"]
+        (score,) = (
+            each
+            for each in stored
+            if all(str(each[key]) == row[key] for key in ("dataset", "method", "seed", "prompt"))
+        )
+        assert float(row["ece"]) == score["ece"]
+        assert float(row["accuracy"]) == score["accuracy"]
+    code, out, _ = run(capsys, "metrics", runs / "ViT-B-16", runs / "RN50", "--json")
+    assert [each["run"] for each in json.loads(out)["runs"]] == [str(runs / "ViT-B-16"), str(runs / "RN50")]
+    code, out, _ = run(capsys, "metrics", runs / "ViT-B-16", runs / "RN50")
+    assert f"{runs / 'RN50'} (RN50/openai)" in out
+    assert run(capsys, "metrics", runs / "RN50", "-o", tmp_path / "all.xls")[0] == 2
+
+
+def test_classes_and_confusions_are_those_of_the_rows(runs: Path, capsys, tmp_path: Path) -> None:
+    folder = runs / "RN50"
+    code, out, _ = run(capsys, "metrics", folder, "--per-class", "--confusions", 4, "--json")
+    assert code == 0
+    found = json.loads(out)
+    for method in METHODS:
+        rows = [
+            row
+            for path in sorted((folder / "dtd" / "seed-0" / method).glob("*.parquet"))
+            for row in __import__("pyarrow.parquet").parquet.read_table(path).to_pylist()
+        ]
+        own = [row for row in found["classes"] if (row["dataset"], row["method"]) == ("dtd", method)]
+        assert [row["name"] for row in own] == [f"class {i}" for i in range(6)]
+        for label, row in enumerate(own):
+            images = [each for each in rows if each["label"] == label]
+            assert row["images"] == len(images) == 10
+            assert row["accuracy"] == pytest.approx(sum(each["prediction"] == label for each in images) / 10)
+            assert row["predicted"] == sum(each["prediction"] == label for each in rows)
+        wrong = Counter((each["label"], each["prediction"]) for each in rows if each["label"] != each["prediction"])
+        pairs = [row for row in found["confusions"] if (row["dataset"], row["method"]) == ("dtd", method)]
+        expected = sorted(wrong.items(), key=lambda item: (-item[1], item[0]))[:4]
+        assert [(row["label"], row["prediction"], row["images"]) for row in pairs] == [
+            (f"class {label}", f"class {other}", images) for (label, other), images in expected
+        ]
+        assert all(row["fraction"] == row["images"] / 10 for row in pairs)
+    code, _, _ = run(capsys, "metrics", folder, "--per-class", "-o", tmp_path / "classes.csv")
+    with (tmp_path / "classes.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(found["classes"])
+    assert run(capsys, "metrics", folder, "--per-class", "--confusions", "-o", tmp_path / "x.csv")[0] == 2
+    assert run(capsys, "metrics", folder, "--confusions", 0)[0] == 2
+
+
+def test_progress_of_a_resumed_run_counts_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("otpt.evaluation.progress.time.monotonic", lambda: now[0])
+    lines: list[str] = []
+    progress = LogProgress(say=lines.append, seconds=1.0)
+    progress(Started(200, 300))
+    assert lines == ["200/300 images are there; 100 are to be predicted"]
+    for _ in range(20):
+        now[0] += 0.5
+        progress(ImageDone("dtd", 0, {("a photo of a", "o-tpt"): (0.9, True)}))
+    assert lines[-1].startswith("220/300 images, 2.0 images/s, 40 s left")
+    fresh = ProgressCounter()
+    fresh(Started(0, 10))
+    assert fresh.pace() == ""
+
+
+def test_a_resumed_evaluation_says_so(tmp_path: Path, model: str, capsys) -> None:
+    common = ("evaluate", "emoji/food", "--methods", "zero-shot", "--backbone", model, "--no-cache", "--shard-size", 2)
+    common = (*common, "--out", tmp_path / "run", "--limit", 6, "--device", "cpu")
+    assert run(capsys, *common)[0] == 0
+    for path in sorted((tmp_path / "run").rglob("*.parquet"))[1:]:
+        path.unlink()
+    code, _, err = run(capsys, *common)
+    assert code == 0
+    assert "otpt: 2/6 images are there; 4 are to be predicted\n" in err
