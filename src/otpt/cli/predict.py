@@ -15,7 +15,7 @@ from otpt.errors import OtptError
 from otpt.images.urls import is_url
 
 if TYPE_CHECKING:
-    from otpt.classifier import Prediction
+    from otpt.prediction import Prediction
 
 _FLAGS = {
     "init-kept": "the gradient was not finite, so the initial prompt was kept",
