@@ -120,7 +120,7 @@ class Answering:
         labels: Labels | None = None,
     ) -> Iterator[list[Output] | OtptError]:
         predictor = self._predictor(methods, labels)
-        options = {"seed": self.seed, "view_key": self.view_key, "urls": self.urls}
+        options: dict[str, Any] = {"seed": self.seed, "view_key": self.view_key, "urls": self.urls}
         tasks = (
             predictor.task(given.shown, given.source, image_id=given.image_id, **options)
             for given in given_images(images, image_ids)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.methods import Method, get_method
+from otpt.methods.calling import Available
 from otpt.methods.finish import calibrated, finish
 from otpt.methods.given_texts import Encoder, check_views, given_text_side
 from otpt.methods.groups import TextGroup
@@ -166,7 +167,7 @@ def aggregate(
     skipped = torch.zeros(1, dtype=torch.bool)
     adapted = Adapted(logits[:1], partial(_constant, logits), skipped, extras, texts)
     before = logits if zero_shot is None else zero_shot
-    available = {
+    available: Available = {
         "features": partial(_needed, view_features, "view_features", method),
         "text_features": partial(_needed, text_features, "text_features", method),
         "adapted_text_features": partial(_needed, text_features, "text_features", method),

@@ -46,7 +46,7 @@ def object_parts(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
             "tokenizer=open_clip.get_tokenizer(…)" if tokenizer is None else "preprocess=, its transform for evaluation"
         )
         raise OtptError(f"A model of open_clip came without its {what.split('=')[0]}; give {what}.")
-    config = transform_config(preprocess, _side(model.visual.image_size))  # type: ignore[union-attr,arg-type]
+    config = transform_config(preprocess, _side(model.visual.image_size))  # type: ignore[union-attr]
     return deepcopy(model), tokenizer, config, kind
 
 

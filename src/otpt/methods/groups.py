@@ -54,9 +54,11 @@ class Group(Protocol):
 
 
 class Tower(Protocol):
-    """What a group must know of a backbone: the kind of its image tower, for published temperatures."""
+    """What a group must know of a backbone."""
 
-    family: str
+    @property
+    def family(self) -> str:
+        """The kind of its image tower, for published temperatures."""
 
 
 class GraphlessGroup:
