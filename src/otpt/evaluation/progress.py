@@ -180,7 +180,7 @@ class LogProgress(Counter):
         self._told = time.monotonic()
 
     def _begin(self) -> None:
-        if self.earlier:
+        if 0 < self.earlier < self.total:
             self._say(f"{self.earlier}/{self.total} images are there; {self.total - self.earlier} are to be predicted")
 
     def _show(self) -> None:
