@@ -1,8 +1,7 @@
 """``python -m torture PART [--cases N] [--seed S] [--minutes M]``: run a part of the reliability campaign.
 
 The counts go to ``torture/results/PART.json`` (or ``--out``); ``--add`` adds them to those of earlier runs.
-``python -m torture page`` puts all counts into ``docs/reliability.md``. One case again: ``--kind KIND --seed SEED
---cases 1``.
+``python -m torture page`` puts all counts into ``docs/reliability.md``. One case again: ``--seed SEED --cases 1``.
 """
 
 from __future__ import annotations

@@ -18,15 +18,16 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.files import as_json, read_json, remove_leftovers, write_atomically
-from otpt.runs.format import FORMAT
+from otpt.files import as_json, is_there, remove_leftovers, write_atomically
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
+from otpt.runs.sealing import read_sealed, sealed
 from otpt.runs.shards import CorruptShardError, Shard, decode_shard, encode_shard, joined
 
 __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable", "WorkItem"]
@@ -86,12 +87,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.config: dict[str, Any] = read_json(self.folder / CONFIG, "run configuration")
-        if not isinstance(self.config, dict) or self.config.get("format") != FORMAT:
-            raise OtptError(
-                f"The run {str(folder)!r} has another format than this version of otpt reads ({FORMAT}); make it again "
-                "in another folder, or read it with the version that made it."
-            )
+        self.config: dict[str, Any] = read_sealed(self.folder / CONFIG, str(folder))
         self._datasets: dict[str, dict[str, Any]] = {str(each["name"]): each for each in self.config["datasets"]}
 
     @classmethod
@@ -100,15 +96,18 @@ class Run:
         folder = Path(folder)
         _check_folder(folder)
         given = json.loads(as_json(config))
-        if not (folder / CONFIG).exists():
-            write_atomically(folder / CONFIG, as_json(begun(given)), exclusive=True)
+        if not is_there(folder / CONFIG):
+            with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
+                locks.wait_for(_GROWING)
+                if not is_there(folder / CONFIG):
+                    write_atomically(folder / CONFIG, sealed(begun(given)), exclusive=True)
         run = cls(folder)
         wanted = grown(run.config, given, str(folder))
         if wanted != run.config:
             with Locks(folder / LOCKS) as locks:
                 locks.wait_for(_GROWING)
                 wanted = grown(cls(folder).config, given, str(folder))
-                write_atomically(folder / CONFIG, as_json(wanted))
+                write_atomically(folder / CONFIG, sealed(wanted))
             run = cls(folder)
         run.tidy()
         return run
@@ -116,10 +115,10 @@ class Run:
     def tidy(self) -> None:
         """Delete what killed processes left: temporary files, and shards of which a longer one is there."""
         remove_leftovers(self.folder)
-        for dataset, seed, column in self._everything():
+        for dataset, seed, column in self.everything():
             names = self._names(dataset, seed, column)
             for first, stop in set(names) - set(_longest(names).items()):
-                self._path(dataset, seed, column, first, stop).unlink(missing_ok=True)
+                _delete(self._path(dataset, seed, column, first, stop))
 
     @property
     def datasets(self) -> list[dict[str, Any]]:
@@ -163,7 +162,7 @@ class Run:
         # Of the item's own length, or of the full one if another process asked for more images meanwhile.
         stops = {item.stop, item.first + int(self.config["numbers"]["shard_size"])}
         return not all(
-            any(self._path(item.dataset, item.seed, column, item.first, stop).exists() for stop in stops)
+            any(is_there(self._path(item.dataset, item.seed, column, item.first, stop)) for stop in stops)
             for column in item.columns
         )
 
@@ -178,7 +177,7 @@ class Run:
         path = self._path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
         write_atomically(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
         if before > shard.first:
-            self._path(shard.dataset, shard.seed, shard.column, shard.first, before).unlink(missing_ok=True)
+            _delete(self._path(shard.dataset, shard.seed, shard.column, shard.first, before))
 
     def read(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Shard | None:
         """A shard, None if it is not there; a damaged one is quarantined as ``_*.corrupt`` and then missing.
@@ -212,7 +211,7 @@ class Run:
 
     def unreadable(self) -> Iterator[Unreadable]:
         """The rows of images that could not be read; all shards are read for it."""
-        for dataset, seed, column in self._everything():
+        for dataset, seed, column in self.everything():
             for shard in self.shards(dataset, seed, column):
                 if shard.table["error"].null_count == shard.table.num_rows:
                     continue
@@ -308,7 +307,7 @@ class Run:
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         return f"{digest} {seed} {path.name}"
 
-    def _everything(self) -> Iterator[tuple[str, int, Column]]:
+    def everything(self) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column."""
         for dataset in self._datasets:
             for seed in self.seeds_of(dataset):
@@ -331,15 +330,22 @@ def _longest(names: Sequence[tuple[int, int]]) -> dict[int, int]:
     return dict(sorted(names))
 
 
+def _delete(path: Path) -> None:
+    """A shard of which a longer one is there. If it cannot be deleted now, it does no harm, and is tried again."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
 def _check_folder(folder: Path) -> None:
     try:
         # not counting what another process is just about to make of the same folder
-        others = folder.is_dir() and any(path.suffix != ".tmp" for path in folder.iterdir())
+        others = folder.is_dir() and any(path.suffix != ".tmp" and path.name != LOCKS for path in folder.iterdir())
+        is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
         raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
-    if folder.exists() and not folder.is_dir():
+    if is_file:
         raise OtptError(f"Cannot make a run in {str(folder)!r}: it is a file; expected a folder.")
-    if others and not (folder / CONFIG).exists():
+    if others and not is_there(folder / CONFIG):
         raise OtptError(
             f"The folder {str(folder)!r} holds other files and no run ({CONFIG}); choose an empty or a new folder."
         )
