@@ -15,6 +15,9 @@ from torture.shim import Shim
 
 Work = Callable[[], object]
 
+STRIDE = 37
+"""Between the calls of successive cases; a prime, so that every call has its turn."""
+
 
 class Bench:
     """A warm process from which cases are forked.
@@ -34,7 +37,8 @@ class Bench:
         return Where.under(self.folder / name, self.images)
 
     def forget(self, name: str) -> None:
-        """Delete what a case left."""
+        """Delete what a case left; what is deleted is not counted."""
+        self.disarm()
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def processes(

@@ -23,7 +23,7 @@ from otpt.evaluation import config as config_module
 from otpt.features import FeatureCache
 from torture.bench import Bench, judged
 from torture.forking import REFUSED, Ended
-from torture.ray_cases import ray_cases
+from torture.ray_cases import has_ray, ray_cases
 from torture.records import Case, Outcome, Plan, numbered
 from torture.scenarios import CACHED, PLAIN, SCENARIOS, Scenario, Step, Where
 
@@ -45,7 +45,7 @@ def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
     trials = _Trials(bench)
     kinds = {**trials.kinds, **ray_cases(plan.folder)}
     for kind, seed, number in numbered(plan, list(kinds)):
-        if kind not in trials.kinds and number and plan.kind is None:
+        if kind not in trials.kinds and (not has_ray() or (number and plan.kind is None)):
             continue  # a cluster takes a minute: once, or when it is asked for
         started = time.monotonic()
         detail, fine, wrong = kinds[kind](Random(f"{kind}/{seed}"))

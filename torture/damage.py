@@ -9,7 +9,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 
@@ -56,9 +56,6 @@ class Damages:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._calibration = bench.folder / "calibration.json"
-        labels = labelled(60, seed=41)
-        fit_calibration(*labels, facts(), origin={"dataset": "some", "seed": 0}).write(self._calibration)
         self.kinds: dict[str, Callable[[Random], tuple[str, str, tuple[str, str]]]] = {
             "damaged shard": self._shard,
             "damaged shard, resumed": partial(self._resumed, GROWING, "run", "*.parquet"),
@@ -76,6 +73,12 @@ class Damages:
             detail, result, wrong = self.kinds[kind](Random(f"{kind}/{seed}"))
         self._bench.forget("case")
         return judged(Case(kind, seed, detail), result, wrong, started)
+
+    @cached_property
+    def _calibration(self) -> Path:
+        path, labels = self._bench.folder / "calibration.json", labelled(60, seed=41)
+        fit_calibration(*labels, facts(), origin={"dataset": "some", "seed": 0}).write(path)
+        return path
 
     def _copy(self, scenario: Scenario) -> Path:
         folder = self._bench.folder / "case"

@@ -10,10 +10,11 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from random import Random
 
-from torture.bench import Bench, judged
+from torture.bench import STRIDE, Bench, judged
 from torture.damage import Damages
 from torture.forking import REFUSED, Ended
 from torture.records import Case, Outcome, Plan, numbered
@@ -36,9 +37,7 @@ def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
     damages = Damages(bench)
     faults = {f"{fault}: {scenario.name}": (fault, scenario) for fault in _FAULTS for scenario in SCENARIOS}
     imitated = {f"{each}: {scenario.name}": (each, scenario) for each in _IMITATED for scenario in SCENARIOS}
-    mounted: dict[str, Callable[[Bench, str, int], Outcome]] = {}
-    if _can_mount(bench):
-        mounted = {"small tmpfs": _small, "read-only tmpfs": _read_only}
+    mounted: dict[str, Callable[[Bench, str, int], Outcome]] = {"small tmpfs": _small, "read-only tmpfs": _read_only}
     for kind, seed, number in numbered(plan, [*faults, *imitated, *damages.kinds, *mounted]):
         if kind in faults:
             yield _fault(bench, kind, seed, number, *faults[kind])
@@ -46,7 +45,7 @@ def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
             yield _imitated(bench, kind, seed, *imitated[kind])
         elif kind in damages.kinds:
             yield damages(kind, seed)
-        else:
+        elif _can_mount(bench.folder / "mounted"):
             yield mounted[kind](bench, kind, seed)
 
 
@@ -55,8 +54,7 @@ def _fault(bench: Bench, kind: str, seed: int, number: int, fault: str, scenario
     started, where = time.monotonic(), bench.where("case")
     action, value, calls = _FAULTS[fault]
     most = bench.calls(scenario) * (_READS_OF_A_WRITE if calls is Calls.READS else 1)
-    # a stride without a common divisor: a short campaign reaches all parts of a run, a long one every call
-    call = 1 + (number * 37) % most
+    call = 1 + number * STRIDE % most
     arm = partial(bench.shim.arm, bench.folder / "case", action, at=call, value=value, calls=calls)
     ended = bench.processes([partial(scenario.run, where)], arm)
     shown = bench.shim.last.replace(str(bench.folder / "case"), "") or "not reached"
@@ -108,8 +106,8 @@ def _mount(*arguments: str) -> bool:
     return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode == 0
 
 
-def _can_mount(bench: Bench) -> bool:
-    folder = bench.folder / "mounted"
+@cache
+def _can_mount(folder: Path) -> bool:
     folder.mkdir()
     if os.geteuid() != 0 or not _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)):
         return False

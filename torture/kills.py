@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from torture.bench import Bench, judged
+from torture.bench import STRIDE, Bench, judged
 from torture.forking import INTERRUPTED, Ended
 from torture.records import Case, Outcome, Plan, numbered
 from torture.scenarios import GROWING, SCENARIOS, Scenario, Where
@@ -59,8 +59,9 @@ def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
         random = Random(f"{kind}/{seed}")
         if kind in every:
             scenario = every[kind]
-            # Every call of the scenario in turn, in each of the ways.
-            call, way = 1 + number // len(_WAYS) % bench.calls(scenario), _WAYS[number % len(_WAYS)]
+            # Every call of the scenario in each of the ways, in strides: a short campaign gets around, too.
+            call = 1 + number // len(_WAYS) * STRIDE % bench.calls(scenario)
+            way = _WAYS[number % len(_WAYS)]
             yield _at_calls(bench, kind, seed, _Setting(scenario), [(call, way, False)])
         elif kind in writes:
             setting = writes[kind]

@@ -22,10 +22,13 @@ _PATIENCE = 900.0  # seconds: a busy machine may need minutes to start a cluster
 _ROOT = Path(__file__).parent.parent
 
 
+def has_ray() -> bool:
+    """Whether it is installed."""
+    return find_spec("ray") is not None
+
+
 def ray_cases(folder: Path) -> dict[str, Callable[[Random], tuple[str, str, tuple[str, str]]]]:
-    """By kind; none without Ray."""
-    if find_spec("ray") is None:
-        return {}
+    """By kind."""
     return {f"a Ray {what} killed": partial(_trial, what, folder) for what in ("worker", "node")}
 
 

@@ -21,7 +21,7 @@
 
 enum { COUNT, SIGNAL, FAIL_ONCE, FAIL_FROM, TORN, JUMP };  /* actions */
 enum { WRITES = 1, READS = 2 };                            /* classes of calls */
-enum { FDS = 65536, OWN = 4096 };
+enum { FDS = 65536, NEW = 4096 };
 
 /* Shared by a case's processes: whoever makes the n-th call of all is the one. */
 struct plan {
@@ -29,12 +29,12 @@ struct plan {
     long at;
     int action, value, classes, whole_group, no_links, coarse_seconds, hidden_ms;
     char folder[PATH_MAX], last[PATH_MAX + 32];
+    atomic_long news;
+    struct { unsigned long path; long milliseconds; pid_t by; } new[NEW];  /* files that were made, by hash */
 };
 
 static struct plan *plan;
 static unsigned char ours[FDS];       /* 1: a file under the folder */
-static unsigned long own[OWN];        /* hashes of paths that this process made, which it always sees */
-static int owns;
 
 #define REAL(name) static __typeof__(&name) real; if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
@@ -95,24 +95,31 @@ static unsigned long hash(const char *text)
     return h;
 }
 
-static void made(const char *path) { if (plan && plan->hidden_ms && under(path)) own[owns++ % OWN] = hash(path); }
+static long milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Whether a path is about to be new: a file that replaces another one is never out of sight. */
+static int is_new(const char *path) { return plan && plan->hidden_ms && under(path) && faccessat(AT_FDCWD, path, F_OK, 0); }
+
+static void made(const char *path)
+{
+    long at = atomic_fetch_add(&plan->news, 1) % NEW;
+    plan->new[at].by = getpid(), plan->new[at].milliseconds = milliseconds(), plan->new[at].path = hash(path);
+}
 
 /* Delayed visibility: what another process made a moment ago is not seen yet. */
 static int hidden(const char *path)
 {
     if (!plan || !plan->hidden_ms || !under(path)) return 0;
     unsigned long h = hash(path);
-    for (int i = 0; i < owns && i < OWN; i++) if (own[i] == h) return 0;
-    struct stat found;
-    static int (*real)(int, const char *, struct stat *, int);
-    if (!real) real = (int (*)(int, const char *, struct stat *, int))dlsym(RTLD_NEXT, "fstatat");
-    if (real(AT_FDCWD, path, &found, 0) || !S_ISREG(found.st_mode)) return 0;
-    struct timespec now;
-    static int (*real_time)(clockid_t, struct timespec *);
-    if (!real_time) real_time = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    real_time(CLOCK_REALTIME, &now);
-    long age = (now.tv_sec - found.st_ctim.tv_sec) * 1000 + (now.tv_nsec - found.st_ctim.tv_nsec) / 1000000;
-    return age < plan->hidden_ms;
+    for (long i = 0; i < plan->news && i < NEW; i++)
+        if (plan->new[i].path == h && plan->new[i].by != getpid())
+            return milliseconds() - plan->new[i].milliseconds < plan->hidden_ms;
+    return 0;
 }
 
 #define FAIL_IF(condition, number) do { int e_ = (condition); if (e_) { errno = (number) ? (number) : e_; return -1; } } while (0)
@@ -188,8 +195,8 @@ int rename(const char *from, const char *to)
 {
     REAL(rename);
     FAIL_IF(refused(WRITES, "rename", to), 0);
-    int result = real(from, to);
-    if (!result) made(to);
+    int new = is_new(to), result = real(from, to);
+    if (!result && new) made(to);
     return result;
 }
 
@@ -198,8 +205,8 @@ int link(const char *from, const char *to)
     REAL(link);
     FAIL_IF(plan && plan->no_links && under(to), EPERM);
     FAIL_IF(refused(WRITES, "link", to), 0);
-    int result = real(from, to);
-    if (!result) made(to);
+    int new = is_new(to), result = real(from, to);
+    if (!result && new) made(to);
     return result;
 }
 
@@ -208,8 +215,8 @@ int linkat(int from_folder, const char *from, int to_folder, const char *to, int
     REAL(linkat);
     FAIL_IF(plan && plan->no_links && under(to), EPERM);
     FAIL_IF(refused(WRITES, "link", to), 0);
-    int result = real(from_folder, from, to_folder, to, flags);
-    if (!result) made(to);
+    int new = is_new(to), result = real(from_folder, from, to_folder, to, flags);
+    if (!result && new) made(to);
     return result;
 }
 

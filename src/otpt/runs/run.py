@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable
 _GROWING, SCORING = 0, 1
 """Locks of the configuration and of the metrics, each changed by one process at a time."""
 _FIRST_ITEM = 2
+_SEEN_WITHIN = 90.0  # seconds
+_POLL_SECONDS = 0.05
 _SHARD = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
 
 Column = tuple[str, str]
@@ -99,8 +102,10 @@ class Run:
         if not is_there(folder / CONFIG):
             with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
                 locks.wait_for(_GROWING)
-                if not is_there(folder / CONFIG):
-                    write_atomically(folder / CONFIG, sealed(begun(given)), exclusive=True)
+                if not is_there(folder / CONFIG) and not write_atomically(
+                    folder / CONFIG, sealed(begun(given)), exclusive=True
+                ):
+                    _wait_until_seen(folder / CONFIG)
         run = cls(folder)
         wanted = grown(run.config, given, str(folder))
         if wanted != run.config:
@@ -328,6 +333,13 @@ def _key(column: Mapping[str, Any]) -> Column:
 def _longest(names: Sequence[tuple[int, int]]) -> dict[int, int]:
     """first → the largest stop."""
     return dict(sorted(names))
+
+
+def _wait_until_seen(path: Path) -> None:
+    """A file that another machine has made: network file systems may hide it from this one for a while."""
+    until = time.monotonic() + _SEEN_WITHIN
+    while not is_there(path) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
 
 
 def _delete(path: Path) -> None:
