@@ -40,5 +40,5 @@ def read_sealed(path: Path, folder: str) -> dict[str, Any]:
 
 def _checksum(config: Mapping[str, Any]) -> str:
     """Of the values, however the file is laid out."""
-    text = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
