@@ -16,7 +16,7 @@ from torture.campaign import run_part
 from torture.page import PAGE, write_page
 from torture.parts import PARTS, part_named
 from torture.records import Plan
-from torture.results import RESULTS, read
+from torture.results import RESULTS, Tally, read
 
 
 def main() -> int:
@@ -39,7 +39,8 @@ def main() -> int:
     before = read(out) if options.add and out.exists() else None
     with tempfile.TemporaryDirectory(prefix="otpt-torture-") as folder:
         plan = Plan(Path(folder), options.cases, options.seed, options.minutes, options.kind, options.images)
-        tally = run_part(options.part, part_named(options.part), plan, partial(print, flush=True), before)
+        say, save = partial(print, flush=True), partial(Tally.write, path=out)
+        tally = run_part(options.part, part_named(options.part), plan, say, before, save)
     tally.write(out)
     print(f"{tally.cases} cases, {tally.failing.total()} failing, {tally.seconds:.0f} s: {out}")
     return 1 if tally.failing.total() else 0
