@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -150,7 +150,7 @@ def _late(seconds: float, scenario: Scenario, where: Where) -> None:
     scenario.run(where)
 
 
-def _in_threads(works: list[Callable[[], None]]) -> None:
+def _in_threads(works: Sequence[Callable[[], None]]) -> None:
     problems: list[BaseException] = []
 
     def kept(work: Callable[[], None]) -> None:
@@ -180,7 +180,7 @@ def _clear(folder: Path, pause: float) -> None:
 
 
 def _other_version(where: Where) -> None:
-    config_module.__version__ = "0.0.0"
+    setattr(config_module, "__version__", "0.0.0")  # noqa: B010  it is not among the module's names
     PLAIN.run(where)
 
 

@@ -76,8 +76,9 @@ class Damages:
 
     @cached_property
     def _calibration(self) -> Path:
-        path, labels = self._bench.folder / "calibration.json", labelled(60, seed=41)
-        fit_calibration(*labels, facts(), origin={"dataset": "some", "seed": 0}).write(path)
+        path = self._bench.folder / "calibration.json"
+        probabilities, labels = labelled(60, seed=41)
+        fit_calibration(probabilities, labels, facts(), origin={"dataset": "some", "seed": 0}).write(path)
         return path
 
     def _copy(self, scenario: Scenario) -> Path:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -59,14 +60,14 @@ def main() -> None:
     from otpt.evaluation.ray_engine import RayEngine
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     second: Any = cluster.add_node(**small)
     path = os.pathsep.join([str(_ROOT), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     ray.init(
         address=cluster.address,
         log_to_driver=False,
-        logging_level="error",
+        logging_level=logging.ERROR,
         runtime_env={"env_vars": {"PYTHONPATH": path}},
     )
 

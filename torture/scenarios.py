@@ -5,6 +5,7 @@ Their model, images and stream method are those of the tests (``tests/oracles``)
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,6 @@ from oracles.growing_bench import STREAM  # type: ignore[import-not-found]  # no
 
 from otpt.data import Dataset  # noqa: E402
 from otpt.evaluation import Job, ProcessEngine, run_job  # noqa: E402
-from otpt.evaluation import engines as engines_module  # noqa: E402
 from otpt.features import FeatureCache  # noqa: E402
 from otpt.features.cache import DEFAULT_SIZE  # noqa: E402
 from otpt.views import ViewRecipe  # noqa: E402
@@ -120,5 +120,5 @@ def prepare(folder: Path) -> Path:
 
 def forked_workers(workers: int) -> ProcessEngine:
     """The engine of several processes, which here are forked; in a process that ends after the case."""
-    engines_module.multiprocessing.get_context = lambda _: ForkContext()  # type: ignore[assignment,misc]
+    multiprocessing.get_context = lambda _: ForkContext()  # type: ignore[assignment,misc]
     return ProcessEngine(workers)
