@@ -120,5 +120,5 @@ def prepare(folder: Path) -> Path:
 
 def forked_workers(workers: int) -> ProcessEngine:
     """The engine of several processes, which here are forked; in a process that ends after the case."""
-    multiprocessing.get_context = lambda _: ForkContext()  # type: ignore[assignment,misc]
+    multiprocessing.get_context = lambda _: ForkContext()  # type: ignore[assignment]
     return ProcessEngine(workers)
