@@ -23,7 +23,7 @@ from otpt.evaluation import config as config_module
 from otpt.features import FeatureCache
 from torture.bench import Bench, judged
 from torture.forking import REFUSED, Ended
-from torture.ray_cases import has_ray, ray_cases
+from torture.ray_cases import NoClusterError, has_ray, ray_cases
 from torture.records import Case, Outcome, Plan, numbered
 from torture.scenarios import CACHED, PLAIN, SCENARIOS, Scenario, Step, Where
 
@@ -48,7 +48,10 @@ def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
         if kind not in trials.kinds and (not has_ray() or (number and plan.kind is None)):
             continue  # a cluster takes a minute: once, or when it is asked for
         started = time.monotonic()
-        detail, fine, wrong = kinds[kind](Random(f"{kind}/{seed}"))
+        try:
+            detail, fine, wrong = kinds[kind](Random(f"{kind}/{seed}"))
+        except NoClusterError:
+            continue
         bench.forget("case")
         yield judged(Case(kind, seed, detail), fine, wrong, started)
 

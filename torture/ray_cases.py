@@ -20,7 +20,12 @@ from typing import Any
 from benchmarks.paths import TESTS
 
 _PATIENCE = 900.0  # seconds: a busy machine may need minutes to start a cluster
+_NO_CLUSTER = 77
 _ROOT = Path(__file__).parent.parent
+
+
+class NoClusterError(Exception):
+    """Ray could not be started here, so that nothing was tried."""
 
 
 def has_ray() -> bool:
@@ -37,6 +42,8 @@ def _trial(what: str, folder: Path, random: Random) -> tuple[str, str, tuple[str
     command = [sys.executable, "-m", "torture.ray_cases", what, str(folder / f"ray-{what}-{random.randrange(10**6)}")]
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     done = subprocess.run(command, cwd=_ROOT, env=plain, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    if done.returncode == _NO_CLUSTER:
+        raise NoClusterError(done.stderr)
     wrong = ("", "") if done.returncode == 0 else ("unexpected end", done.stdout + done.stderr)
     return "", "same bytes", wrong
 
@@ -61,8 +68,12 @@ def main() -> None:
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-    cluster: Any = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-    second: Any = cluster.add_node(**small)
+    try:
+        cluster: Any = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+        second: Any = cluster.add_node(**small)
+    except Exception as error:  # Ray has no class of its own for it
+        print(f"Ray did not start: {error}", file=sys.stderr)
+        sys.exit(_NO_CLUSTER)
     path = os.pathsep.join([str(_ROOT), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     ray.init(
         address=cluster.address,
