@@ -19,6 +19,7 @@ from PIL import Image
 import otpt
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt.answering import _KEPT
+from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 
 NAMES = ["cat", "dog", "red panda", "sea"]
@@ -35,7 +36,7 @@ def shared() -> Classifier:
     return Classifier(tiny_backbone(), recipe=RECIPE).set_classes(NAMES)
 
 
-def fresh(method: str = "o-tpt", **options: Any) -> Classifier:
+def fresh(method: str = DEFAULT_METHOD, **options: Any) -> Classifier:
     return Classifier(shared().backbone, method, recipe=RECIPE, **options)
 
 
@@ -154,7 +155,9 @@ def test_pickles_answer_alike() -> None:
 
 
 def test_repr_tells_model_method_and_classes() -> None:
-    assert repr(shared()) == "Classifier('tiny-vit', method='o-tpt', classes: 4 ('cat', 'dog', 'red panda', …))"
+    assert (
+        repr(shared()) == "Classifier('tiny-vit', method='confident-half', classes: 4 ('cat', 'dog', 'red panda', …))"
+    )
     assert repr(fresh("tpt")) == "Classifier('tiny-vit', method='tpt', classes: not set)"
 
 

@@ -11,8 +11,8 @@ from otpt.methods.method import Method
 from otpt.methods.parts import compose, field_names, published_names
 from otpt.methods.toml import TomlError, read_toml
 
-DEFAULT_METHOD = "o-tpt"
-"""Of the classifier, ``otpt predict`` and the demo."""
+DEFAULT_METHOD = "confident-half"
+"""Of the classifier, ``otpt predict`` and ``otpt calibrate``; chosen by the protocol of docs/default.md."""
 
 _FIELDS = {
     "summary": str,
