@@ -38,7 +38,7 @@ def command_hint(given: str, commands: Iterable[str]) -> str:
 def words_hint(left: Sequence[str], parser: argparse.ArgumentParser, given: Sequence[str]) -> str:
     """What to say of words that no option takes."""
     hints = list(dict.fromkeys(_hints(left, list(_options_of(parser, given)))))
-    return f"unrecognized arguments: {' '.join(left)}" + "".join(f"; {hint}" for hint in hints)
+    return f"unrecognised arguments: {' '.join(left)}" + "".join(f"; {hint}" for hint in hints)
 
 
 def _hints(left: Sequence[str], known: Sequence[str]) -> Iterator[str]:
