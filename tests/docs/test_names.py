@@ -32,7 +32,8 @@ OTHER_TOOLS = {
     "--write",
     "--runs",
     "--training-runs",
-}  # mypy, mkdocs, pytest, benchmarks
+    "--pretrained",
+}  # mypy, mkdocs, pytest, benchmarks, open_clip
 OLD_SPELLINGS = {"--classes-file", "--model"}  # which work, and are not shown any more
 
 

@@ -61,7 +61,7 @@ class _Loaded:
 def load_backbone(
     spec: Any,
     *,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     precision: str = "float32",
     architecture: str | None = None,
     quick_gelu: bool | None = None,

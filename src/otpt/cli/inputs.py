@@ -55,7 +55,8 @@ def _swallowed(options: argparse.Namespace) -> Iterator[str]:
             continue
         setattr(options, name, [word for word in words if word not in images])
         others = f" and {len(images) - 1} more" if len(images) > 1 else ""
-        tell(f"{images[0]!r}{others} after {option} {'are' if others else 'is'} taken as images to predict.")
+        taken = "are taken as images" if others else "is taken as an image"
+        tell(f"{images[0]!r}{others} after {option} {taken} to predict.")
         yield from images
 
 

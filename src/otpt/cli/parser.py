@@ -70,6 +70,15 @@ def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options, and as ``run`` the function that takes them."""
     chosen = next((each for each in arguments if not each.startswith("-")), "")
-    options = make_parser([chosen]).parse_args(arguments)
+    parser = make_parser([chosen])
+    if chosen and chosen not in COMMANDS:
+        from otpt.cli.not_known import command_hint
+
+        parser.error(command_hint(chosen, COMMANDS))
+    options, left = parser.parse_known_args(arguments)
+    if left:
+        from otpt.cli.not_known import words_hint
+
+        parser.error(words_hint(left, parser, arguments))
     options.command_line = shlex.join(["otpt", *arguments])
     return options

@@ -62,7 +62,10 @@ def load_dataset(
     if entry is not None:
         if root is None:
             hint = f" The folder here is ./{Path(spec).as_posix()}." if Path(spec).is_dir() else ""
-            raise OtptError(f"{entry.name} needs a data root: the folder that holds the data sets.{hint}")
+            raise OtptError(
+                f"{entry.name} needs a data root, the folder that holds the data sets: --data ROOT, in Python root=."
+                f"{hint}"
+            )
         return _registered(entry, find_records(entry, root, split), listed, official_names, split)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)

@@ -79,6 +79,11 @@ def get_method(name: str | Method) -> Method:
     """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or as it is."""
     if isinstance(name, Method):
         return name
+    if not isinstance(name, str):
+        raise OtptError(
+            f"The method is a {type(name).__name__}; expected a name such as 'o-tpt', a TOML file, or a Method. (A "
+            "tokenizer is given as tokenizer=, a transform or processor as preprocess=.)"
+        )
     path, suffix, inner = name.partition(".toml")
     if not suffix or (inner and not inner.startswith(":")):
         return compose(name)
