@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from otpt.backbones.architectures import build_model
+from otpt.backbones.causal_tower import _read
 from otpt.backbones.clip_tokenizer import clip_tokenizer
-from otpt.backbones.text_tower import TextTower
 from otpt.backbones.tokens import Tokenizer
 from otpt.backbones.tuned_resnet import _AttentionPool
 from otpt.backbones.tuned_vit import tune_vit
@@ -26,6 +27,7 @@ NEARLY = {"rel": 0.05}
 AMPLE = 1e12
 
 
+@cache
 def on_meta(model: Architecture) -> Any:
     """The model with shapes alone."""
     with torch.device("meta"):
@@ -60,34 +62,36 @@ def test_bytes_and_weights_are_those_of_the_modules() -> None:
     assert 0.25 * counted.bytes < formula.bytes < counted.bytes
 
 
-@pytest.mark.parametrize("name", ["ViT-B-16", "ViT-L-14"])
+def text_tower(model: Architecture) -> Any:
+    """The model's text tower with shapes alone, as the shared-prefix encoder takes it."""
+    clip, width = on_meta(model), model.text.width
+    tokenizer = Tokenizer(clip_tokenizer(), model.text.length)
+    return SimpleNamespace(
+        causal=_read(clip, tokenizer.end_token),
+        width=width,
+        start_length=tokenizer.start_length,
+        tokenize=tokenizer,
+        embed=lambda ids: torch.empty(*ids.shape, width, device="meta"),
+        parameters=[each for name, each in clip.named_parameters() if not name.startswith("visual.")],
+    )
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16", "ViT-L-14", "RN50"])
 def test_operations_of_the_text_side(name: str) -> None:
-    """RN50 has the text tower of ViT-B/16."""
     model = read_architecture(name)
-    clip = on_meta(model)
-    clip.visual = None
-    clip = clip.to_empty(device="cpu")
-    for parameter in clip.parameters():
-        torch.nn.init.uniform_(parameter, -0.02, 0.02)
-    clip.attn_mask = torch.full((77, 77), float("-inf")).triu(1)
-    tower = TextTower(clip, Tokenizer(clip_tokenizer(), 77))
-    assert tower.causal is not None
+    tower, texts = text_tower(model), texts_of(NAMES)
     tokens = tokenize_prompts(tower, NAMES, Prompt())
-    encoder, texts = PrefixEncoder(tower, tokens), texts_of(NAMES)
-    context = tokens.start[None]
-    # the counter knows the attention of GPUs; on the CPU it has to be taken apart
-    with sdpa_kernel(SDPBackend.MATH):
-        with FlopCounterMode(display=False) as forward:
-            encoder.encode(context)
-        line = encoder.linearise(context)
-        with FlopCounterMode(display=False) as product:
-            line.vjp(torch.ones_like(line.text_features))
+    encoder, context = PrefixEncoder(tower, tokens), tokens.start[None]
+    with FlopCounterMode(display=False) as forward:
+        encoder.encode(context)
+    line = encoder.linearise(context)
+    with FlopCounterMode(display=False) as product:
+        line.vjp(torch.ones_like(line.text_features))
     assert text_forward(model, texts).flops == pytest.approx(forward.get_total_flops(), **NEARLY)
     assert text_product(model, texts, budget=AMPLE).flops == pytest.approx(product.get_total_flops(), **NEARLY)
     assert graph_bytes(model.text, texts) == line.graph_bytes
-    assert text_parameters(model.text, model.features) == pytest.approx(
-        sum(each.numel() for each in clip.parameters()), rel=0.01
-    )
+    count = sum(each.numel() for each in tower.parameters)
+    assert text_parameters(model.text, model.features) == pytest.approx(count, rel=0.01)
 
 
 def test_operations_of_whole_sentences() -> None:

@@ -34,6 +34,7 @@ EXTRAS = {
     "ray": (("ray",), "evaluate --engine ray: many machines"),
 }
 """Extras of the package: the distributions of each, and what needs them."""
+_TOPICS = ("versions", "processor", "devices", "threads", "cache", "extras")
 _FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "neon", "asimd", "sve")
 
 
@@ -59,15 +60,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return 0
     names, values = [], []
-    for topic in (
-        "versions",
-        "processor",
-        "devices",
-        "threads",
-        "cache",
-        "extras",
-        *(["speed"] if options.speed else []),
-    ):
+    for topic in (name for name in (*_TOPICS, "speed") if name in found):
         for name, value in _flat(found[topic]):
             names.append(f"{topic}: {name}" if name else topic)
             values.append(value)

@@ -1,7 +1,8 @@
 """What a prediction costs, from shapes alone: operations, bytes, memory, synchronisations; and how long that takes.
 
-The public names are listed in ``__init__.pyi``; each is imported when it is first used. No weights are loaded, and
-torch is imported only for image towers that are neither ViT, CLIP's ResNet nor SigLIP's.
+The public names are listed in ``__init__.pyi``; each is imported when it is first used. No weights are loaded. The
+formulas need no torch; it is imported by CLIP's tokenizer, which counts the tokens of class names, and for image towers
+without a formula.
 """
 
 import lazy_loader as lazy

@@ -1,4 +1,4 @@
-"""Image towers without a formula: built on torch's meta device, where tensors have shapes and no memory, and counted."""
+"""Image towers without a formula: built on torch's meta device, where tensors have no memory, and counted."""
 
 from __future__ import annotations
 

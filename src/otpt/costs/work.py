@@ -103,10 +103,8 @@ def image_cost(
     in_order = [method for method in methods if method.scope == STREAM]
     by_image = [method for method in methods if method.scope != STREAM]
     kinds = _views(by_image or in_order, views, augmix, family, dataset)
-    if in_order and by_image and not cached:
-        again = _views(in_order, views, augmix, family, dataset)
-    else:
-        again = {}
+    twice = in_order and by_image and not cached
+    again = _views(in_order, views, augmix, family, dataset) if twice else {}
     encoded = [*kinds.values(), *again.values()]
     towers = total(*(image_tower(model, count, chunk=chunk) for count in encoded))
     forward, product = text_forward(model, texts), text_product(model, texts, budget=budget)
