@@ -75,7 +75,9 @@ class Rows:
 
 def read_rows(run: Run, dataset: str, seed: int, column: Column) -> Rows | None:
     """The readable images of a column that are there so far; None without a shard."""
-    tables, sums, total = [], None, 0
+    tables: list[Any] = []
+    sums: Integers | None = None
+    total = 0
     for shard in run.shards(dataset, seed, column):
         # filtered here and not joined: a second copy of a million rows would double the memory
         tables.append(shard.table.filter(shard.table["error"].is_null()))
