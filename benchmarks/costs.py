@@ -73,9 +73,8 @@ def main() -> None:
     classes = options.classes or (20 if options.quick else 100)
     for architecture, views in list(CASES.items())[: 2 if options.quick else None]:
         for what, predicted, measured in compare(architecture, views, classes, this_machine(speed)):
-            print(
-                f"{architecture:10} {what:18} {predicted:9.3f} {measured:9.3f} {predicted / measured:19.2f}", flush=True
-            )
+            ratio = predicted / measured
+            print(f"{architecture:10} {what:18} {predicted:9.3f} {measured:9.3f} {ratio:19.2f}", flush=True)
 
 
 if __name__ == "__main__":
