@@ -117,7 +117,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "a prediction for NVIDIA RTX A6000 (50 % of the published peak and bandwidth)" in out
     assert "0.21 to 0.26 s per image, measured by its authors" in lines[-1]
     write_speed(tmp_path / "speed.json", Speed("a processor", 2, 2.7e11, 2e11, 2e10, 3e-3, 1e-3))
-    command = ("plan", "--images", 1000, "--classes", 10, "--cache", tmp_path, "--seeds", 3, "--machines", 2, "--json")
+    command = (
+        "plan",
+        "--images",
+        1000,
+        "--class-count",
+        10,
+        "--cache",
+        tmp_path,
+        "--seeds",
+        0,
+        1,
+        2,
+        "--machines",
+        2,
+        "--json",
+    )
     code, out, err = run(capsys, *command)
     assert (code, err) == (0, "")
     shown = json.loads(out)
@@ -137,8 +152,8 @@ BAD = {
     ("dtd", "--device", "cpu", "--machines", "0"): "The number of machines is 0; expected 1 or more",
     ("dtd", "--device", "cpu", "--backbone", "ViT-B-61"): "Unknown architecture 'ViT-B-61'. Did you mean: ",
     ("dtd", "--backbone", "hf:openai/clip"): "The shapes of 'hf:openai/clip' are not known without loading it",
-    ("--images", "5"): "A data set of your own needs both --images N and --classes C",
-    ("--images", "5", "--classes", "1"): "The number of classes is 1; expected 2 or more",
+    ("--images", "5"): "A data set of your own needs both --images N and --class-count C",
+    ("--images", "5", "--class-count", "1"): "The number of classes is 1; expected 2 or more",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.cache import add_cache_option
-from otpt.cli.spellings import add_methods_option
+from otpt.cli.spellings import add_methods_option, add_seeds_option
 from otpt.cli.terminal import Column, print_columns
 from otpt.errors import OtptError
 
@@ -33,10 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "names alone: no weights, no images, no GPU. All times are predictions."
     )
     parser.add_argument("datasets", nargs="*", metavar="DATASET", help="registered data sets, or 'paper' for its 15")
-    parser.add_argument("--images", type=int, metavar="N", help="images of a data set of your own, with --classes")
-    parser.add_argument("--classes", type=int, metavar="C", help="its classes, of names as long as usual")
+    parser.add_argument("--images", type=int, metavar="N", help="images of a data set of your own, with --class-count")
+    parser.add_argument("--class-count", type=int, metavar="C", help="its classes, of names as long as usual")
     add_methods_option(parser, default=["o-tpt"], words="methods of one run (default: o-tpt)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="number of seeds (default: %(default)s)")
+    add_seeds_option(parser, default=[0], words="seeds; everything is done for each (default: 0)")
     parser.add_argument(
         "--backbone",
         default="ViT-B-16/openai",
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
             device,
             dataset=name,
             images=images,
-            seeds=options.seeds,
+            seeds=len(set(options.seeds)),
             views=options.views,
             augmix=augmix,
             family=family,
@@ -117,18 +117,18 @@ def _sets(options: argparse.Namespace) -> list[tuple[str, int, Texts, bool, str]
     """(name, images, texts, augmix, family) of everything that is asked for."""
     from otpt.costs.texts import typical_texts
 
-    own = (options.images, options.classes)
+    own = (options.images, options.class_count)
     found: list[tuple[str, int, Texts, bool, str]] = []
     if any(each is not None for each in own):
         if None in own:
-            raise OtptError("A data set of your own needs both --images N and --classes C; one of them was given.")
-        if options.classes < 2:
-            raise OtptError(f"The number of classes is {options.classes}; expected 2 or more.")
-        found.append(("own images", options.images, typical_texts(options.classes), True, "fine-grained"))
+            raise OtptError("A data set of your own needs both --images N and --class-count C; one of them was given.")
+        if options.class_count < 2:
+            raise OtptError(f"The number of classes is {options.class_count}; expected 2 or more.")
+        found.append(("own images", options.images, typical_texts(options.class_count), True, "fine-grained"))
     elif not options.datasets:
         raise OtptError(
             "No data set was given; expected names such as 'dtd cars' ('otpt datasets' lists them), 'paper', or "
-            "--images N --classes C for images of your own."
+            "--images N --class-count C for images of your own."
         )
     return found + [_entry(name) for name in _names(options.datasets)]
 
