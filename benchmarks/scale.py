@@ -28,7 +28,7 @@ from otpt.errors import OtptError
 from otpt.files import Disk
 from otpt.runs.locks import LockFile, Locks
 from otpt.runs.run import Run, WorkItem
-from otpt.runs.schedule import Schedule
+from otpt.runs.schedule import MISSES, Schedule
 
 SECONDS_PER_IMAGE = 0.1
 RESTART_SECONDS = 120.0
@@ -237,8 +237,10 @@ def check(outcome: Outcome, conditions: Conditions) -> None:
     assert outcome.repeated <= outcome.ended_early, f"{outcome.repeated} shards were computed twice"
     bound = 1.1 * outcome.ideal + 3 * (outcome.longest + RESTART_SECONDS + conditions.hidden)
     assert outcome.seconds < bound, f"{outcome.seconds:.0f} s, expected less than {bound:.0f} s"
-    most = 10 * outcome.shards + 100 * (conditions.workers + outcome.ended_early)
+    most = 4 * outcome.shards + MISSES * outcome.listings
     assert outcome.asked < most, f"{outcome.asked} locks were asked for, expected less than {most}"
+    most = 100 * (conditions.workers + outcome.ended_early)
+    assert outcome.listings < most, f"{outcome.listings} listings, expected less than {most}"
 
 
 def linearity(folder: Path, sizes: tuple[int, ...] = (1_000, 10_000, 100_000)) -> list[tuple[int, float, float]]:

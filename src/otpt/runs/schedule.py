@@ -26,8 +26,6 @@ from otpt.runs.run import Run, WorkItem
 
 MISSES = 8
 """Items in a row that others have or had, after which the list is read anew."""
-SHORT = 32
-"""A list of so few items is gone through as a whole."""
 FIRST_PAUSE, LONGER, PATIENCE = 0.5, 1.5, 0.05
 """Pauses while others are at work on all that is left: the first one in seconds, how each grows from the one before,
 and the longest as a fraction of the time since the beginning. So a run of seconds is answered at once, and one of days
@@ -74,14 +72,12 @@ class Schedule:
             if self._got(item):
                 self._granted, misses = True, 0
                 yield item
-            else:
-                misses += 1
-                if len(items) > SHORT:
-                    if misses == MISSES:
-                        return
-                    place = self._draw.randrange(len(items))
-                    continue
-            place = (place + 1) % len(items)
+                place = (place + 1) % len(items)
+                continue
+            misses += 1
+            if misses == MISSES:
+                return
+            place = self._draw.randrange(len(items))
 
     def pause(self) -> float:
         """Seconds to wait before the next reading: none as long as there was something to do."""
