@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ def _entry(name: str) -> tuple[str, int, Texts, bool, str]:
 
 
 def plan_data(
-    rows: list[Planned], methods: list[Method], device: Device, options: argparse.Namespace
+    rows: list[Planned], methods: Sequence[Method], device: Device, options: argparse.Namespace
 ) -> dict[str, Any]:
     """A plan as plain data."""
     return {

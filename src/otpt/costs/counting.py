@@ -12,6 +12,7 @@ def count_image_tower(model: Architecture, views: int) -> Cost:
     """``views`` views through the model's own tower: operations by PyTorch's counter, bytes of every operator."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import FlopCounterMode
 
     class Moved(TorchDispatchMode):
@@ -24,7 +25,7 @@ def count_image_tower(model: Architecture, views: int) -> Cost:
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = function(*args, **(kwargs or {}))
             if not function.is_view:
-                flat = torch.utils._pytree.tree_leaves((args, kwargs, given))
+                flat = tree_leaves((args, kwargs, given))
                 self.bytes += sum(each.nbytes for each in flat if isinstance(each, torch.Tensor))
                 self.operators += 1
             return given

@@ -55,8 +55,8 @@ def read_speed(path: Path) -> Speed | None:
         return None
     value: Any = read_json(path, "measured speed")
     try:
-        return Speed(**{each.name: (str if each.type == "str" else float)(value[each.name]) for each in fields(Speed)}
-                     | {"threads": int(value["threads"])})  # fmt: skip
+        rates = (float(value[each.name]) for each in fields(Speed)[2:])
+        return Speed(str(value["processor"]), int(value["threads"]), *rates)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise OtptError(
             f"The measured speed {str(path)!r} is damaged; delete it, or run 'otpt doctor --speed' again."
