@@ -19,7 +19,7 @@ def count_image_tower(model: Architecture, views: int) -> Cost:
         """Bytes of the tensors that operators take and give; views of a tensor move nothing."""
 
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.bytes, self.operators = 0.0, 0
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

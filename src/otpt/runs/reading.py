@@ -106,7 +106,7 @@ def read_rows(run: Run, dataset: str, seed: int, column: Column) -> Rows | None:
         top_counts=_integers(top[0].value_lengths()),
         top_classes=_integers(top[0].flatten()),
         top_probabilities=_floats(top[1].flatten()),
-        class_sums=SUM_UNIT * sums,
+        class_sums=np.asarray(SUM_UNIT * sums, np.float64),
         flagged=int((_integers(table["flags"].combine_chunks().value_lengths()) > 0).sum()),
         unreadable=total - table.num_rows,
         table=table,
