@@ -59,6 +59,33 @@ def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
     return True
 
 
+class Disk:
+    """What a run asks of a file system. Another object with these methods may stand in its place."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Of the files in a folder, in any order."""
+        return os.listdir(folder)
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file is there."""
+        return path.exists()
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file."""
+        return path.read_bytes()
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Put a whole file there."""
+        write_atomically(path, data)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file, if it is there."""
+        path.unlink(missing_ok=True)
+
+
+DISK = Disk()
+
+
 @cache
 def process_space() -> str:
     """Where the numbers of processes are ours: the machine since its start, and the container.

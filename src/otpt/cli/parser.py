@@ -19,6 +19,7 @@ COMMANDS = {
     "sweep": "one method under many settings or prompts",
     "train": "learn a prompt from a few labelled images",
     "certify": "certified radii of PromptSmooth",
+    "plan": "predict hours and memory of methods on data sets; nothing is run",
     "reproduce": "plan or run the paper's tables",
     "table": "runs as tables in the paper's layouts",
     "compare": "two methods on the same images: is one better?",

@@ -27,8 +27,8 @@ _TAKEN = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}
 _POLL_SECONDS = 0.05
 
 
-class Locks:
-    """Locks of one process on one run; a context manager. What is taken twice is to be released twice."""
+class LockFile:
+    """Locks of the operating system on bytes of a file. Another object with these methods may stand in its place."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -36,6 +36,25 @@ class Locks:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
+
+    def lock(self, number: int) -> None:
+        """Lock a byte; ``OSError`` if another process has it, or where there are no locks."""
+        _lock(self._file, number)
+
+    def unlock(self, number: int) -> None:
+        """Let it go."""
+        _unlock(self._file, number)
+
+    def close(self) -> None:
+        """Let all go."""
+        os.close(self._file)
+
+
+class Locks:
+    """Locks of one process on one run; a context manager. What is taken twice is to be released twice."""
+
+    def __init__(self, file: Path | LockFile) -> None:
+        self._file = LockFile(file) if isinstance(file, Path) else file
         self._held: Counter[int] = Counter()
 
     def __enter__(self) -> Locks:
@@ -44,14 +63,14 @@ class Locks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._file)  # and with it all locks
+        self._file.close()
         self._held.clear()
 
     def take(self, number: int) -> bool:
         """Take lock ``number``; False if a living process has it."""
         if not self._held[number]:
             try:
-                _lock(self._file, number)
+                self._file.lock(number)
             except OSError as error:
                 if error.errno in _TAKEN:
                     return False
@@ -70,7 +89,7 @@ class Locks:
         self._held[number] -= 1
         if not self._held[number]:
             with suppress(OSError):
-                _unlock(self._file, number)
+                self._file.unlock(number)
 
 
 if sys.platform == "win32":  # pragma: no cover

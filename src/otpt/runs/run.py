@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.files import as_json, read_json, remove_leftovers, write_atomically
+from otpt.files import DISK, Disk, as_json, read_json, remove_leftovers, write_atomically
 from otpt.runs.format import FORMAT
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
@@ -84,8 +84,10 @@ class WorkItem:
 class Run:
     """A run folder. ``Run(folder)`` opens one; :meth:`create` makes it, or opens it to continue or to grow."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, files: Disk = DISK) -> None:
         self.folder = Path(folder)
+        self.files = files
+        self._digests: dict[tuple[str, Column], str] = {}
         self.config: dict[str, Any] = read_json(self.folder / CONFIG, "run configuration")
         if not isinstance(self.config, dict) or self.config.get("format") != FORMAT:
             raise OtptError(
@@ -119,7 +121,7 @@ class Run:
         for dataset, seed, column in self._everything():
             names = self._names(dataset, seed, column)
             for first, stop in set(names) - set(_longest(names).items()):
-                self._path(dataset, seed, column, first, stop).unlink(missing_ok=True)
+                self.files.remove(self.shard_path(dataset, seed, column, first, stop))
 
     @property
     def datasets(self) -> list[dict[str, Any]]:
@@ -163,7 +165,7 @@ class Run:
         # Of the item's own length, or of the full one if another process asked for more images meanwhile.
         stops = {item.stop, item.first + int(self.config["numbers"]["shard_size"])}
         return not all(
-            any(self._path(item.dataset, item.seed, column, item.first, stop).exists() for stop in stops)
+            any(self.files.exists(self.shard_path(item.dataset, item.seed, column, item.first, stop)) for stop in stops)
             for column in item.columns
         )
 
@@ -175,19 +177,19 @@ class Run:
             if earlier is None:  # damaged, or joined by another process: whoever asks next finds what is missing
                 return
             shard = joined(earlier, shard)
-        path = self._path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
-        write_atomically(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
+        path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
+        self.files.write(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
         if before > shard.first:
-            self._path(shard.dataset, shard.seed, shard.column, shard.first, before).unlink(missing_ok=True)
+            self.files.remove(self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, before))
 
     def read(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Shard | None:
         """A shard, None if it is not there; a damaged one is quarantined as ``_*.corrupt`` and then missing.
 
         Damage is warned of, by whoever finds it.
         """
-        path = self._path(dataset, seed, column, first, stop)
+        path = self.shard_path(dataset, seed, column, first, stop)
         try:
-            data = path.read_bytes()
+            data = self.files.read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -225,9 +227,9 @@ class Run:
         in_order = bool(self._column(dataset, column).get("order"))
         for first, stop in self._names(dataset, seed, column):
             if in_order or first <= index < stop:
-                path = self._path(dataset, seed, column, first, stop)
+                path = self.shard_path(dataset, seed, column, first, stop)
                 try:
-                    path.unlink(missing_ok=True)
+                    self.files.remove(path)
                 except OSError as error:
                     raise OtptError(f"Cannot delete {str(path)!r}: {error.strerror or error}.") from None
 
@@ -276,7 +278,7 @@ class Run:
     def _names(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
         """(first, stop) of the files of a column."""
         try:
-            names = [path.name for path in self.folder_of(dataset, seed, column).iterdir()]
+            names = self.files.names(self.folder_of(dataset, seed, column))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -291,11 +293,17 @@ class Run:
             reached = shards[reached]
         return reached
 
-    def _path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
+    def shard_path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
+        """The file of a shard, whether it is there or not."""
         return self.folder_of(dataset, seed, column) / f"{first:08d}-{stop:08d}.parquet"
 
     def _owner(self, dataset: str, seed: int, column: Column, path: Path) -> str:
         """Which shard of which configuration a file is: its bytes are good for nothing else."""
+        if (dataset, column) not in self._digests:  # the same for all shards of a column, of which there are many
+            self._digests[dataset, column] = self._digest(dataset, column)
+        return f"{self._digests[dataset, column]} {seed} {path.name}"
+
+    def _digest(self, dataset: str, column: Column) -> str:
         entry, own = self._entry(dataset), self._column(dataset, column)
         common = {key: self.config[key] for key in ("format", "versions", "numbers")}
         facts = {
@@ -305,8 +313,7 @@ class Run:
             "column": {key: value for key, value in own.items() if key not in ("images", "folder")},
             "method": self.config["methods"][column[1]],
         }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        return f"{digest} {seed} {path.name}"
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _everything(self) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column."""
