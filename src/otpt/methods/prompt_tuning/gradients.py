@@ -56,6 +56,21 @@ class GradientStore(Protocol):
         """Take note of a gradient."""
 
 
+class HeldGradients:
+    """A :class:`GradientStore` in memory, for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._held: dict[ViewObjective, Tensor] = {}
+
+    def get(self, objective: ViewObjective) -> Tensor | None:
+        """See :class:`GradientStore`."""
+        return self._held.get(objective)
+
+    def put(self, objective: ViewObjective, gradient: Tensor) -> None:
+        """See :class:`GradientStore`."""
+        self._held[objective] = gradient
+
+
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
     """A config's objective ``name`` on so many views; the entropy is the same whatever the reference."""
     found = find_objective(name)
