@@ -269,7 +269,7 @@ class TextGroup:
         return found
 
     def _stores(self, views: Tensor, starts: Tensor | None, *, several: bool) -> Sequence[GradientStore] | None:
-        """Where the images' gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""
+        """Where gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""
         if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
             return [CachedGradients(self._cache, self._text, each) for each in views]
         return [HeldGradients() for _ in views] if several and starts is None else None

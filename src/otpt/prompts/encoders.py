@@ -13,8 +13,8 @@ from otpt.prompts.trie_encoder import TrieEncoder
 
 LEAST_SAVED_ROWS = 64
 LEAST_SAVED_SHARE = 0.15
-"""A trie is used where it saves so many rows of the shared-prefix encoder, and such a share of them: all others keep the
-bits that they had before there was one. Cars (45 %) and Aircraft (23 %) gain, SUN397 (7 %) and ImageNet (4 %) would not."""
+"""A trie is used where it saves so many rows of the shared-prefix encoder, and such a share of them; other class lists
+keep that encoder and its bits. Of Cars it saves 45 %, of Aircraft 23 %, of SUN397 7 % and of ImageNet 4 %."""
 
 
 def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
