@@ -67,11 +67,11 @@ def _group(*names: str) -> TextGroup:
 
 
 def _views(text_features: Tensor) -> Tensor:
-    """(6, V, D): views near one class's text; in images of :data:`OPEN` some augmented ones are nearer to another's."""
+    """(6, V, D): views near one class's text; in images of :data:`OPEN` the augmented ones are at another's."""
     noise = torch.randn(6, RECIPE.n_views, text_features.shape[1], generator=torch.Generator().manual_seed(3))
     views = text_features[torch.arange(6), None] + 0.05 * noise.double()
     for i in OPEN:
-        views[i, 1:4] = 3 * text_features[(i + 1) % 6]
+        views[i, 1:] = text_features[(i + 1) % 6]
     return F.normalize(views, dim=-1)
 
 

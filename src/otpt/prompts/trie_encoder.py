@@ -64,10 +64,11 @@ class TrieEncoder(CausalEncoder[TrieChunk]):
         batch, rows, width = qkv.shape
         blocks, _, block, seen = plan.visible.shape
         heads, outside = self._tower.heads, seen - block
+        each = width // 3 // heads
         # (3, B·K, heads, T, head width)
-        own = qkv.view(batch * blocks, block, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        own = qkv.view(batch * blocks, block, 3, heads, each).permute(2, 0, 3, 1, 4)
         above = qkv[..., width // 3 :].index_select(1, plan.ancestors)
-        above = above.view(batch * blocks, outside, 2, heads, -1).permute(2, 0, 3, 1, 4)
+        above = above.view(batch * blocks, outside, 2, heads, each).permute(2, 0, 3, 1, 4)
         keys, values = torch.cat([above, own[1:]], dim=3).unbind(0)
         visible = plan.visible.repeat(batch, 1, 1, 1)
         mixed = F.scaled_dot_product_attention(own[0], keys, values, attn_mask=visible)
