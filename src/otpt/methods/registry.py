@@ -36,6 +36,7 @@ _FIELDS = {
     "condition": str,
     "views": int,
     "augmix": bool,
+    "frozen_below": (int, float),
 }
 
 
