@@ -85,7 +85,7 @@ def _pets_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) != 4 or not fields[1].isdigit() or not 1 <= int(fields[1]) <= len(classes):
+        if len(fields) != 4 or not fields[1].isdecimal() or not 1 <= int(fields[1]) <= len(classes):
             raise OtptError(f"{file}, line {number}: {line!r} is not 'image class species breed'")
         yield f"{fields[0]}.jpg", int(fields[1]) - 1
 

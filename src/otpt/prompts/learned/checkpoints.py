@@ -88,7 +88,7 @@ def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
 def _count(own: Mapping[str, Tensor], start: str) -> int:
     """The number of deep layers by their names; a gap in the numbering means that one is missing."""
     numbers = {name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)}
-    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdigit()), default=0))
+    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdecimal()), default=0))
 
 
 def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
