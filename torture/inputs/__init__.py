@@ -16,7 +16,7 @@ from torture.inputs.kinds import schedule
 from torture.inputs.workers import judged
 from torture.records import Outcome, Plan
 
-_BATCH = 250
+_BATCH = 2000
 
 
 def run(plan: Plan) -> Iterator[Outcome]:

@@ -10,8 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
 
-MODULES = ("images","checkpoints","learned","models","method_files","class_lists",)
-_ALL = (
+MODULES = (
     "images", "checkpoints", "learned", "models", "method_files", "class_lists", "splits", "tables", "tars", "hub_folders",
     "runs", "pages", "calibrations", "attributes", "plugins", "addresses",
 )  # fmt: skip

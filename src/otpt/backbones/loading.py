@@ -17,7 +17,6 @@ processor.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,7 @@ from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.weights import load_weights
 from otpt.errors import OtptError
+from otpt.files import parse_json
 
 _CONFIG_FILE = "open_clip_config.json"
 
@@ -271,7 +271,7 @@ def _tokenizer(config: Config, name: str, folder: Path | None = None) -> Any:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
+        whole = parse_json(path.read_text(encoding="utf-8"))
         model = whole["model_cfg"]
         complete = all(isinstance(model[part], dict) for part in ("vision_cfg", "text_cfg")) and "embed_dim" in model
     except (OSError, ValueError, KeyError, TypeError) as error:

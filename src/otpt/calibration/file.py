@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from otpt.calibration.checking import fault_in
 from otpt.calibration.maps.inputs import Booleans, Floats
 from otpt.calibration.maps.registry import CalibrationMap
 from otpt.calibration.purpose import difference
@@ -123,10 +124,12 @@ def read_calibration(path: str | Path) -> Calibration:
             "make it again with 'otpt calibrate'."
         )
     checksum = content.pop("checksum")
-    if checksum != _checksum(content):
-        raise OtptError(
-            f"The {_WHAT} {str(path)!r} is damaged: its checksum is wrong; make it again with 'otpt calibrate'."
-        )
+    try:
+        fault = "its checksum is wrong" if checksum != _checksum(content) else fault_in(content)
+    except ValueError:  # nan, or letters that UTF-8 cannot hold: never written
+        fault = "it holds values that no calibration has"
+    if fault:
+        raise OtptError(f"The {_WHAT} {str(path)!r} is damaged: {fault}; make it again with 'otpt calibrate'.")
     conformal = content["conformal"]
     return Calibration(
         facts=content["for"],

@@ -69,7 +69,7 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise OtptError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise OtptError(f"{str(path)!r} is not UTF-8 text") from None
 
 

@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from otpt.errors import OtptError
+from otpt.files import parse_json
 from otpt.prompts.learned.archives import check_values, expect_tensors, read_tensors
 from otpt.prompts.learned.contexts import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 
@@ -115,7 +116,7 @@ def _names(notes: Mapping[str, str], key: str, path: str | Path) -> tuple[str, .
     if key not in notes:
         return None
     try:
-        names = json.loads(notes[key])
+        names = parse_json(notes[key])
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
