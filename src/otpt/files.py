@@ -108,7 +108,7 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Plain data of somebody's JSON text; ``ValueError`` if it is none, also where it is nested too deeply to be read."""
+    """Plain data of somebody's JSON text; ``ValueError`` if it is none, also where it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

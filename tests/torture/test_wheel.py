@@ -39,7 +39,9 @@ def test_the_wheel_has_the_same_bytes_twice(tmp_path: Path) -> None:
         source.mkdir()
         for each in ("pyproject.toml", "README.md", "LICENSE"):
             (source / each).write_bytes((ROOT / each).read_bytes())
-        shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
+        shutil.copytree(
+            ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile
+        )
         wheels.append(build(source, tmp_path / f"wheel-{name}"))
     first, second = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     assert first == second

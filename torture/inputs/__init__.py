@@ -4,7 +4,7 @@ A case makes an input of one kind from its seed, in a folder of its own, and ask
 an answer or with one sentence (an ``OtptError``), within bounds of time and memory, without running code of the input and
 without touching a file outside that folder. ``python -m torture inputs --kind tars --seed 7 --cases 1`` repeats a case.
 
-Further kinds, such as the interface of a service, plug in as a module with ``KINDS`` (see :mod:`torture.inputs.kinds`).
+Further kinds, such as the interface of a service, are added with :func:`torture.inputs.kinds.plug_in`.
 """
 
 from __future__ import annotations

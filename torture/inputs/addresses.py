@@ -46,7 +46,9 @@ def _answer(rng: random.Random, port: int) -> bytes:
     if rng.random() < 0.1:
         return rng.randbytes(rng.choice((0, 1, 200)))
     status = rng.choice(_STATUS)
-    place = rng.choice(("/", f"http://127.0.0.1:{port}/x", "file:///etc/passwd", "ftp://x.invalid/", "//", "", "http://[", text(rng)))
+    place = rng.choice(
+        ("/", f"http://127.0.0.1:{port}/x", "file:///etc/passwd", "ftp://x.invalid/", "//", "", "http://[", text(rng))
+    )
     heads = [f"HTTP/1.{rng.choice('019')} {status} {rng.choice(('OK', '', text(rng)))}", f"Location: {place}"]
     if rng.random() < 0.5:
         heads.append(f"Content-Length: {rng.choice(('5', '-1', '9' * 30, 'x', '0', '²', str(1 << 40)))}")
@@ -67,8 +69,12 @@ def _address(rng: random.Random, given: Path) -> Input:
         answers["*"] = _answer(rng, port)
         url = f"http://127.0.0.1:{port}/{rng.randrange(99)}"
     else:
-        start = rng.choice(("http://", "HTTPS://", "http://127.0.0.1:", "http://[", "http://@", "http://user:pw@127.0.0.1:"))
-        end = rng.choice((text(rng), "99999/", "-1/", "x", "::1", "0/\r\nHost: x", " ", "127.0.0.1:1/", "\u2100.invalid/", "1/"))
+        start = rng.choice(
+            ("http://", "HTTPS://", "http://127.0.0.1:", "http://[", "http://@", "http://user:pw@127.0.0.1:")
+        )
+        end = rng.choice(
+            (text(rng), "99999/", "-1/", "x", "::1", "0/\r\nHost: x", " ", "127.0.0.1:1/", "\u2100.invalid/", "1/")
+        )
         url = start + end
     limits = None if rng.random() < 0.05 else _LIMITS
     return Input(f"the address {ascii(url)[:60]}", lambda: open_image(url, urls=limits))
@@ -86,4 +92,4 @@ def _only_here() -> None:
     socket.getaddrinfo = lookup
 
 
-KINDS = [Kind("addresses", _address, 36, _only_here)]
+KINDS = [Kind("addresses", _address, _only_here)]

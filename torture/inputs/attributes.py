@@ -18,7 +18,7 @@ def _attributes(rng: random.Random, given: Path) -> Input:
         path.write_bytes(as_json(rng, mutated(rng, _GOOD) if rng.random() < 0.9 else odd(rng)))
     else:
         path = given / "attributes.toml"
-        lines = [f'{rng.choice(("cat", "dog", f"a{n}"))} = {rng.choice(("[]", "1", "[1]", "[[]]" ))}' for n in range(3)]
+        lines = [f"{rng.choice(('cat', 'dog', f'a{n}'))} = {rng.choice(('[]', '1', '[1]', '[[]]'))}" for n in range(3)]
         lines.append('"' + storable(text(rng)).replace("\\", "").replace('"', "") + '" = ["x"]')
         path.write_bytes("\n".join(lines).encode("utf-8", "replace"))
 
@@ -29,4 +29,4 @@ def _attributes(rng: random.Random, given: Path) -> Input:
     return Input(path.name, ask)
 
 
-KINDS = [Kind("attribute files", _attributes, 40)]
+KINDS = [Kind("attribute files", _attributes)]

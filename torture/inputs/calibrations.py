@@ -64,4 +64,4 @@ def _calibration(rng: random.Random, given: Path) -> Input:
     return Input("sealed" if sealed else "not sealed", ask)
 
 
-KINDS = [Kind("calibration files", _calibration, 60, _good)]
+KINDS = [Kind("calibration files", _calibration, _good)]

@@ -18,7 +18,14 @@ from torture.inputs import pickles
 from torture.inputs.kinds import Input, Kind
 from torture.inputs.mutations import NUMBERS, damaged, deep_json, mutated, text
 
-_NAMES = ("visual.proj", "visual.conv1.weight", "positional_embedding", "ln_final.weight", "text_projection", "logit_scale")
+_NAMES = (
+    "visual.proj",
+    "visual.conv1.weight",
+    "positional_embedding",
+    "ln_final.weight",
+    "text_projection",
+    "logit_scale",
+)
 
 
 @cache
@@ -63,7 +70,9 @@ def torch_file(rng: random.Random, items: tuple[str, ...], *, script: bool) -> t
     elif choice < 0.45:
         tree, what = pickles.bomb(rng)
     else:
-        name = rng.choice(("_rebuild_tensor_v2",) * 8 + ("_rebuild_parameter", "_rebuild_sparse_tensor", "_rebuild_qtensor"))
+        name = rng.choice(
+            ("_rebuild_tensor_v2",) * 8 + ("_rebuild_parameter", "_rebuild_sparse_tensor", "_rebuild_qtensor")
+        )
         key = rng.choice(("0", "0", "0", "1", "7", "../../../outside/secret.txt", "/etc/passwd", ""))
         values = {each: pickles.tensor(rng, key, name=name) for each in items}
         if rng.random() < 0.2:
@@ -122,4 +131,4 @@ def _prepare() -> None:
     open_clip.list_models()
 
 
-KINDS = [Kind("checkpoints", _checkpoint, 110, _prepare)]
+KINDS = [Kind("checkpoints", _checkpoint, _prepare)]

@@ -75,4 +75,4 @@ def _words(rng: random.Random, given: Path) -> Input:
     return Input(f"--classes {ascii(words)[:60]}", ask)
 
 
-KINDS = [Kind("class lists", _file, 40, _tokenizer), Kind("class names", _words, 25, _tokenizer)]
+KINDS = [Kind("class lists", _file, _tokenizer), Kind("class names", _words, _tokenizer)]

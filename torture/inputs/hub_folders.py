@@ -65,4 +65,4 @@ def _folder(rng: random.Random, given: Path) -> Input:
     return Input(f"{name}", lambda: use(load_dataset(f"hf:{folder}")))
 
 
-KINDS = [Kind("Hugging Face folders", _folder, 10, _good)]
+KINDS = [Kind("Hugging Face folders", _folder, _good)]

@@ -145,7 +145,7 @@ def _array(rng: random.Random, given: Path) -> Input:
 
 
 KINDS = [
-    Kind("image files", _image, 300, _samples),
-    Kind("image paths", _special, 15, _samples),
-    Kind("image arrays", _array, 40),
+    Kind("image files", _image, _samples),
+    Kind("image paths", _special, _samples),
+    Kind("image arrays", _array),
 ]

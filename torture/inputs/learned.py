@@ -27,4 +27,4 @@ def _learned(rng: random.Random, given: Path) -> Input:
     return Input(what, lambda: read_learned(path))
 
 
-KINDS = [Kind("learned prompts", _learned, 80)]
+KINDS = [Kind("learned prompts", _learned)]

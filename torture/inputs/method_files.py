@@ -86,4 +86,4 @@ def _name(rng: random.Random, given: Path) -> Input:
     return Input(f"the name {ascii(name)[:60]}", lambda: get_method(name).scope)
 
 
-KINDS = [Kind("method files", _file, 75), Kind("method names", _name, 50, known_parts)]
+KINDS = [Kind("method files", _file), Kind("method names", _name, known_parts)]

@@ -21,7 +21,12 @@ _OPEN_CLIP: dict[str, Any] = {
         "vision_cfg": {"image_size": 16, "layers": 1, "width": 32, "patch_size": 8, "head_width": 16},
         "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 1, "layers": 1},
     },
-    "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", "resize_mode": "squash"},
+    "preprocess_cfg": {
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.5],
+        "interpolation": "bicubic",
+        "resize_mode": "squash",
+    },
 }
 _HUGGING_FACE: dict[str, Any] = {
     "model_type": "clip",
@@ -35,7 +40,13 @@ _HUGGING_FACE: dict[str, Any] = {
         "patch_size": 8, "hidden_act": "gelu",
     },
 }  # fmt: skip
-_PREPROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3, "size": {"height": 16}, "do_center_crop": False}
+_PREPROCESSOR = {
+    "image_mean": [0.5] * 3,
+    "image_std": [0.5] * 3,
+    "resample": 3,
+    "size": {"height": 16},
+    "do_center_crop": False,
+}
 _TOKENIZER = {"model": {"merges": ["a b", ["c", "d"]]}}
 _INDEX = {"weight_map": {"logit_scale": "model.safetensors", "visual.proj": "part.safetensors"}}
 
@@ -79,4 +90,4 @@ def _prepare() -> None:
     _weights()
 
 
-KINDS = [Kind("model folders", _model, 20, _prepare)]
+KINDS = [Kind("model folders", _model, _prepare)]

@@ -81,7 +81,17 @@ def tensor(rng: random.Random, key: str, *, name: str = "_rebuild_tensor_v2", li
     offset = 0 if honest else rng.choice((0, 1, 2**40, -1))
     storage = rng.choice(("FloatStorage",) * 6 + ("HalfStorage", "BoolStorage", "QInt8Storage", "UntypedStorage"))
     count = rng.choice((4, 4, 4, 2**40, -1))
-    record = b"(" + _text("storage") + b"ctorch\n" + storage.encode() + b"\n" + _text(key) + _text("cpu") + _int(count) + b"tQ"
+    record = (
+        b"("
+        + _text("storage")
+        + b"ctorch\n"
+        + storage.encode()
+        + b"\n"
+        + _text(key)
+        + _text("cpu")
+        + _int(count)
+        + b"tQ"
+    )
     function = b"ctorch._utils\n" + name.encode() + b"\n"
     return (
         function + b"(" + record + _int(offset) + _tuple(size) + _tuple(stride) + b"\x89ccollections\nOrderedDict\n)RtR"

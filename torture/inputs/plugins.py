@@ -42,4 +42,4 @@ def _plugin(rng: random.Random, given: Path) -> Input:
     return Input(f"{ascii(path.name)[:40]} with {ascii(name)[:40]}", ask)
 
 
-KINDS = [Kind("plugin names", _plugin, 12)]
+KINDS = [Kind("plugin names", _plugin)]

@@ -88,7 +88,9 @@ def _hostile_config(rng: random.Random) -> Any:
         target["folder"] = way
     elif choice < 0.4:  # sizes
         column = rng.choice(content["datasets"][0]["columns"])
-        column["images"] = {rng.choice(("0", "1", "-1", "x", "9" * 5000, "²")): rng.choice((10**18, -1, 2**31, 1.5, True, 10))}
+        column["images"] = {
+            rng.choice(("0", "1", "-1", "x", "9" * 5000, "²")): rng.choice((10**18, -1, 2**31, 1.5, True, 10))
+        }
         content["numbers"]["shard_size"] = rng.choice((1, 0, -1, 4, 10**18, 0.5))
     elif choice < 0.9:
         content = mutated(rng, content)
@@ -114,7 +116,9 @@ def _resealed(rng: random.Random, folder: Path, path: Path) -> None:
     choice = rng.random()
     try:
         if choice < 0.5:
-            table = table.set_column(position, name, pa.array(values, pa.float64()).cast(table.schema.field(name).type, safe=False))
+            table = table.set_column(
+                position, name, pa.array(values, pa.float64()).cast(table.schema.field(name).type, safe=False)
+            )
         elif choice < 0.7:
             table = table.set_column(position, name, pa.nulls(table.num_rows, rng.choice(kinds)))
         elif choice < 0.8:
@@ -182,7 +186,9 @@ def _grow(folder: Path) -> object:
 
 def _results(folder: Path) -> object:
     results = open_results([folder])
-    return [results.score(key) for key in results.keys], [results.rows(key).ids for key in results.keys if results.score(key)]
+    return [results.score(key) for key in results.keys], [
+        results.rows(key).ids for key in results.keys if results.score(key)
+    ]
 
 
 def _commands(folder: Path) -> object:
@@ -206,4 +212,4 @@ def _commands(folder: Path) -> object:
     return code
 
 
-KINDS = [Kind("run folders", _run, 50, _good)]
+KINDS = [Kind("run folders", _run, _good)]

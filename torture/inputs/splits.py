@@ -62,13 +62,17 @@ def _split(rng: random.Random, given: Path) -> Input:
     if name == "isic2018":
         truth = "ISIC2018_Task3_Test_GroundTruth.csv"
         head = ",".join(("image", *classes)) + "\n" if rng.random() < 0.7 else ""
-        rows = "".join(f"{text(rng)},{','.join(rng.choice(('0', '1', '1.0', 'nan', '')) for _ in classes)}\n" for _ in range(3))
+        rows = "".join(
+            f"{text(rng)},{','.join(rng.choice(('0', '1', '1.0', 'nan', '')) for _ in classes)}\n" for _ in range(3)
+        )
         (folder.parent / truth).write_bytes((head + rows).encode("utf-8", "replace"))
     detail = f"{name} in the layout of {layout.style}, split {ascii(split)[:20]}"
 
     def ask() -> object:
         found = load_dataset(name, root=given, split=split)
-        return json.dumps([found.ids[:3], found.labels[:3], [found.is_file_missing(i) for i in range(min(len(found), 5))]])
+        return json.dumps(
+            [found.ids[:3], found.labels[:3], [found.is_file_missing(i) for i in range(min(len(found), 5))]]
+        )
 
     return Input(detail, ask)
 
@@ -77,4 +81,4 @@ def _prepare() -> None:
     import open_clip.zero_shot_metadata  # noqa: F401  the names of ImageNet
 
 
-KINDS = [Kind("split files", _split, 60, _prepare)]
+KINDS = [Kind("split files", _split, _prepare)]

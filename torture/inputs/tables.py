@@ -80,4 +80,4 @@ def _table(rng: random.Random, given: Path) -> Input:
     return Input(f"{suffix} of {len(data):,} bytes", lambda: use(load_dataset(str(path), root=root)))
 
 
-KINDS = [Kind("tables", _table, 90, _types)]
+KINDS = [Kind("tables", _table, _types)]

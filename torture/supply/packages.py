@@ -68,7 +68,9 @@ def _licence(found: metadata.Distribution) -> str:
     if expression:
         return str(expression)
     classified = [
-        line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License :: OSI Approved ::")
+        line.rpartition(" :: ")[2]
+        for line in about.get_all("Classifier") or ()
+        if line.startswith("License :: OSI Approved ::")
     ]
     free = " ".join(str(about.get("License") or "").split())
     if free and len(free) <= _LONGEST and free.upper() not in ("UNKNOWN", "DUAL LICENSE"):

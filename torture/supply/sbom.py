@@ -36,7 +36,10 @@ def bill_of_materials(packages: Sequence[Package]) -> dict[str, Any]:
         },
         "components": [_component(package) for package in packages],
         "dependencies": [
-            {"ref": references[package.name], "dependsOn": [references[name] for name in package.needs if name in references]}
+            {
+                "ref": references[package.name],
+                "dependsOn": [references[name] for name in package.needs if name in references],
+            }
             for package in packages
         ],
     }
@@ -53,7 +56,13 @@ def _reference(package: Package) -> str:
 
 def _component(package: Package) -> dict[str, Any]:
     reference = _reference(package)
-    found = {"type": "library", "bom-ref": reference, "name": package.name, "version": package.version, "purl": reference}
+    found = {
+        "type": "library",
+        "bom-ref": reference,
+        "name": package.name,
+        "version": package.version,
+        "purl": reference,
+    }
     if package.licence == UNKNOWN:
         return found
     if _SPDX.fullmatch(package.licence):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Weights of a safetensors file, a PyTorch state dict (plain or under "state_dict") or a TorchScript
     archive.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise OtptError(f"There is no checkpoint file {path}.")
     try:
         if path.stat().st_size == 0:

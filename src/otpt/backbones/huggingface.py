@@ -137,7 +137,8 @@ def _parts(index: Path) -> list[str]:
     named = _read_json(index).get("weight_map")
     if not isinstance(named, dict) or not all(isinstance(name, str) and _is_beside(name) for name in named.values()):
         raise OtptError(
-            f"The file {index} is not an index of weights; expected a weight_map from tensors to files of the same folder."
+            f"The file {index} is not an index of weights; expected a weight_map from tensors to files of the same "
+            "folder."
         )
     return sorted(set(named.values()))
 

@@ -81,7 +81,7 @@ def read_archive(path: Path, unpickler: type[TensorUnpickler]) -> Any:
 
 
 def check_archive(path: Path) -> None:
-    """``OtptError`` for a zip file that would unpack to far more than it is: compressed zeros, or records that overlap."""
+    """``OtptError`` for a zip file that would unpack to far more than it is: zeros, or records that overlap."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
@@ -89,8 +89,8 @@ def check_archive(path: Path) -> None:
     size = os.path.getsize(path)
     if unpacked > _MAX_RATIO * size + (1 << 20):
         raise OtptError(
-            f"The archive {path} has {size:,} bytes and would unpack to {unpacked:,}, expected at most {_MAX_RATIO} times "
-            "as many; save it again with torch.save."
+            f"The archive {path} has {size:,} bytes and would unpack to {unpacked:,}, expected at most {_MAX_RATIO} "
+            "times as many; save it again with torch.save."
         )
 
 
@@ -99,8 +99,8 @@ def check_extent(name: str, tensor: Tensor) -> None:
     size = tensor.numel() * tensor.element_size()
     if size > _MAX_SHARED and tensor.layout == torch.strided and size > tensor.untyped_storage().nbytes():
         raise OtptError(
-            f"The tensor {name!r} says that it has {tensor.numel():,} values, expected no more than the file holds; it is "
-            "damaged or hostile: save it again with torch.save."
+            f"The tensor {name!r} says that it has {tensor.numel():,} values, expected no more than the file holds; it "
+            "is damaged or hostile: save it again with torch.save."
         )
 
 

@@ -33,7 +33,9 @@ def _fault_in_map(given: Mapping[str, Any], classes: int) -> str:
             found = CalibrationMap(given["kind"], given["parameters"])(rows)
     except Exception as error:  # parameters of any kind may be in the file
         return f"its map cannot be applied ({type(error).__name__}: {' '.join(str(error).split()).rstrip('.')[:200]})"
-    fine = found.shape == rows.shape and bool(np.isfinite(found).all()) and bool((abs(found.sum(axis=1) - 1) < 1e-3).all())
+    fine = (
+        found.shape == rows.shape and bool(np.isfinite(found).all()) and bool((abs(found.sum(axis=1) - 1) < 1e-3).all())
+    )
     return "" if fine else "its map does not give probabilities"
 
 
@@ -72,7 +74,9 @@ def _conformal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)
+    )
 
 
 def _is_known(value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -114,7 +115,7 @@ class Calibration:
 
 def read_calibration(path: str | Path) -> Calibration:
     """The calibration in a file; :class:`OtptError` if it is damaged or of another version."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     content = read_json(path, _WHAT)
     if not isinstance(content, dict) or "checksum" not in content or "format" not in content:
         raise OtptError(f"The file {str(path)!r} is no {_WHAT}; expected one that 'otpt calibrate' wrote.")

@@ -11,6 +11,7 @@ Lines with ``#`` before the first class are comments; three of them are settings
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def builtin_class_list(name: str) -> ClassList:
 def find_class_list(folder: Path) -> ClassList | None:
     """The class list in ``folder``, if there is one."""
     for name in FILE_NAMES:
-        if (folder / name).is_file():
+        if os.path.isfile(folder / name):
             return read_class_list(folder / name)
     return None
 

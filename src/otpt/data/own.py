@@ -41,7 +41,7 @@ def own_dataset(
 
 def origin_of(path: str | Path) -> str:
     """What a run keeps of where data of one's own lie: the absolute path."""
-    return Path(os.path.abspath(Path(path).expanduser())).as_posix()
+    return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
 
 
 def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str) -> tuple[ClassList, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Place:
 
     def find(self, *names: str) -> Path | None:
         """The first file of one of these names in the folders beside the images."""
-        return next((path / name for name in names for path in self.beside if (path / name).is_file()), None)
+        return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
 
     def need(self, what: str, *names: str) -> Path:
         """:meth:`find`, or an error that says where it was looked for."""

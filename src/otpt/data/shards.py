@@ -6,6 +6,7 @@ A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
 from dataclasses import dataclass, field
@@ -49,10 +50,10 @@ class _Sample:
 
 def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
     """The data set of the shards that ``spec`` names, with ``{000..009}`` and ``{a,b}`` expanded."""
-    shards = [Path(name).expanduser() for name in expand_braces(spec)]
-    if root is not None and not shards[0].exists():
-        shards = [root.expanduser() / shard for shard in shards]
-    missing = [str(shard) for shard in shards if not shard.is_file()]
+    shards = [Path(os.path.expanduser(name)) for name in expand_braces(spec)]
+    if root is not None and not os.path.exists(shards[0]):
+        shards = [Path(os.path.expanduser(root)) / shard for shard in shards]
+    missing = [str(shard) for shard in shards if not os.path.isfile(shard)]
     if missing:
         raise OtptError(f"Of the {len(shards)} shards of {spec!r} these do not exist: {shortened(missing)}.")
     ids: list[str] = []
@@ -134,8 +135,8 @@ def _index(number: int, shard: Path) -> dict[str, _Sample]:
                     continue
                 if member.issparse():  # its size is not that of its bytes
                     raise OtptError(
-                        f"In the shard {str(shard)!r}, {member.name!r} is a sparse file; expected plain ones: write the "
-                        "shard without --sparse."
+                        f"In the shard {str(shard)!r}, {member.name!r} is a sparse file; expected plain ones: write "
+                        "the shard without --sparse."
                     )
                 folder, slash, name = member.name.rpartition("/")
                 stem, _, suffix = name.partition(".")
@@ -150,8 +151,8 @@ def _index(number: int, shard: Path) -> dict[str, _Sample]:
                 elif ending in _LABEL_SUFFIXES:
                     if member.size > _LONGEST_LABEL:
                         raise OtptError(
-                            f"In the shard {str(shard)!r}, the label {member.name!r} has {member.size:,} bytes; expected a "
-                            f"name or number, at most {_LONGEST_LABEL:,}."
+                            f"In the shard {str(shard)!r}, the label {member.name!r} has {member.size:,} bytes; "
+                            f"expected a name or number, at most {_LONGEST_LABEL:,}."
                         )
                     content = archive.extractfile(member)
                     assert content is not None  # it is a regular file

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -43,8 +44,8 @@ def table_dataset(file: Path, root: Path | None = None, classes: ClassList | Non
     listed = classes if classes is not None else find_class_list(file.parent)
     listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
     folder = file.parent
-    if root is not None and not (folder / paths[0]).exists():
-        folder = root.expanduser()
+    if root is not None and not os.path.exists(folder / paths[0]):
+        folder = Path(os.path.expanduser(root))
     ids = columns.get("id") or [_relative(path, folder) for path in paths]
     return own_dataset(file.stem, listed, ids, labels, FilesBelow(folder, tuple(paths)), origin=origin_of(file))
 
@@ -84,7 +85,9 @@ def _parquet(file: Path) -> _Columns:
     try:
         rows = parquet.read_metadata(file).num_rows
         if rows > _ROWS_PER_BYTE * file.stat().st_size:  # the same row again and again: a small file as a large table
-            raise ValueError(f"it says that it has {rows:,} rows, more than different paths could be in a file of its size")
+            raise ValueError(
+                f"it says that it has {rows:,} rows, more than different paths could be in a file of its size"
+            )
         names = parquet.read_schema(file).names
         wanted = [name for name in names if name.lower() in (*_NEEDED, "id")]
         table = parquet.read_table(file, columns=wanted)

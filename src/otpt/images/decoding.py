@@ -60,7 +60,7 @@ def load(image: Image.Image, name: str) -> Image.Image:
     """Decode all pixels (of the first frame)."""
     if image.format in _PROGRAMS:
         raise OtptError(
-            f"Cannot use {name} as an image: {image.format} is a program that another program would have to run, and that "
+            f"Cannot use {name} as an image: {image.format} is a program that another program would have to run, which "
             "is not done; convert it to PNG or JPEG."
         )
     try:

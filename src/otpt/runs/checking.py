@@ -23,12 +23,12 @@ _CLASSES = ("label", "prediction", "rank")
 
 
 def check_config(config: Mapping[str, Any], folder: Path) -> None:
-    """``OtptError`` that names what of ``config.json`` is missing or of another form; nothing may lead out of the run."""
+    """``OtptError`` that names what of ``config.json`` is missing or of another form, or leads out of the run."""
     fault = _fault(config)
     if fault:
         raise OtptError(
-            f"The configuration of the run {str(folder)!r} is damaged: {fault}; take an intact copy, or make the run again "
-            "in another folder."
+            f"The configuration of the run {str(folder)!r} is damaged: {fault}; take an intact copy, or make the run "
+            "again in another folder."
         )
     root = folder.resolve()
     for dataset in config["datasets"]:
@@ -172,7 +172,9 @@ def _is_method(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     """The name of a folder within the run: no path, nothing that leads elsewhere."""
-    return _is_text(value) and value.strip(". ") != "" and not re.search(r"[/\\\x00-\x1f:]", value) and len(value) <= 255
+    return (
+        _is_text(value) and value.strip(". ") != "" and not re.search(r"[/\\\x00-\x1f:]", value) and len(value) <= 255
+    )
 
 
 def _wrong(where: str, value: Any) -> str:

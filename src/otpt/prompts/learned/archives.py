@@ -7,6 +7,7 @@ class that the file names is looked up, and no code is run.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ Shape = tuple[int | None, ...]
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file by name, from its "state_dict" if it has one; and its notes (texts by name)."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise OtptError(f"There is no file of a learned prompt at {str(path)!r}.")
     try:
         content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
