@@ -19,7 +19,6 @@ import pytest
 from oracles.labelled import facts, labelled
 from oracles.runs_bench import config
 from PIL import Image
-from torture.inputs import pickles
 
 from otpt.backbones.architectures import infer_config
 from otpt.backbones.checkpoints import read_checkpoint
@@ -37,6 +36,7 @@ from otpt.methods.attributes import read_attributes
 from otpt.methods.registry import get_method, load_methods
 from otpt.prompts.learned.checkpoints import read_learned
 from otpt.runs import Run, score_run
+from torture.inputs import pickles
 
 DEEP = "[" * 200_000
 
@@ -61,7 +61,7 @@ def test_postscript_is_not_given_to_ghostscript(monkeypatch: pytest.MonkeyPatch)
     Image.new("RGB", (2, 2)).save(buffer, "EPS")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     for source in (buffer.getvalue(), Image.open(buffer)):
-        with pytest.raises(OtptError, match="EPS is a program .* convert it"):
+        with pytest.raises(OtptError, match=r"EPS is a program .* convert it"):
             open_image(source)
 
 

@@ -1,8 +1,8 @@
 """Hostile inputs: files, names and addresses made by somebody who means harm.
 
-A case makes an input of one kind from its seed, in a folder of its own, and asks the package to read it. It must end with
-an answer or with one sentence (an ``OtptError``), within bounds of time and memory, without running code of the input and
-without touching a file outside that folder. ``python -m torture inputs --kind tars --seed 7 --cases 1`` repeats a case.
+A case makes an input of one kind from its seed, in a folder of its own, and asks the package to read it. It must end
+with an answer or with one sentence (an ``OtptError``), within bounds of time and memory, without running code of the
+input and without touching a file outside that folder. ``python -m torture inputs --kind tars --seed 7 --cases 1`` repeats a case.
 
 Further kinds, such as the interface of a service, are added with :func:`torture.inputs.kinds.plug_in`.
 """

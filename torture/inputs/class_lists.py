@@ -1,4 +1,4 @@
-"""Class lists: names of every plane of Unicode, right-to-left, a hundred thousand of them, ten thousand letters long."""
+"""Class lists: names of every plane of Unicode, right-to-left, a hundred thousand of them, 10,000 letters long."""
 
 from __future__ import annotations
 

@@ -12,18 +12,20 @@ from torture.inputs.kinds import Input, Kind
 from torture.inputs.mutations import damaged, storable, text
 
 _KEYS = (
-    "summary", "source", "caution", "objectives", "init", "adapt", "calibrate", "aggregate", "gate", "temperature", "steps",
-    "learning_rate", "learning-rate", "weight_decay", "selection_ratio", "reference", "two_step", "selection", "settings",
-    "condition", "views", "augmix", "name", "__class__", "scope", "views_if",
+    "summary", "source", "caution", "objectives", "init", "adapt", "calibrate", "aggregate", "gate", "temperature",
+    "steps", "learning_rate", "learning-rate", "weight_decay", "selection_ratio", "reference", "two_step",
+    "selection", "settings", "condition", "views", "augmix", "name", "__class__", "scope", "views_if",
 )  # fmt: skip
 _WORDS = (
-    "words", "context", "none", "clean", "sals", "cots", "vote", "entropy", "orthogonality", "tda", "agreement", "templates",
-    "maple", "coop", "promptsmooth", "ts", "weak-strong", "confident", "image", "stream", "../../outside/secret.txt",
+    "words", "context", "none", "clean", "sals", "cots", "vote", "entropy", "orthogonality", "tda", "agreement",
+    "templates", "maple", "coop", "promptsmooth", "ts", "weak-strong", "confident", "image", "stream",
+    "../../outside/secret.txt",
 )  # fmt: skip
 _VALUES = (
-    "0", "1", "-1", "1e308", "inf", "nan", "-inf", "true", "false", "[]", "{}", "[1, 2]", "1979-05-27", "07:32:00", '""',
-    "9" * 30, "{ entropy = 1.0 }", "{ entropy = { fine-grained = 1.0, shift = nan } }", "{ orthogonality = true }",
-    "{ x = { y = { z = 1 } } }", "0x7fffffffffffffff", "'''\nlines\n'''", "{ sigma = 1e999 }", "6", "64", "0.1", "5e-3",
+    "0", "1", "-1", "1e308", "inf", "nan", "-inf", "true", "false", "[]", "{}", "[1, 2]", "1979-05-27", "07:32:00",
+    '""', "9" * 30, "{ entropy = 1.0 }", "{ entropy = { fine-grained = 1.0, shift = nan } }",
+    "{ orthogonality = true }", "{ x = { y = { z = 1 } } }", "0x7fffffffffffffff", "'''\nlines\n'''",
+    "{ sigma = 1e999 }", "6", "64", "0.1", "5e-3",
 )  # fmt: skip
 
 

@@ -26,12 +26,12 @@ _LETTERS = (
 )  # fmt: skip
 """Ranges of code points: plain letters, controls, accents, right-to-left, isolates, and something of every plane."""
 _PATHS = (
-    "..", ".", "/", "../..", "/etc/passwd", DECOY + "secret.jpg", "C:\\x.jpg", "~", "~root/x", "a/../../b", "\x00", "con",
-    "x" * 300, "a//b", "./", "nul\x00.jpg", "-rf", "|id", "$(id)", "`id`", "%2e%2e/x", "file:///etc/passwd",
+    "..", ".", "/", "../..", "/etc/passwd", DECOY + "secret.jpg", "C:\\x.jpg", "~", "~root/x", "a/../../b", "\x00",
+    "con", "x" * 300, "a//b", "./", "nul\x00.jpg", "-rf", "|id", "$(id)", "`id`", "%2e%2e/x", "file:///etc/passwd",
 )  # fmt: skip
 NUMBERS = (
-    0, -1, 1, 2, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, -(10**30),
-    0.5, -0.0, 1e-320, 1e308, float("inf"), float("-inf"), float("nan"),
+    0, -1, 1, 2, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30,
+    -(10**30), 0.5, -0.0, 1e-320, 1e308, float("inf"), float("-inf"), float("nan"),
 )  # fmt: skip
 
 
@@ -89,9 +89,10 @@ def damaged(rng: random.Random, data: bytes) -> tuple[bytes, str]:
 def odd(rng: random.Random) -> Any:
     """A value that nobody expects."""
     makers: Sequence[Callable[[], Any]] = (
-        lambda: None, lambda: True, lambda: rng.choice(NUMBERS), lambda: text(rng), lambda: [], dict, lambda: "",
-        lambda: [odd(rng)], lambda: {text(rng): odd(rng)}, lambda: "9" * rng.choice((10, 400, 5000)), lambda: nested(rng),
-        lambda: rng.choice(_PATHS), lambda: [rng.choice(NUMBERS) for _ in range(rng.choice((3, 1000)))],
+        lambda: None, lambda: True, lambda: rng.choice(NUMBERS), lambda: text(rng), list, dict, lambda: "",
+        lambda: [odd(rng)], lambda: {text(rng): odd(rng)}, lambda: "9" * rng.choice((10, 400, 5000)),
+        lambda: nested(rng), lambda: rng.choice(_PATHS), lambda: [rng.choice(NUMBERS) for _ in range(rng.choice((3,
+        1000)))],
     )  # fmt: skip
     return rng.choice(makers)()
 

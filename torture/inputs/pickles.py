@@ -9,14 +9,16 @@ import struct
 import zipfile
 from typing import Any
 
-CALLS = (
-    ("os", "system"), ("posix", "system"), ("builtins", "exec"), ("builtins", "eval"), ("builtins", "__import__"),
-    ("subprocess", "check_output"), ("builtins", "open"), ("os", "remove"), ("torch.serialization", "load"), ("torch", "load"),
-    ("builtins", "getattr"), ("torch.hub", "load"), ("__torch__.x", "system"), ("torch._utils", "_rebuild_tensor_v2"),
-    ("torch.storage", "_load_from_bytes"), ("collections", "OrderedDict.fromkeys"), ("numpy.core.multiarray", "scalar"),
-    ("pickle", "loads"), ("torch.jit._pickle", "build_intlist"), ("torch.jit", "load"), ("runpy", "_run_code"),
-    ("functools", "partial"), ("torch._utils", "_rebuild_parameter"), ("torch", "Tensor"), ("torch.nn.parameter", "Parameter"),
-)  # fmt: skip
+CALLS = tuple(
+    tuple(each.split(":"))
+    for each in (
+        "os:system posix:system builtins:exec builtins:eval builtins:__import__ subprocess:check_output builtins:open "
+        "os:remove torch.serialization:load torch:load builtins:getattr torch.hub:load __torch__.x:system "
+        "torch._utils:_rebuild_tensor_v2 torch.storage:_load_from_bytes collections:OrderedDict.fromkeys "
+        "numpy.core.multiarray:scalar pickle:loads torch.jit._pickle:build_intlist torch.jit:load runpy:_run_code "
+        "functools:partial torch._utils:_rebuild_parameter torch:Tensor torch.nn.parameter:Parameter"
+    ).split()
+)
 """What a file may ask for when it is read; none of it may happen."""
 
 
@@ -42,16 +44,17 @@ def bomb(rng: random.Random) -> tuple[bytes, str]:
     if kind == "long":
         return b"\x80\x02\x8b" + struct.pack("<i", rng.choice((2**31 - 1, -1, 10**6))) + b"\xff" * 1000 + b".", kind
     if kind == "doubling":  # lists of lists, each twice the one before
-        levels = rng.choice((10, 40, 80))
-        return b"\x80\x04" + b"]q\x00" + b"".join(b"]q" + bytes([i + 1]) + b"(" + (b"h" + bytes([i])) * 2 + b"e" for i in
-               range(levels)) + b".", kind  # fmt: skip
+        parts = [
+            b"]q" + bytes([i + 1]) + b"(" + (b"h" + bytes([i])) * 2 + b"e" for i in range(rng.choice((10, 40, 80)))
+        ]
+        return b"\x80\x04]q\x00" + b"".join(parts) + b".", kind
     if kind == "modules":  # the same with modules of a TorchScript archive
         levels = rng.choice((10, 40, 80))
-        parts = [_module(b"}"), b"q\x00"]
+        chain = [_module(b"}"), b"q\x00"]
         for i in range(levels):
             state = b"}(" + _text("a") + b"h" + bytes([i]) + _text("b") + b"h" + bytes([i]) + b"u"
-            parts += [_module(state), b"q" + bytes([i + 1])]
-        return b"\x80\x02" + b"".join(parts) + b".", kind
+            chain += [_module(state), b"q" + bytes([i + 1])]
+        return b"\x80\x02" + b"".join(chain) + b".", kind
     depth = rng.choice((1_000, 50_000))
     return b"\x80\x02" + b"](" * depth + b"e" * depth + b".", kind
 

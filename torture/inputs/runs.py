@@ -1,4 +1,4 @@
-"""Run folders by somebody else: configurations that lead out of the folder, rows that lie and are sealed all the same."""
+"""Run folders by somebody else: configurations that lead out of the folder, rows that lie and are sealed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def config(classes: tuple[str, ...] = CLASSES, dataset: str = "mine", backbone: 
     return {
         "format": 2,
         "versions": {"otpt": "0", "torch": "2"},
-        "backbone": {"name": backbone, "fingerprint": "abc", "architecture": "tiny", "family": "vit", "precision": "float32",
-                     "device": "cpu"},
+        "backbone": {"name": backbone, "fingerprint": "abc", "architecture": "tiny", "family": "vit",
+        "precision": "float32", "device": "cpu"},
         "numbers": {"official_precision": False, "features": "full", "shard_size": _SHARD},
         "scoring": {"bins": 10, "side": "right"},
         "methods": {name: json.loads(json.dumps(method_numbers(get_method(name)))) for name in METHODS},

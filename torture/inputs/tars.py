@@ -14,8 +14,16 @@ from torture.inputs.mutations import damaged, deep_json, storable, text
 from torture.inputs.tables import use
 
 _TYPES = (
-    tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE,
-    tarfile.FIFOTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"Z",
+    tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE,
+    tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"Z",
+)  # fmt: skip
+_HEADERS = (
+    "GNU.sparse.major", "GNU.sparse.realsize", "GNU.sparse.size", "GNU.sparse.map", "GNU.sparse.name", "path", "size",
+    "GNU.sparse.numblocks", "hdrcharset", "mtime",
+)  # fmt: skip
+_BRACES = (
+    "{0..0}", "{0..99999999999999999}", "{0..999}{0..999}{0..999}", "{5..1}", "{" * 3000, "{a,b}", "{0,0}", "{}",
+    "{٠..٩}", "{0..9}" * 30,
 )  # fmt: skip
 _NAMES = ("../../outside/victim", "/etc/x", "a/../../b", "a", "b", "c", "d/e", ".hidden", "", "..", "a.b", "A")
 _ENDS = (".jpg", ".png", ".cls", ".txt", ".json", ".JPG", ".jpg.jpg", "", ".")
@@ -49,8 +57,7 @@ def _tar(rng: random.Random) -> tuple[bytes, str]:
                 content = rng.choice(_LABELS) if end != ".json" or rng.random() < 0.9 else deep_json(rng).encode()
                 member.size = len(content)
                 if form == tarfile.PAX_FORMAT and rng.random() < 0.2:
-                    key = rng.choice(("GNU.sparse.major", "GNU.sparse.realsize", "GNU.sparse.size", "GNU.sparse.map", "size",
-                                      "GNU.sparse.name", "path", "GNU.sparse.numblocks", "hdrcharset", "mtime"))  # fmt: skip
+                    key = rng.choice(_HEADERS)
                     member.pax_headers = {
                         key: rng.choice(("1", "0", "-1", "9" * 30, "x", "0,1,2", "BINARY", "../../x"))
                     }
@@ -71,8 +78,7 @@ def _shards(rng: random.Random, given: Path) -> Input:
     (given / name).write_bytes(data)
     spec = f"{given}/{name}"
     if rng.random() < 0.15:
-        inside = rng.choice(("{0..0}", "{0..99999999999999999}", "{0..999}{0..999}{0..999}", "{5..1}", "{" * 3000, "{a,b}",
-                             "{0,0}", "{}", "{٠..٩}", "{0..9}" * 30))  # fmt: skip
+        inside = rng.choice(_BRACES)
         spec = f"{given}/s-{inside}.tar"
 
     def ask() -> object:

@@ -1,9 +1,9 @@
 """What a case does to the machine, seen through Python's audit events.
 
-Reported are: a file that is opened for writing, renamed or deleted outside the case's folder; anything that is opened in
-the folder of decoys beside it; a process that is started; a connection to anything but this machine; a name that a pickle
-looks up. Libraries in C++ or Rust (Arrow, safetensors, torch's zip reader) open files without such events: for those the
-decoys and the working folder are compared with what they were.
+Reported are: a file that is opened for writing, renamed or deleted outside the case's folder; anything that is opened
+in the folder of decoys beside it; a process that is started; a connection to anything but this machine; a name that a
+pickle looks up. Libraries in C++ or Rust (Arrow, safetensors, torch's zip reader) open files without such events: for
+those the decoys and the working folder are compared with what they were.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ _LONGEST = 60
 _SHORT = {
     "MIT License": "MIT", "The MIT License": "MIT", "MIT license": "MIT", "Apache Software License": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0", "Apache License 2.0": "Apache-2.0", "Apache 2.0": "Apache-2.0",
-    "Apache 2": "Apache-2.0", "Apache Software License 2.0": "Apache-2.0", "Apache-2": "Apache-2.0", "Apache 2.0 License": "Apache-2.0",
-    "BSD License": "BSD", "Python Software Foundation License": "PSF-2.0", "ISC License (ISCL)": "ISC",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0", "Apache": "Apache-2.0", "BSD 3-Clause License": "BSD-3-Clause",
-    "The Unlicense (Unlicense)": "Unlicense", "Apache License Version 2.0": "Apache-2.0", "BSD-3": "BSD-3-Clause",
-}  # fmt: skip
+    "Apache 2": "Apache-2.0", "Apache Software License 2.0": "Apache-2.0", "Apache-2": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0", "BSD License": "BSD", "Python Software Foundation License": "PSF-2.0",
+    "ISC License (ISCL)": "ISC", "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0", "Apache": "Apache-2.0",
+    "BSD 3-Clause License": "BSD-3-Clause", "The Unlicense (Unlicense)": "Unlicense",
+    "Apache License Version 2.0": "Apache-2.0", "BSD-3": "BSD-3-Clause", }  # fmt: skip
 """Words of packages as SPDX writes them."""
 
 
