@@ -2,7 +2,8 @@
 
 A case makes an input of one kind from its seed, in a folder of its own, and asks the package to read it. It must end
 with an answer or with one sentence (an ``OtptError``), within bounds of time and memory, without running code of the
-input and without touching a file outside that folder. ``python -m torture inputs --kind tars --seed 7 --cases 1`` repeats a case.
+input and without touching a file outside that folder. ``python -m torture inputs --kind tars --seed 7 --cases 1``
+repeats a case.
 
 Further kinds, such as the interface of a service, are added with :func:`torture.inputs.kinds.plug_in`.
 """

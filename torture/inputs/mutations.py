@@ -91,8 +91,8 @@ def odd(rng: random.Random) -> Any:
     makers: Sequence[Callable[[], Any]] = (
         lambda: None, lambda: True, lambda: rng.choice(NUMBERS), lambda: text(rng), list, dict, lambda: "",
         lambda: [odd(rng)], lambda: {text(rng): odd(rng)}, lambda: "9" * rng.choice((10, 400, 5000)),
-        lambda: nested(rng), lambda: rng.choice(_PATHS), lambda: [rng.choice(NUMBERS) for _ in range(rng.choice((3,
-        1000)))],
+        lambda: nested(rng), lambda: rng.choice(_PATHS),
+        lambda: [rng.choice(NUMBERS) for _ in range(rng.choice((3, 1000)))],
     )  # fmt: skip
     return rng.choice(makers)()
 

@@ -9,16 +9,15 @@ import struct
 import zipfile
 from typing import Any
 
-CALLS = tuple(
-    tuple(each.split(":"))
-    for each in (
-        "os:system posix:system builtins:exec builtins:eval builtins:__import__ subprocess:check_output builtins:open "
-        "os:remove torch.serialization:load torch:load builtins:getattr torch.hub:load __torch__.x:system "
-        "torch._utils:_rebuild_tensor_v2 torch.storage:_load_from_bytes collections:OrderedDict.fromkeys "
-        "numpy.core.multiarray:scalar pickle:loads torch.jit._pickle:build_intlist torch.jit:load runpy:_run_code "
-        "functools:partial torch._utils:_rebuild_parameter torch:Tensor torch.nn.parameter:Parameter"
-    ).split()
-)
+CALLS = (
+    ("os", "system"), ("posix", "system"), ("builtins", "exec"), ("builtins", "eval"), ("builtins", "__import__"),
+    ("subprocess", "check_output"), ("builtins", "open"), ("os", "remove"), ("torch.serialization", "load"),
+    ("torch", "load"), ("builtins", "getattr"), ("torch.hub", "load"), ("__torch__.x", "system"),
+    ("torch._utils", "_rebuild_tensor_v2"), ("torch.storage", "_load_from_bytes"), ("runpy", "_run_code"),
+    ("collections", "OrderedDict.fromkeys"), ("numpy.core.multiarray", "scalar"), ("pickle", "loads"),
+    ("torch.jit._pickle", "build_intlist"), ("torch.jit", "load"), ("functools", "partial"), ("torch", "Tensor"),
+    ("torch._utils", "_rebuild_parameter"), ("torch.nn.parameter", "Parameter"),
+)  # fmt: skip
 """What a file may ask for when it is read; none of it may happen."""
 
 

@@ -15,7 +15,8 @@ from torture.inputs.tables import use
 
 _TYPES = (
     tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE,
-    tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"Z",
+    tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME, b"Z",
 )  # fmt: skip
 _HEADERS = (
     "GNU.sparse.major", "GNU.sparse.realsize", "GNU.sparse.size", "GNU.sparse.map", "GNU.sparse.name", "path", "size",
