@@ -17,7 +17,7 @@ from torture.inputs.kinds import schedule
 from torture.inputs.workers import judged
 from torture.records import Outcome, Plan
 
-_BATCH = 2000
+_BATCH = 1000
 
 
 def run(plan: Plan) -> Iterator[Outcome]:

@@ -54,7 +54,7 @@ def outcome_of(kind: Kind, seed: int, given: Path, watch: Watch) -> Outcome:
                 made.ask()
             result, note = ANSWER, ""
         except OtptError as error:
-            result, note = _judged(str(error))
+            result, note = judged_sentence(str(error))
         except Broken as error:
             result, note = "broken promise", str(error)
         except MemoryError as error:
@@ -75,7 +75,7 @@ def outcome_of(kind: Kind, seed: int, given: Path, watch: Watch) -> Outcome:
     return Outcome(Case(kind.name, seed, detail), result, ok, note, round(time.monotonic() - begun, 4))
 
 
-def _judged(message: str) -> tuple[str, str]:
+def judged_sentence(message: str) -> tuple[str, str]:
     """The result and a note for the text of an ``OtptError``."""
     faults = []
     if len(message.splitlines()) != 1:

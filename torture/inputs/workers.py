@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
@@ -44,7 +45,9 @@ def _run(batch: Sequence[tuple[str, int]], place: Path) -> Iterator[Outcome]:
     """Outcomes from a child process; the last one says so if the child was lost on it."""
     reading, writing = os.pipe()
     sys.stdout.flush()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries have threads, but none is at work
+        child = os.fork()
     if child == 0:
         os.close(reading)
         _work(batch, place, writing)
