@@ -134,6 +134,17 @@ def test_a_few_bytes_are_not_taken_for_terabytes(tmp_path: Path) -> None:
             read(path)
 
 
+def test_tensors_without_plain_values_are_told(tmp_path: Path) -> None:
+    import torch
+
+    path = tmp_path / "a.pt"
+    for tensor in (torch.ones(2, 2).to_sparse(), torch.ones(2, 2, device="meta")):
+        torch.save({"ctx": tensor}, path)
+        for read in (read_checkpoint, read_learned):
+            with pytest.raises(OtptError):
+                read(path)
+
+
 def test_weights_of_other_shapes_are_told(tmp_path: Path) -> None:
     import torch
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -41,7 +42,7 @@ class Package:
 def pinned(file: Path) -> list[Package]:
     """The packages of a list of pins, by name."""
     pins = dict(line.strip().split("==") for line in file.read_text(encoding="utf-8").splitlines() if "==" in line)
-    names = {canonicalize_name(name) for name in pins}
+    names = {str(canonicalize_name(name)) for name in pins}
     return [_package(name, version, names) for name, version in sorted(pins.items())]
 
 
@@ -63,7 +64,7 @@ def _package(name: str, version: str, names: set[str]) -> Package:
 
 
 def _licence(found: metadata.Distribution) -> str:
-    about = found.metadata
+    about: Any = found.metadata
     expression = about.get("License-Expression")
     if expression:
         return str(expression)

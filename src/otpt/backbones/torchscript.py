@@ -95,9 +95,13 @@ def check_archive(path: Path) -> None:
 
 
 def check_extent(name: str, tensor: Tensor) -> None:
-    """``OtptError`` for a large tensor whose values are one and the same memory: a few bytes of a file as terabytes."""
+    """``OtptError`` for a large tensor whose values share memory, a few bytes of a file as terabytes; or without any."""
+    if tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided:
+        raise OtptError(
+            f"The tensor {name!r} is sparse, quantized or without values; expected plain ones: save it again as such."
+        )
     size = tensor.numel() * tensor.element_size()
-    if size > _MAX_SHARED and tensor.layout == torch.strided and size > tensor.untyped_storage().nbytes():
+    if size > _MAX_SHARED and size > tensor.untyped_storage().nbytes():
         raise OtptError(
             f"The tensor {name!r} says that it has {tensor.numel():,} values, expected no more than the file holds; it "
             "is damaged or hostile: save it again with torch.save."
