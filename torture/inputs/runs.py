@@ -65,7 +65,8 @@ def write_run(folder: Path, asked: dict[str, Any], ids: Callable[[int], str] = "
                 rows = ShardRows(column, classes, save_probabilities=False)
                 for index in range(first, min(first + _SHARD, item.stop)):
                     generator = np.random.default_rng([index, len(column[1])])
-                    rows.add(index, ids(index), index % classes, Output(generator.dirichlet(np.ones(classes))))
+                    p = generator.dirichlet(np.ones(classes))
+                    rows.add(index, ids(index), index % classes, Output(p, int(p.argmax())))
                 run.write(rows.shard(item.dataset, item.seed, first=first, start=first))
     write_metrics(run, score_run(run))
 

@@ -95,7 +95,7 @@ def check_archive(path: Path) -> None:
 
 
 def check_extent(name: str, tensor: Tensor) -> None:
-    """``OtptError`` for a large tensor whose values share memory, a few bytes of a file as terabytes; or without any."""
+    """``OtptError`` for a large tensor whose values share memory, a few bytes as terabytes; or without any values."""
     if tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided:
         raise OtptError(
             f"The tensor {name!r} is sparse, quantized or without values; expected plain ones: save it again as such."
