@@ -24,7 +24,7 @@ def test_the_stored_files_name_every_pin() -> None:
     bill = json.loads(BILL.read_text(encoding="utf-8"))
     assert {each["name"]: each["version"] for each in bill["components"]} == pins()
     rows = re.findall(r"^\| ([\w.-]+) \| ([\w.+-]+) \| .+ \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert dict(rows) == pins(), "run python -m torture.supply"
+    assert {**dict(rows[1:])} == pins(), "run python -m torture.supply"
 
 
 def test_the_bill_has_the_form_of_cyclonedx() -> None:

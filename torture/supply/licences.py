@@ -25,6 +25,11 @@ DATA = (
         "no copyright is claimed; the data sets themselves are not shipped and have terms of their own",
     ),
     (
+        "`src/otpt/rejection/words.txt`",
+        "words beside the classes, to tell the unknown; its head says whence",
+        "see its head",
+    ),
+    (
         "`src/otpt/prompts/templates.json`",
         "templates of CLIP, CoOp and Tip-Adapter, short phrases",
         "MIT, as the projects that published them",
