@@ -26,8 +26,8 @@ DATA = (
     ),
     (
         "`src/otpt/rejection/words.txt`",
-        "words beside the classes, to tell the unknown; its head says whence",
-        "see its head",
+        "plain nouns beside the classes, to tell the unknown",
+        "no copyright is claimed",
     ),
     (
         "`src/otpt/prompts/templates.json`",
