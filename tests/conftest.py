@@ -43,6 +43,7 @@ SLOW = (
     "runs/test_growing.py",
     "runs/test_locks.py",
     "runs/test_metrics_command.py",
+    "torture/",
     "training/",
 )
 """Tests that start processes, kill them, train, run whole commands or step through many cases, which ``make test-fast``

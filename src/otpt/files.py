@@ -125,13 +125,21 @@ def _is_alive(process: int) -> bool:
 def read_json(path: Path, what: str) -> Any:
     """The content of a JSON file of ours."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OtptError(f"There is no {what} at {str(path)!r}.") from None
     except OSError as error:
         raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
     except ValueError:
         raise OtptError(f"The {what} {str(path)!r} is damaged: it is not JSON.") from None
+
+
+def parse_json(text: str) -> Any:
+    """Plain data of somebody's JSON text; ``ValueError`` if it is none, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def as_json(value: Any) -> bytes:

@@ -62,7 +62,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise OtptError(f"Cannot read the method file {str(path)!r}: {reason}.") from None
     try:

@@ -24,6 +24,7 @@ from typing import Any
 
 from otpt.errors import OtptError
 from otpt.files import DISK, Disk, as_json, read_json, remove_leftovers, write_atomically
+from otpt.runs.checking import check_config, check_rows
 from otpt.runs.format import FORMAT
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
@@ -94,6 +95,7 @@ class Run:
                 f"The run {str(folder)!r} has another format than this version of otpt reads ({FORMAT}); make it again "
                 "in another folder, or read it with the version that made it."
             )
+        check_config(self.config, self.folder)
         self._datasets: dict[str, dict[str, Any]] = {str(each["name"]): each for each in self.config["datasets"]}
 
     @classmethod
@@ -196,6 +198,7 @@ class Run:
             raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
         try:
             table, sums = decode_shard(data, owner=self._owner(dataset, seed, column, path), rows=stop - first)
+            check_rows(table, sums, len(self._entry(dataset)["classes"]))
         except CorruptShardError as reason:
             _quarantine(path, reason)
             return None
@@ -284,7 +287,7 @@ class Run:
         except OSError as error:
             raise OtptError(f"Cannot read the run {str(self.folder)!r}: {error.strerror or error}.") from None
         found = (_SHARD.fullmatch(name) for name in names)
-        return [(int(match[1]), int(match[2])) for match in found if match]
+        return [(int(match[1]), int(match[2])) for match in found if match and int(match[1]) < int(match[2])]
 
     def _present(self, dataset: str, seed: int, column: Column) -> int:
         """How many images of a stream are there from its beginning without a gap."""
