@@ -159,7 +159,7 @@ def config(conditions: Conditions) -> dict[str, Any]:
     return {
         "format": 2,
         "versions": {},
-        "backbone": {"name": "none"},
+        "backbone": {"name": "none", "fingerprint": ""},
         "numbers": {"shard_size": conditions.shard_size},
         "scoring": {"bins": 20, "side": "right"},
         "methods": {"o-tpt": {}},

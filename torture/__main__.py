@@ -1,8 +1,7 @@
 """``python -m torture PART [--cases N] [--seed S] [--minutes M]``: run a part of the reliability campaign.
 
 The counts go to ``torture/results/PART.json`` (or ``--out``); ``--add`` adds them to those of earlier runs.
-``python -m torture page`` puts all counts into ``docs/reliability.md``. One case again: ``--kind KIND --seed SEED
---cases 1``.
+``python -m torture page`` puts all counts into ``docs/reliability.md``. One case again: ``--seed SEED --cases 1``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torture.campaign import run_part
 from torture.page import PAGE, write_page
 from torture.parts import PARTS, part_named
 from torture.records import Plan
-from torture.results import RESULTS, read
+from torture.results import RESULTS, Tally, read
 
 
 def main() -> int:
@@ -40,7 +39,8 @@ def main() -> int:
     before = read(out) if options.add and out.exists() else None
     with tempfile.TemporaryDirectory(prefix="otpt-torture-") as folder:
         plan = Plan(Path(folder), options.cases, options.seed, options.minutes, options.kind, options.images)
-        tally = run_part(options.part, part_named(options.part), plan, partial(print, flush=True), before)
+        say, save = partial(print, flush=True), partial(Tally.write, path=out)
+        tally = run_part(options.part, part_named(options.part), plan, say, before, save)
     tally.write(out)
     print(f"{tally.cases} cases, {tally.failing.total()} failing, {tally.seconds:.0f} s: {out}")
     return 1 if tally.failing.total() else 0

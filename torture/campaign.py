@@ -26,8 +26,18 @@ def bounded(part: Part, plan: Plan) -> Iterator[Outcome]:
             outcomes.close()  # ends the processes that a part keeps
 
 
-def run_part(name: str, part: Part, plan: Plan, say: Callable[[str], None], tally: Tally | None = None) -> Tally:
-    """Run the part; failing cases are told at once. The counts are added to ``tally``, if given."""
+def run_part(
+    name: str,
+    part: Part,
+    plan: Plan,
+    say: Callable[[str], None],
+    tally: Tally | None = None,
+    save: Callable[[Tally], None] | None = None,
+) -> Tally:
+    """Run the part; failing cases are told at once. The counts are added to ``tally``, if given.
+
+    ``save`` is called now and then: a campaign that is itself killed has counted what it did.
+    """
     tally = tally or Tally(name)
     said = time.monotonic()
     for outcome in bounded(part, plan):
@@ -38,4 +48,6 @@ def run_part(name: str, part: Part, plan: Plan, say: Callable[[str], None], tall
         if time.monotonic() - said > _SAY_EVERY:
             said = time.monotonic()
             say(f"{tally.cases} cases, {tally.failing.total()} failing, {tally.seconds:.0f} s")
+            if save is not None:
+                save(tally)
     return tally

@@ -1,9 +1,11 @@
-"""The parts of the campaign by name. Each is a module with ``run(plan)``, imported when it is asked for."""
+"""The parts of the campaign by name; a part is imported when it is asked for."""
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 
+from torture.inside import outcomes
 from torture.records import Part
 
 PARTS = {
@@ -13,10 +15,15 @@ PARTS = {
     "concurrency": "torture.concurrency",
     "soak": "torture.soak",
 }
-"""Part → module."""
+"""Part → module: with ``run(plan)``, or one of those below."""
+
+WITH_SHIM = ("kills", "disks", "concurrency")
+"""Parts whose module has ``cases(plan, bench)``, which a process with the shim runs."""
 
 
 def part_named(name: str) -> Part:
-    """The part's ``run``."""
+    """The part as a function of its plan."""
+    if name in WITH_SHIM:
+        return partial(outcomes, PARTS[name])
     run: Part = import_module(PARTS[name]).run
     return run

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 
@@ -62,3 +63,11 @@ class Outcome:
 
 Part = Callable[[Plan], Iterator[Outcome]]
 """A part of the campaign: outcomes one after another. It need not look at the clock: the one who asks stops asking."""
+
+
+def numbered(plan: Plan, kinds: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """(kind, seed, number of the case within its kind): kinds in turn, so that the seed alone says which case it is."""
+    for seed in count(plan.seed):
+        kind = kinds[seed % len(kinds)]
+        if plan.kind in (None, kind):
+            yield kind, seed, seed // len(kinds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +50,3 @@ def test_every_fault_is_held_by_a_test_that_exists() -> None:
     for fault in faults():
         path, _, name = fault["test"].partition("::")
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), fault
-
-
-def test_every_part_is_there() -> None:
-    for module in PARTS.values():
-        assert importlib.util.find_spec(module) is not None, module

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.files import DISK, Disk, as_json, read_json, remove_leftovers, write_atomically
+from otpt.files import DISK, Disk, as_json, is_there, remove_leftovers, write_atomically
 from otpt.runs.checking import check_config, check_rows
-from otpt.runs.format import FORMAT
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
+from otpt.runs.sealing import read_sealed, sealed
 from otpt.runs.shards import CorruptShardError, Shard, decode_shard, encode_shard, joined
 
 __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable", "WorkItem"]
@@ -35,6 +36,8 @@ __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable
 _GROWING, SCORING = 0, 1
 """Locks of the configuration and of the metrics, each changed by one process at a time."""
 _FIRST_ITEM = 2
+_SEEN_WITHIN = 90.0  # seconds
+_POLL_SECONDS = 0.05
 _SHARD = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
 
 Column = tuple[str, str]
@@ -89,12 +92,7 @@ class Run:
         self.folder = Path(folder)
         self.files = files
         self._digests: dict[tuple[str, Column], str] = {}
-        self.config: dict[str, Any] = read_json(self.folder / CONFIG, "run configuration")
-        if not isinstance(self.config, dict) or self.config.get("format") != FORMAT:
-            raise OtptError(
-                f"The run {str(folder)!r} has another format than this version of otpt reads ({FORMAT}); make it again "
-                "in another folder, or read it with the version that made it."
-            )
+        self.config: dict[str, Any] = read_sealed(self.folder / CONFIG, str(folder))
         check_config(self.config, self.folder)
         self._datasets: dict[str, dict[str, Any]] = {str(each["name"]): each for each in self.config["datasets"]}
 
@@ -104,15 +102,20 @@ class Run:
         folder = Path(folder)
         _check_folder(folder)
         given = json.loads(as_json(config))
-        if not (folder / CONFIG).exists():
-            write_atomically(folder / CONFIG, as_json(begun(given)), exclusive=True)
+        if not is_there(folder / CONFIG):
+            with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
+                locks.wait_for(_GROWING)
+                if not is_there(folder / CONFIG) and not write_atomically(
+                    folder / CONFIG, sealed(begun(given)), exclusive=True
+                ):
+                    _wait_until_seen(folder / CONFIG)
         run = cls(folder)
         wanted = grown(run.config, given, str(folder))
         if wanted != run.config:
             with Locks(folder / LOCKS) as locks:
                 locks.wait_for(_GROWING)
                 wanted = grown(cls(folder).config, given, str(folder))
-                write_atomically(folder / CONFIG, as_json(wanted))
+                write_atomically(folder / CONFIG, sealed(wanted))
             run = cls(folder)
         run.tidy()
         return run
@@ -120,7 +123,7 @@ class Run:
     def tidy(self) -> None:
         """Delete what killed processes left: temporary files, and shards of which a longer one is there."""
         remove_leftovers(self.folder)
-        for dataset, seed, column in self._everything():
+        for dataset, seed, column in self.everything():
             names = self._names(dataset, seed, column)
             for first, stop in set(names) - set(_longest(names).items()):
                 self.files.remove(self.shard_path(dataset, seed, column, first, stop))
@@ -217,7 +220,7 @@ class Run:
 
     def unreadable(self) -> Iterator[Unreadable]:
         """The rows of images that could not be read; all shards are read for it."""
-        for dataset, seed, column in self._everything():
+        for dataset, seed, column in self.everything():
             for shard in self.shards(dataset, seed, column):
                 if shard.table["error"].null_count == shard.table.num_rows:
                     continue
@@ -318,7 +321,7 @@ class Run:
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    def _everything(self) -> Iterator[tuple[str, int, Column]]:
+    def everything(self) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column."""
         for dataset in self._datasets:
             for seed in self.seeds_of(dataset):
@@ -341,15 +344,23 @@ def _longest(names: Sequence[tuple[int, int]]) -> dict[int, int]:
     return dict(sorted(names))
 
 
+def _wait_until_seen(path: Path) -> None:
+    """A file that another machine has made: network file systems may hide it from this one for a while."""
+    until = time.monotonic() + _SEEN_WITHIN
+    while not is_there(path) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+
+
 def _check_folder(folder: Path) -> None:
     try:
         # not counting what another process is just about to make of the same folder
-        others = folder.is_dir() and any(path.suffix != ".tmp" for path in folder.iterdir())
+        others = folder.is_dir() and any(path.suffix != ".tmp" and path.name != LOCKS for path in folder.iterdir())
+        is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
         raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
-    if folder.exists() and not folder.is_dir():
+    if is_file:
         raise OtptError(f"Cannot make a run in {str(folder)!r}: it is a file; expected a folder.")
-    if others and not (folder / CONFIG).exists():
+    if others and not is_there(folder / CONFIG):
         raise OtptError(
             f"The folder {str(folder)!r} holds other files and no run ({CONFIG}); choose an empty or a new folder."
         )
