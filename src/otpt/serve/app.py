@@ -62,7 +62,7 @@ def create_app(
         app.add_api_route("/", lambda: FileResponse(page / "index.html"), include_in_schema=False)
         app.mount("/page", StaticFiles(directory=page), name="page")
     _add_handlers(app)
-    app.add_middleware(Guard, service=service, token=token, names=names)  # type: ignore[arg-type]
+    app.add_middleware(Guard, service=service, token=token, names=names)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 
