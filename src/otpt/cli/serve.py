@@ -117,17 +117,18 @@ def make_service(options: argparse.Namespace, limits: Limits) -> Service:
     from otpt.backbones import load_backbone
     from otpt.methods.registry import DEFAULT_METHOD
     from otpt.serve.library import read_calibrations, read_class_lists
+    from otpt.serve.queries import served_method
     from otpt.serve.service import Service
 
+    names, method = named_models(options.models), served_method(options.method or DEFAULT_METHOD)
     classes = {} if options.classes_folder is None else read_class_lists(options.classes_folder)
     calibrations = {} if options.calibrations is None else read_calibrations(options.calibrations)
     models = {
-        name: load_backbone(spec, device=options.device, precision=options.precision)
-        for name, spec in named_models(options.models).items()
+        name: load_backbone(spec, device=options.device, precision=options.precision) for name, spec in names.items()
     }
     return Service(
         models,
-        method=options.method or DEFAULT_METHOD,
+        method=method.name,
         views=options.views,
         classes=classes,
         calibrations=calibrations,

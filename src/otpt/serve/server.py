@@ -33,6 +33,11 @@ class _Patient(H11Protocol):
             self.transport.close()
 
 
+def protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP/1.1 that gives a client so long for its first headers."""
+    return type("Protocol", (_Patient,), {"seconds": seconds})
+
+
 def open_socket(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 lets the system choose."""
     if not 0 <= port <= 65535:
@@ -59,10 +64,9 @@ def address_of(listening: socket.socket) -> str:
 
 def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = "info") -> None:
     """Serve until SIGTERM or SIGINT; then answer what was accepted, and return."""
-    protocol = type("Protocol", (_Patient,), {"seconds": limits.arrival})
     config = uvicorn.Config(
         app,
-        http=protocol,
+        http=protocol(limits.arrival),
         ws="none",
         loop="asyncio",
         lifespan="on",
