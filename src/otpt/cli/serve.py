@@ -138,6 +138,7 @@ def make_service(options: argparse.Namespace, limits: Limits) -> Service:
         limits=limits,
         hosts=options.allow_urls,
         together=options.together,
+        threads=options.threads,
     )
 
 
