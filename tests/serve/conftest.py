@@ -9,6 +9,7 @@ import pytest
 from oracles.servers import Server, picture, serving
 
 import otpt
+from otpt.views import ViewRecipe
 
 ANIMALS = ("cat", "dog", "red panda", "owl")
 METHOD = "tpt"
@@ -18,7 +19,7 @@ VIEWS = 8
 @pytest.fixture(scope="session")
 def classifier() -> otpt.Classifier:
     """The classifier of the service's model, method and views."""
-    return otpt.load("pocket", METHOD, device="cpu", recipe=otpt.views.ViewRecipe(n_views=VIEWS))
+    return otpt.load("pocket", METHOD, device="cpu", recipe=ViewRecipe(n_views=VIEWS))
 
 
 @pytest.fixture(scope="session")

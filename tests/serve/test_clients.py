@@ -14,6 +14,7 @@ import pytest
 from oracles.servers import PATIENCE, Server, picture, text_of
 
 import otpt
+from otpt.calibration import Calibrated, read_calibration
 
 ANIMALS = ["cat", "dog", "red panda", "owl"]
 FRUIT = ["apple", "pear", "quince"]
@@ -75,9 +76,7 @@ def test_compare_and_its_views(server: Server, classifier: otpt.Classifier) -> N
 def test_names_of_class_lists_and_calibrations(
     server: Server, classifier: otpt.Classifier, folders: tuple[Path, Path]
 ) -> None:
-    calibrated = otpt.calibration.Calibrated(
-        otpt.calibration.read_calibration(folders[1] / "animals.json"), coverage=0.8
-    )
+    calibrated = Calibrated(read_calibration(folders[1] / "animals.json"), coverage=0.8)
     expected = classifier.set_classes(ANIMALS).use_calibrations([calibrated]).predict(picture(4))
     classifier.use_calibrations([])
     asked = {"image": text_of(picture(4)), "classes": "animals", "calibration": "animals", "coverage": 0.8}
