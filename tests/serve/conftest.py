@@ -37,7 +37,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory, classifier: otpt.Classifie
 
 
 @pytest.fixture(scope="session")
-def server(folders: tuple[Path, Path]) -> Iterator[Server]:
+def without_proxy() -> Iterator[None]:
+    """For clients that heed the proxies of the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("no_proxy", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(folders: tuple[Path, Path], without_proxy: None) -> Iterator[Server]:
     """A service with default limits."""
     classes, calibrations = folders
     options = ["--method", METHOD, "--views", str(VIEWS), "--models", "pocket", "twin=pocket", "--threads", "2"]

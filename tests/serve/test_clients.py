@@ -106,6 +106,7 @@ def test_names_of_class_lists_and_calibrations(
 @pytest.mark.equality
 def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
+    errors = pytest.importorskip("huggingface_hub.errors")
     photo = tmp_path / "photo.png"
     photo.write_bytes(picture(5))
     template = "a drawing of a {}."
@@ -115,7 +116,7 @@ def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier,
         found = client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT, hypothesis_template=template)
         assert [{"score": each.score, "label": each.label} for each in found] == expected
     client = hub.InferenceClient(model=f"{server.url}/models/absent", timeout=PATIENCE)
-    with pytest.raises(hub.errors.HfHubHTTPError, match="Unknown model 'absent'"):
+    with pytest.raises(errors.HfHubHTTPError, match="Unknown model 'absent'"):
         client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT)
 
 
