@@ -43,6 +43,7 @@ SLOW = (
     "runs/test_growing.py",
     "runs/test_locks.py",
     "runs/test_metrics_command.py",
+    "serve/",
     "torture/",
     "training/",
 )

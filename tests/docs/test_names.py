@@ -54,7 +54,8 @@ def _nav(entry: object) -> list[str]:
 COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
             "evaluate", "calibrate", "metrics", "sweep", "cache", "table", "compare", "plan", "reproduce",
             "plot reliability", "plot templates", "plot similarity", "report",
-            "train coop", "train maple", "train baple", "train fpt", "certify", "doctor", "completion")  # fmt: skip
+            "train coop", "train maple", "train baple", "train fpt", "certify", "doctor", "completion",
+            "serve")  # fmt: skip
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -179,7 +180,7 @@ def test_method_file_keys() -> None:
 ROOMS = ("otpt", "otpt.methods", "otpt.methods.prompt_tuning", "otpt.objectives", "otpt.calibration", "otpt.prompts",
          "otpt.prompts.learned", "otpt.learning", "otpt.images", "otpt.views", "otpt.backbones", "otpt.features",
          "otpt.evaluation", "otpt.functional", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.rejection",
-         "otpt.costs", "otpt.report")  # fmt: skip
+         "otpt.costs", "otpt.report", "otpt.serve")  # fmt: skip
 
 
 def test_every_room_has_its_reference() -> None:
