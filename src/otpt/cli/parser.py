@@ -13,6 +13,7 @@ from otpt.cli import BAD_INPUT
 
 COMMANDS = {
     "predict": "classify images",
+    "serve": "predictions over HTTP, and a page to play with",
     "evaluate": "accuracy and calibration of methods on data sets",
     "calibrate": "a calibration file from labelled images",
     "metrics": "metrics of a run, from its rows",

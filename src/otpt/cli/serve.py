@@ -1,0 +1,182 @@
+"""``otpt serve``: the classifier behind HTTP, with a page to play with."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otpt.cli.spellings import add_threads_option, use_threads
+from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from otpt.serve.limits import Limits
+    from otpt.serve.service import Service
+
+_NEEDED = ("fastapi", "prometheus_client", "pydantic", "python_multipart", "uvicorn")
+_MIB = 1 << 20
+_SHORTEST_TOKEN = 16
+
+LIMITS = {
+    "body": ("--max-body", "MiB of a request", _MIB),
+    "memory": ("--max-memory", "MiB of all requests under way", _MIB),
+    "pixels": ("--max-pixels", "million pixels of an image", 1_000_000),
+    "images": ("--max-images", "images of a request", 1),
+    "labels": ("--max-labels", "labels of a request", 1),
+    "label_length": ("--max-label-length", "characters of a label or template", 1),
+    "views": ("--max-views", "views of an image", 1),
+    "queue": ("--queue", "images accepted and not yet answered; beyond that requests get 429", 1),
+    "seconds": ("--seconds", "seconds for a request to arrive, and to be answered", 1),
+}
+"""Limit → option, words, and the unit that it is given in."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``serve``."""
+    parser.description = (
+        "Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at "
+        "/models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve]."
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, the loopback)")
+    parser.add_argument("--port", type=int, default=8000, help="(default: %(default)s; 0: any that is free)")
+    parser.add_argument(
+        "--models",
+        "--model",
+        nargs="+",
+        default=["pocket"],
+        metavar="SPEC",
+        help="one or more backbones, as NAME=SPEC or SPEC; the first is the default (default: pocket, the embedded one)",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
+    parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
+    parser.add_argument("--method", metavar="NAME", help="of requests that name none (default: o-tpt)")
+    parser.add_argument("--views", type=int, default=64, metavar="N", help="of requests that say none (default: 64)")
+    parser.add_argument(
+        "--classes-folder", type=Path, metavar="DIR", help="class lists by name: DIR/pets.txt is 'pets'"
+    )
+    parser.add_argument("--calibrations", type=Path, metavar="DIR", help="files of 'otpt calibrate': DIR/pets.json")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="requests must carry the token in this file")
+    parser.add_argument(
+        "--hosts", nargs="+", metavar="NAME", help="Host headers to serve (default: any, or the loopback's)"
+    )
+    parser.add_argument(
+        "--allow-urls", nargs="+", default=[], metavar="HOST", help="fetch images from these public hosts"
+    )
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    add_threads_option(parser)
+    _add_limits(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    from otpt.serve.limits import TEXT_CACHE, Limits
+
+    group = parser.add_argument_group("limits")
+    for name, (option, words, unit) in LIMITS.items():
+        default = getattr(Limits(), name) / unit
+        shown = f"{words} (default: {default:g})"
+        group.add_argument(option, dest=f"limit_{name}", type=float, metavar="N", help=shown)
+    group.add_argument(
+        "--text-cache",
+        type=float,
+        default=TEXT_CACHE / _MIB,
+        metavar="MIB",
+        help="MiB of prepared class lists that are kept (default: %(default)g)",
+    )
+    group.add_argument(
+        "--together", type=int, metavar="N", help="images of a pass of the engine (default: as many as wait)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
+    from otpt.serve.app import create_app
+    from otpt.serve.server import LOOPBACK, address_of, open_socket
+    from otpt.serve.server import run as serve
+
+    limits, token = chosen_limits(options), read_token(options.token_file)
+    names = options.hosts or (LOOPBACK if options.host in LOOPBACK else None)
+    use_threads(options.threads)
+    listening = open_socket(options.host, options.port)
+    try:
+        service = make_service(options, limits)
+        app = create_app(service, token=token, names=names)
+        print(f"otpt: serving {', '.join(service.catalogue.models)} at {address_of(listening)}", flush=True)
+        serve(app, listening, seconds=limits.seconds, log_level=options.log_level)
+    finally:
+        listening.close()
+    return 0
+
+
+def make_service(options: argparse.Namespace, limits: Limits) -> Service:
+    """The service that the options describe; models are loaded now."""
+    from otpt.backbones import load_backbone
+    from otpt.methods.registry import DEFAULT_METHOD
+    from otpt.serve.library import read_calibrations, read_class_lists
+    from otpt.serve.service import Service
+
+    classes = {} if options.classes_folder is None else read_class_lists(options.classes_folder)
+    calibrations = {} if options.calibrations is None else read_calibrations(options.calibrations)
+    models = {
+        name: load_backbone(spec, device=options.device, precision=options.precision)
+        for name, spec in named_models(options.models).items()
+    }
+    return Service(
+        models,
+        method=options.method or DEFAULT_METHOD,
+        views=options.views,
+        classes=classes,
+        calibrations=calibrations,
+        text_cache=int(options.text_cache * _MIB),
+        limits=limits,
+        hosts=options.allow_urls,
+        together=options.together,
+    )
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, spec = each.partition("=")
+        name, spec = (name, spec) if equals else (each, each)
+        if not name or not spec:
+            raise OtptError(f"--models was given {each!r}; expected a backbone, or NAME=BACKBONE.")
+        if name in found:
+            raise OtptError(f"--models was given {name!r} twice; give each a name of its own, as NAME=BACKBONE.")
+        found[name] = spec
+    return found
+
+
+def chosen_limits(options: argparse.Namespace) -> Limits:
+    """The limits that the options describe; the others are the default ones."""
+    from otpt.serve.limits import Limits
+
+    given: dict[str, Any] = {}
+    for name, (option, _, unit) in LIMITS.items():
+        value = getattr(options, f"limit_{name}")
+        if value is not None:
+            if not 0 < value < float("inf"):
+                raise OtptError(f"{option} was given {value:g}; expected a number above 0.")
+            given[name] = value if name == "seconds" else max(int(value * unit), 1)
+    return Limits(**given)
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token in a file: one line of printable ASCII."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise OtptError(f"Cannot read the token file {str(path)!r}: {reason}.") from None
+    if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise OtptError(
+            f"The token in {str(path)!r} cannot be used; expected one line of at least {_SHORTEST_TOKEN} letters and "
+            "digits, such as 'openssl rand -hex 32' prints."
+        )
+    return token
