@@ -6,14 +6,13 @@ A request may be sent twice because its answer depends on nothing but the reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import Counter, Gauge
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -22,7 +21,7 @@ from starlette.routing import Route
 from otpt.serve.errors import RequestError, too_slow
 from otpt.serve.guard import Guard
 from otpt.serve.limits import Limits
-from otpt.serve.metrics import Metrics
+from otpt.serve.metrics import Metrics, merged
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")  # what a replica refuses, it refuses in JSON
 _LEFT_OUT = (b"content-length", b"transfer-encoding")  # of an answer: the door's own server counts the bytes
@@ -110,10 +109,8 @@ def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None,
     async def counters(request: Request) -> Response:
         request.scope["route"] = SimpleNamespace(path="/metrics")
         texts: Mapping[str, bytes] = {}
-        try:
+        with suppress(asyncio.TimeoutError):  # none is up: the gauge says so
             texts = await asyncio.wait_for(replicas.metrics(), _COLLECT_WITHIN)
-        except asyncio.TimeoutError:
-            pass  # none is up: the gauge says so
         alive.set(len(texts))
         return Response(merged(metrics.registry, texts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -133,24 +130,6 @@ def plain_scope(scope: Mapping[str, Any]) -> dict[str, Any]:
     names = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers")
     found = {name: scope[name] for name in (*names, "client", "server") if name in scope}
     return {**found, "headers": [tuple(each) for each in scope["headers"]], "root_path": ""}
-
-
-def merged(own: CollectorRegistry, texts: Mapping[str, bytes]) -> bytes:
-    """Counters of the door and of all replicas, those with the label ``replica``, in Prometheus' format."""
-    families = {family.name: family for family in own.collect()}
-    for replica, text in texts.items():
-        for family in text_string_to_metric_families(text.decode()):
-            kept = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            for sample in family.samples:
-                kept.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
-
-    class Collected:
-        def collect(self) -> list[Metric]:
-            return list(families.values())
-
-    registry = CollectorRegistry()
-    registry.register(Collected())  # type: ignore[arg-type]
-    return generate_latest(registry)
 
 
 def _refused(error: RequestError) -> Response:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from otpt.backbones import load_backbone
+from otpt.errors import OtptError
 from otpt.methods.registry import DEFAULT_METHOD
 from otpt.serve.library import read_calibrations, read_class_lists
 from otpt.serve.limits import TEXT_CACHE, Limits
 from otpt.serve.service import Service
+
+_SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True)
@@ -56,3 +59,34 @@ class Settings:
             hosts=self.hosts,
             together=self.together,
         )
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, spec = each.partition("=")
+        name, spec = (name, spec) if equals else (each, each)
+        if not name or not spec:
+            raise OtptError(f"--models was given {each!r}; expected a backbone, or NAME=BACKBONE.")
+        if name in found:
+            raise OtptError(f"--models was given {name!r} twice; give each a name of its own, as NAME=BACKBONE.")
+        found[name] = spec
+    return found
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token in a file: one line of printable ASCII."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise OtptError(f"Cannot read the token file {str(path)!r}: {reason}.") from None
+    if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise OtptError(
+            f"The token in {str(path)!r} cannot be used; expected one line of at least {_SHORTEST_TOKEN} letters and "
+            "digits, such as 'openssl rand -hex 32' prints."
+        )
+    return token
