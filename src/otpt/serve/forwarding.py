@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from otpt.serve.errors import RequestError, too_slow
-from otpt.serve.guard import Guard
+from otpt.serve.guard import Guard, Message, Receive
 from otpt.serve.limits import Limits
 from otpt.serve.metrics import Metrics, merged
 
@@ -57,18 +57,9 @@ class Replicas(Protocol):
         """Counters of each replica, by its name, in Prometheus' format."""
 
 
-async def answer(app: Any, sent: Sent) -> Received:
+async def answer(app: Any, scope: MutableMapping[str, Any], receive: Receive) -> Received:
     """What an ASGI application answers, without a socket between."""
-    scope: MutableMapping[str, Any] = dict(sent.scope)
-    given = False
     status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
-
-    async def receive() -> Mapping[str, Any]:
-        nonlocal given
-        if given:
-            await asyncio.Event().wait()  # the client stays until it has its answer
-        given = True
-        return {"type": "http.request", "body": sent.body, "more_body": False}
 
     async def send(message: Mapping[str, Any]) -> None:
         nonlocal status
@@ -80,6 +71,20 @@ async def answer(app: Any, sent: Sent) -> Received:
 
     await app(scope, receive, send)
     return Received(status, tuple(headers), b"".join(parts), getattr(scope.get("route"), "path", None))
+
+
+def whole(body: bytes) -> Receive:
+    """A body as ASGI hands it out, in one piece."""
+    given = False
+
+    async def receive() -> Message:
+        nonlocal given
+        if given:
+            await asyncio.Event().wait()  # the client stays until it has its answer
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
 
 
 def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None, names: Any = None) -> Starlette:

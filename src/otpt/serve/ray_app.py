@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from otpt.errors import OtptError, unknown
-from otpt.serve.forwarding import Sent, answer, create_door, plain_scope
+from otpt.serve.forwarding import answer, create_door, plain_scope
 from otpt.serve.ray_replicas import RayReplicas, replicas_of
 from otpt.serve.settings import Settings, named_models, read_token
 
@@ -33,7 +33,7 @@ class Door:
 
     async def __call__(self, request: Request) -> Response:
         """One request."""
-        found = await answer(self._app, Sent(plain_scope(request.scope), await request.body()))
+        found = await answer(self._app, plain_scope(request.scope), request.receive)  # the guard counts what comes
         kept = Response(found.body, found.status)
         kept.raw_headers = list(found.headers)
         return kept
