@@ -19,7 +19,6 @@ def import_ray(*modules: str) -> Any:
     """Ray, and those of its modules that are needed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ part writes errors to the terminal that are none
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine may need minutes
     try:
         for each in modules:
             importlib.import_module(each)
