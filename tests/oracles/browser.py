@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,15 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 _SECONDS = 120  # a watchdog, not a measure
 _QUIET = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+
+# The browser expects the pipe there. Copies first: the numbers given may be 3 and 4 already, crossed.
+_AS_THREE_AND_FOUR = """
+import os, sys
+ends = [os.dup(int(each)) for each in sys.argv[1:3]]
+for end, place in zip(ends, (3, 4)):
+    os.dup2(end, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -34,18 +44,11 @@ class Browser:
         self._numbers, self._waiting, self._loaded = itertools.count(1), b"", False
         ours_read, theirs_write = os.pipe()
         theirs_read, ours_write = os.pipe()
-
-        def as_three_and_four() -> None:
-            # Where the browser expects the pipe. Copies first: the numbers given may be 3 and 4 already, crossed.
-            reading, writing = os.dup(theirs_read), os.dup(theirs_write)
-            os.dup2(reading, 3)
-            os.dup2(writing, 4)
-
         self._process = subprocess.Popen(
-            [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *_QUIET,
+            [sys.executable, "-c", _AS_THREE_AND_FOUR, str(theirs_read), str(theirs_write),
+             str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *_QUIET,
              f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"],
-            preexec_fn=as_three_and_four,
-            close_fds=False,
+            pass_fds=(theirs_read, theirs_write),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

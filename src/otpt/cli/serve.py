@@ -29,7 +29,8 @@ LIMITS = {
     "label_length": ("--max-label-length", "characters of a label or template", 1),
     "views": ("--max-views", "views of an image", 1),
     "queue": ("--queue", "images accepted and not yet answered; beyond that requests get 429", 1),
-    "seconds": ("--seconds", "seconds for a request to arrive, and to be answered", 1),
+    "arrival": ("--arrival", "seconds for a request to arrive", 1),
+    "seconds": ("--seconds", "seconds for a request to be answered", 1),
 }
 """Limit → option, words, and the unit that it is given in."""
 
@@ -48,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["pocket"],
         metavar="SPEC",
-        help="one or more backbones, as NAME=SPEC or SPEC; the first is the default (default: pocket, embedded)",
+        help="backbones, as SPEC or NAME=SPEC; the first is the default (default: pocket, the embedded one)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         settings = chosen_settings(options, limits)
         with _application(options, settings, token=token, names=names) as app:
             print(f"otpt: serving {', '.join(settings.models)} at {address_of(listening)}", flush=True)
-            serve(app, listening, seconds=limits.seconds, log_level=options.log_level)
+            serve(app, listening, limits, log_level=options.log_level)
     finally:
         listening.close()
     return 0
@@ -159,5 +160,5 @@ def chosen_limits(options: argparse.Namespace) -> Limits:
         if value is not None:
             if not 0 < value < float("inf"):
                 raise OtptError(f"{option} was given {value:g}; expected a number above 0.")
-            given[name] = value if name == "seconds" else max(int(value * unit), 1)
+            given[name] = value if name in ("arrival", "seconds") else max(int(value * unit), 1)
     return Limits(**given)

@@ -69,7 +69,7 @@ def create_app(
         app.mount("/page", StaticFiles(directory=page), name="page")
     _add_handlers(app)
     if guarded:
-        app.add_middleware(Guard, service=service, token=token, names=names)  # type: ignore[arg-type]
+        app.add_middleware(Guard, service=service, token=token, names=names)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 

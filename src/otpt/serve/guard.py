@@ -156,7 +156,7 @@ class Guard:
     async def _body(self, receive: Receive, headers: Headers) -> bytes:
         limits = self._service.limits
         parts: list[bytes] = []
-        size, deadline = 0, time.monotonic() + limits.seconds
+        size, deadline = 0, time.monotonic() + limits.arrival
         announced = headers.get("content-length", "")
         if announced.isdigit() and int(announced) > limits.body * _DRAINED:
             raise _too_large(limits.body)
@@ -164,7 +164,7 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(deadline - time.monotonic(), 0.001))
             except asyncio.TimeoutError:
-                what = f"The request did not arrive within {limits.seconds:g} s."
+                what = f"The request did not arrive within {limits.arrival:g} s."
                 raise RequestError(408, "too-slow", what, "the whole request in that time", "Send it again.") from None
             if message["type"] == "http.disconnect":
                 raise RequestError(400, "disconnected", "The client has gone.", "a whole request")

@@ -25,7 +25,8 @@ class Limits:
         methods: per request of ``/v1/compare``.
         views: per image.
         queue: images that are accepted and not yet answered; beyond that requests get 429.
-        seconds: from the first byte of a request to its answer, and for a client to send its request.
+        arrival: seconds for a client to send its request.
+        seconds: from the whole request to its answer.
     """
 
     body: int = 16 << 20
@@ -38,6 +39,7 @@ class Limits:
     methods: int = 8
     views: int = 64
     queue: int = 128
+    arrival: float = 30.0
     seconds: float = 60.0
 
     def __post_init__(self) -> None:

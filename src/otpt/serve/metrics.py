@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -24,7 +25,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own = {"registry": self.registry}
+        own: Any = {"registry": self.registry}
         self.requests = Counter("otpt_requests", "requests by route and status", ["route", "status"], **own)
         self.seconds = Histogram("otpt_request_seconds", "time to answer", ["route"], buckets=_SECONDS, **own)
         self.parts = Histogram(

@@ -146,6 +146,4 @@ def json_list(text: str) -> Any:
 
 
 def _bad_form(reason: str) -> RequestError:
-    return RequestError(
-        400, "invalid-form", f"The form is damaged: {reason}.", "multipart/form-data as RFC 7578 has it"
-    )
+    return RequestError(400, "invalid-form", f"The form is damaged: {reason}.", "multipart/form-data, as in RFC 7578")

@@ -17,26 +17,28 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    image: str | None = Field(None, description="one image: its file in base64, or a data URL")
-    images: list[str] | None = Field(None, min_length=1, description="several images, in place of one")
-    labels: list[str] | None = Field(None, description="class names, two at least")
-    classes: str | None = Field(None, description="name of a class list (GET /v1/classes), in place of labels")
-    model: str | None = Field(None, description="one of GET /v1/models; the first by default")
-    template: str | None = Field(None, description="words around a class name: 'a photo of a {}.'")
-    templates: list[str] | None = Field(None, description="sentences with {}, whose text features are averaged")
-    top: int = Field(5, ge=1, description="classes to show")
-    calibration: str | list[str] | None = Field(None, description="names of calibration files, one per method")
-    coverage: float | None = Field(None, gt=0, lt=1, description="of the prediction set; needs a calibration")
-    risk: float | None = Field(None, gt=0, lt=1, description="abstain to hold this risk; needs a calibration")
-    reject: bool | str | None = Field(None, description="mark images that fit no label; true, or the name of a score")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of the views")
-    views: int | None = Field(None, ge=1, description="per image, the clean one included; 64 by default")
+    image: str | None = Field(default=None, description="one image: its file in base64, or a data URL")
+    images: list[str] | None = Field(default=None, min_length=1, description="several images, in place of one")
+    labels: list[str] | None = Field(default=None, description="class names, two at least")
+    classes: str | None = Field(default=None, description="name of a class list (GET /v1/classes), in place of labels")
+    model: str | None = Field(default=None, description="one of GET /v1/models; the first by default")
+    template: str | None = Field(default=None, description="words around a class name: 'a photo of a {}.'")
+    templates: list[str] | None = Field(default=None, description="sentences with {}, whose text features are averaged")
+    top: int = Field(default=5, ge=1, description="classes to show")
+    calibration: str | list[str] | None = Field(default=None, description="names of calibration files, one per method")
+    coverage: float | None = Field(default=None, gt=0, lt=1, description="of the prediction set; needs a calibration")
+    risk: float | None = Field(default=None, gt=0, lt=1, description="abstain to hold this risk; needs a calibration")
+    reject: bool | str | None = Field(
+        default=None, description="mark images that fit no label; true, or the name of a score"
+    )
+    seed: int = Field(default=0, ge=0, lt=1 << 63, description="of the views")
+    views: int | None = Field(default=None, ge=1, description="per image, the clean one included; 64 by default")
 
 
 class PredictRequest(Asked):
     """``POST /v1/predict``."""
 
-    method: str | None = Field(None, description="name of a method (GET /v1/methods)")
+    method: str | None = Field(default=None, description="name of a method (GET /v1/methods)")
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"image": PIXEL, "labels": ["cat", "dog", "red panda"], "method": "zero-shot", "views": 1}]
@@ -48,7 +50,7 @@ class CompareRequest(Asked):
     """``POST /v1/compare``: several methods on the same views."""
 
     methods: list[str] = Field(min_length=1, description="names of methods")
-    show_views: bool = Field(False, description="answer with the views of the first image, too")
+    show_views: bool = Field(default=False, description="answer with the views of the first image, too")
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"image": PIXEL, "labels": ["cat", "dog"], "methods": ["zero-shot", "o-tpt"], "views": 8}]
@@ -62,8 +64,8 @@ class HubParameters(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     candidate_labels: list[str] | str = Field(description="class names, or a text with commas")
-    hypothesis_template: str | None = Field(None, description="'This is a photo of {}.'")
-    method: str | None = Field(None, description="our own: name of a method")
+    hypothesis_template: str | None = Field(default=None, description="'This is a photo of {}.'")
+    method: str | None = Field(default=None, description="our own: name of a method")
 
 
 class HubImage(BaseModel):

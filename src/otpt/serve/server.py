@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from otpt.errors import OtptError
+from otpt.serve.limits import Limits
 from otpt.serve.logs import log_config
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -28,8 +29,13 @@ class _Patient(H11Protocol):
         self.loop.call_later(self.seconds, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if vars(self).get("cycle") is None and not self.transport.is_closing():
             self.transport.close()
+
+
+def protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP/1.1 that gives a client so long for its first headers."""
+    return type("Protocol", (_Patient,), {"seconds": seconds})
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -56,12 +62,11 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Any, listening: socket.socket, *, seconds: float, log_level: str = "info") -> None:
+def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = "info") -> None:
     """Serve until SIGTERM or SIGINT; then answer what was accepted, and return."""
-    protocol = type("Protocol", (_Patient,), {"seconds": seconds})
     config = uvicorn.Config(
         app,
-        http=protocol,
+        http=protocol(limits.arrival),
         ws="none",
         loop="asyncio",
         lifespan="on",
@@ -69,7 +74,7 @@ def run(app: Any, listening: socket.socket, *, seconds: float, log_level: str = 
         access_log=False,  # the guard writes its own lines
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=int(seconds) + 1,
+        timeout_graceful_shutdown=int(limits.arrival + limits.seconds) + 1,
     )
     # uvicorn raises the signal again when it is done: an orderly end is no failure
     before = signal.signal(signal.SIGTERM, lambda *_: None)

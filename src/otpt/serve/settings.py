@@ -11,6 +11,7 @@ from otpt.errors import OtptError
 from otpt.methods.registry import DEFAULT_METHOD
 from otpt.serve.library import read_calibrations, read_class_lists
 from otpt.serve.limits import TEXT_CACHE, Limits
+from otpt.serve.queries import served_method
 from otpt.serve.service import Service
 
 _SHORTEST_TOKEN = 16
@@ -42,6 +43,7 @@ class Settings:
 
     def service(self) -> Service:
         """The service; files are read and models loaded now."""
+        method = served_method(self.method)  # before a large model is read
         classes = {} if self.classes is None else read_class_lists(self.classes)
         calibrations = {} if self.calibrations is None else read_calibrations(self.calibrations)
         models = {
@@ -50,7 +52,7 @@ class Settings:
         }
         return Service(
             models,
-            method=self.method,
+            method=method.name,
             views=self.views,
             classes=classes,
             calibrations=calibrations,
