@@ -25,6 +25,7 @@ import os, sys
 ends = [os.dup(int(each)) for each in sys.argv[1:3]]
 for end, place in zip(ends, (3, 4)):
     os.dup2(end, place)
+    os.set_inheritable(place, True)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 

@@ -45,7 +45,7 @@ def connected(ray: Any, address: str | None, *, object_store: int = 256 * 2**20)
     try:
         with _closed_stderr():
             ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # that a node did not start in time has no class of its own
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         where = "Cannot start Ray on this machine" if address is None else f"Cannot reach Ray at {address!r}"
         raise OtptError(f"{where}: {reason}") from None
