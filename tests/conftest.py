@@ -41,6 +41,7 @@ SLOW = (
     "report/",
     "runs/test_growing.py",
     "runs/test_metrics_command.py",
+    "serve/",
     "training/",
 )
 """Tests that start processes, kill them, train, run whole commands or step through many cases, which ``make test-fast``

@@ -178,7 +178,7 @@ def test_method_file_keys() -> None:
 ROOMS = ("otpt", "otpt.methods", "otpt.methods.prompt_tuning", "otpt.objectives", "otpt.calibration", "otpt.prompts",
          "otpt.prompts.learned", "otpt.learning", "otpt.images", "otpt.views", "otpt.backbones", "otpt.features",
          "otpt.evaluation", "otpt.functional", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.rejection",
-         "otpt.report")  # fmt: skip
+         "otpt.report", "otpt.serve")  # fmt: skip
 
 
 def test_every_room_has_its_reference() -> None:

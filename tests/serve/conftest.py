@@ -9,6 +9,7 @@ import pytest
 from oracles.servers import Server, picture, serving
 
 import otpt
+from otpt.views import ViewRecipe
 
 ANIMALS = ("cat", "dog", "red panda", "owl")
 METHOD = "tpt"
@@ -18,7 +19,7 @@ VIEWS = 8
 @pytest.fixture(scope="session")
 def classifier() -> otpt.Classifier:
     """The classifier of the service's model, method and views."""
-    return otpt.load("pocket", METHOD, device="cpu", recipe=otpt.views.ViewRecipe(n_views=VIEWS))
+    return otpt.load("pocket", METHOD, device="cpu", recipe=ViewRecipe(n_views=VIEWS))
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory, classifier: otpt.Classifie
 
 
 @pytest.fixture(scope="session")
-def server(folders: tuple[Path, Path]) -> Iterator[Server]:
+def without_proxy() -> Iterator[None]:
+    """For clients that heed the proxies of the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("no_proxy", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(folders: tuple[Path, Path], without_proxy: None) -> Iterator[Server]:
     """A service with default limits."""
     classes, calibrations = folders
     options = ["--method", METHOD, "--views", str(VIEWS), "--models", "pocket", "twin=pocket", "--threads", "2"]

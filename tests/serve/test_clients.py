@@ -14,6 +14,7 @@ import pytest
 from oracles.servers import PATIENCE, Server, picture, text_of
 
 import otpt
+from otpt.calibration import Calibrated, read_calibration
 
 ANIMALS = ["cat", "dog", "red panda", "owl"]
 FRUIT = ["apple", "pear", "quince"]
@@ -75,9 +76,7 @@ def test_compare_and_its_views(server: Server, classifier: otpt.Classifier) -> N
 def test_names_of_class_lists_and_calibrations(
     server: Server, classifier: otpt.Classifier, folders: tuple[Path, Path]
 ) -> None:
-    calibrated = otpt.calibration.Calibrated(
-        otpt.calibration.read_calibration(folders[1] / "animals.json"), coverage=0.8
-    )
+    calibrated = Calibrated(read_calibration(folders[1] / "animals.json"), coverage=0.8)
     expected = classifier.set_classes(ANIMALS).use_calibrations([calibrated]).predict(picture(4))
     classifier.use_calibrations([])
     asked = {"image": text_of(picture(4)), "classes": "animals", "calibration": "animals", "coverage": 0.8}
@@ -107,6 +106,7 @@ def test_names_of_class_lists_and_calibrations(
 @pytest.mark.equality
 def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
+    errors = pytest.importorskip("huggingface_hub.errors")
     photo = tmp_path / "photo.png"
     photo.write_bytes(picture(5))
     template = "a drawing of a {}."
@@ -116,7 +116,7 @@ def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier,
         found = client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT, hypothesis_template=template)
         assert [{"score": each.score, "label": each.label} for each in found] == expected
     client = hub.InferenceClient(model=f"{server.url}/models/absent", timeout=PATIENCE)
-    with pytest.raises(hub.errors.HfHubHTTPError, match="Unknown model 'absent'"):
+    with pytest.raises(errors.HfHubHTTPError, match="Unknown model 'absent'"):
         client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT)
 
 

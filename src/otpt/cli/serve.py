@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.engines import add_ray_options, refuse_ray_options
-from otpt.cli.spellings import add_threads_option, use_threads
+from otpt.cli.spellings import add_methods_option, add_threads_option, use_threads
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
-    parser.add_argument("--method", metavar="NAME", help="of requests that name none (default: o-tpt)")
+    add_methods_option(
+        parser, default=None, words="of requests that name none (default: o-tpt)", dest="method", several=False
+    )
     parser.add_argument("--views", type=int, default=64, metavar="N", help="of requests that say none (default: 64)")
     parser.add_argument(
         "--classes-folder", type=Path, metavar="DIR", help="class lists by name: DIR/pets.txt is 'pets'"
@@ -147,6 +149,7 @@ def chosen_settings(options: argparse.Namespace, limits: Limits) -> Settings:
         limits=limits,
         hosts=tuple(options.allow_urls),
         together=options.together,
+        threads=options.threads,
     )
 
 

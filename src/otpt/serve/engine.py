@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ class Engine:
         texts: prepared class lists.
         queue: images that may wait or be under way.
         together: images of a pass; None for as many as there are.
+        threads: that decode and augment; None for one per core, 0 for none but the engine's own.
         watch: called with the number of images that were predicted together.
     """
 
@@ -59,10 +60,12 @@ class Engine:
         *,
         queue: int,
         together: int | None = None,
+        threads: int | None = None,
         watch: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._models, self._texts, self._most, self._together = models, texts, queue, together
-        self._watch = watch
+        self._ahead, self._watch = threads, watch
+        self._begun: set[Unit] = set()  # have left the queue and are not yet answered
         self._waiting: deque[Unit] = deque()
         self._under_way = 0
         self._change = threading.Condition()
@@ -114,21 +117,23 @@ class Engine:
 
     def _pass(self, model: str) -> None:
         """Images of one model, until there are none, or one of another model is next."""
-        backbone, begun = self._models[model], list[Unit]()
+        backbone = self._models[model]
         at_once = available_threads() if backbone.device.type == "cpu" else _ON_GPU
         try:
-            encoded = FeaturePipeline(backbone, clock=_note)(self._tasks(model, begun))
+            encoded = FeaturePipeline(backbone, threads=self._ahead, clock=_note)(self._tasks(model))
             while batch := list(islice(encoded, at_once)):
                 self._predict(batch)
+                self._begun.difference_update(task.key for task, _ in batch)
         except Exception as error:
             _log.exception("a pass of the engine failed")
-            for unit in begun:
+            for unit in self._begun:
                 unit.job.fail(error)
+        self._begun.clear()
 
-    def _tasks(self, model: str, begun: list[Unit]) -> Iterator[ImageTask]:
+    def _tasks(self, model: str) -> Iterator[ImageTask]:
         """What waits, as tasks of the feature pipeline; prepared class lists of a pass fit the budget together."""
         held: dict[Any, int] = {}
-        while self._together is None or len(begun) < self._together:
+        for _ in count() if self._together is None else range(self._together):
             with self._change:
                 if not self._waiting or self._waiting[0].job.query.model != model:
                     return
@@ -137,7 +142,7 @@ class Engine:
                 continue
             unit.job.began()
             try:
-                prepared = self._prepared(unit)
+                prepared = unit.prepared = unit.prepared or self._prepared(unit)
             except OtptError as error:
                 unit.job.fail(error)
                 continue
@@ -151,8 +156,7 @@ class Engine:
                     self._waiting.appendleft(unit)
                 return
             held[key] = prepared.size
-            begun.append(unit)
-            unit.predictor = prepared.predictor
+            self._begun.add(unit)
             yield prepared.predictor.task(unit, unit.source, seed=unit.job.query.seed)
 
     def _prepared(self, unit: Unit) -> Prepared:
@@ -195,15 +199,15 @@ def _note(task: ImageTask, part: str, seconds: float) -> None:
 
 
 def _predictor(unit: Unit) -> Predictor:
-    assert unit.predictor is not None  # since it left the queue
-    return unit.predictor
+    assert unit.prepared is not None  # since it left the queue
+    return unit.prepared.predictor
 
 
 def _alike(images: list[_Ready]) -> list[list[_Ready]]:
     """Images by predictor and seed."""
     found: dict[tuple[int, int], list[_Ready]] = {}
     for unit, image in images:
-        found.setdefault((id(unit.predictor), unit.job.query.seed), []).append((unit, image))
+        found.setdefault((id(_predictor(unit)), unit.job.query.seed), []).append((unit, image))
     return list(found.values())
 
 

@@ -33,9 +33,10 @@ class RequestError(Exception):
         return {"error": {"type": self.kind, "what": self.what, "expected": self.expected, "do": self.do}}
 
 
-def unusable(error: OtptError, expected: str = "what the message says", kind: str = "unusable") -> RequestError:
+def unusable(error: OtptError, expected: str = "what can be used", kind: str = "unusable") -> RequestError:
     """An error of the library's as an answer: the request can be read, but not used."""
-    return RequestError(422, kind, str(error), expected)
+    what, found, own = str(error).partition("; expected ")
+    return RequestError(422, kind, f"{what}." if found else what, own if found else expected)
 
 
 def busy(seconds: int, what: str) -> RequestError:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from otpt.serve.errors import RequestError
 
 _CHUNK = 1 << 16
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 
 
 def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -> bytes:
@@ -66,9 +67,10 @@ def is_public(address: str) -> bool:
     """Whether an address is one of the public internet: not loopback, private, link-local, multicast or reserved."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
-        inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo or (None, None))[1]
-        if inner is not None and not is_public(str(inner)):
-            return False
+        if parsed.ipv4_mapped is not None:
+            return is_public(str(parsed.ipv4_mapped))
+        if parsed.sixtofour is not None or parsed.teredo is not None or parsed in _TRANSLATED:
+            return False  # an IPv4 address in disguise, behind a tunnel or a translator
     return parsed.is_global and not parsed.is_multicast and not parsed.is_reserved
 
 

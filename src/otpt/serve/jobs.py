@@ -16,9 +16,9 @@ from otpt.calibration import Calibrated
 from otpt.errors import OtptError
 from otpt.images import open_image
 from otpt.methods import Method
-from otpt.methods.predictor import Predictor
 from otpt.methods.task import Task
 from otpt.prediction import Prediction
+from otpt.serve.texts import Prepared
 
 PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
 """What the seconds of a request are made of."""
@@ -102,7 +102,7 @@ class Unit:
 
     def __init__(self, job: Job, position: int, data: bytes, max_pixels: int) -> None:
         self.job, self.position = job, position
-        self.predictor: Predictor | None = None  # from the engine, while the image is under way
+        self.prepared: Prepared | None = None  # by the engine, once the image has left the queue
         self._open = partial(open_image, data, max_pixels=max_pixels, urls=None)
 
     def __str__(self) -> str:

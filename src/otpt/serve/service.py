@@ -43,6 +43,7 @@ class Service:
         limits: of requests.
         hosts: from which images are fetched by address; none by default.
         together: images of a pass of the engine; None for as many as wait.
+        threads: that decode and augment; one per core by default.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Service:
         limits: Limits | None = None,
         hosts: Collection[str] = (),
         together: int | None = None,
+        threads: int | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.catalogue = Catalogue(models, served_method(method).name, views, classes or {}, calibrations or {})
@@ -64,7 +66,12 @@ class Service:
         self._hosts = tuple(hosts)
         self._texts = TextCache(text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
         self._engine = Engine(
-            models, self._texts, queue=self.limits.queue, together=together, watch=self.metrics.batches.observe
+            models,
+            self._texts,
+            queue=self.limits.queue,
+            together=together,
+            threads=threads,
+            watch=self.metrics.batches.observe,
         )
         self.metrics.watch(lambda: self._engine.length, lambda: self._texts.size, lambda: len(self._texts))
         self._workers = ThreadPoolExecutor(_WORKERS, "otpt-requests")

@@ -40,6 +40,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     hosts: tuple[str, ...] = ()
     together: int | None = None
+    threads: int | None = None
 
     def service(self) -> Service:
         """The service; files are read and models loaded now."""
@@ -60,6 +61,7 @@ class Settings:
             limits=self.limits,
             hosts=self.hosts,
             together=self.together,
+            threads=self.threads,
         )
 
 

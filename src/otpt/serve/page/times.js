@@ -4,6 +4,7 @@ import { duration, make, sized } from "./dom.js";
 
 const WORDS = {
   queue: "waiting for its turn",
+  texts: "preparing the labels",
   decode: "decoding the image",
   views: "making the views",
   encode: "image tower",
