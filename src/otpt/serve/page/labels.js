@@ -10,9 +10,6 @@ export function chosenLabels() {
   return list ? { classes: list } : { labels: typed() };
 }
 
-/** The names themselves, whichever way they were chosen; of a long list only if the service sent them. */
-export const labelNames = () => lists.find((list) => list.name === $("list").value)?.labels ?? typed();
-
 /** Why these labels cannot be used, or nothing. */
 export function labelFault() {
   if ($("list").value) return "";

@@ -3,7 +3,7 @@
 import { showBars, showHeadline } from "./bars.js";
 import { $, duration, make } from "./dom.js";
 import { chosenImage, exampleFile, listenForImages, showExamples } from "./image.js";
-import { chosenLabels, labelFault, labelNames, listenForLabels, setLabels, setList } from "./labels.js";
+import { chosenLabels, labelFault, listenForLabels, setLabels, setList } from "./labels.js";
 import { linkTo, readLink } from "./link.js";
 import { chosenMethods, listenForMethods, setMethods } from "./methods.js";
 import { chosenOptions, listenForOptions, setOptions } from "./options.js";
@@ -69,11 +69,11 @@ function show(answer, result, body, image, seconds) {
     $("reproduce"),
     {
       curl: asCurl(body, image.name, { origin: document.baseURI, secret: !$("token-field").hidden }),
-      Python: asPython(sent, image.name, labelNames()),
-      "Command line": asCommand(sent, image.name, labelNames()),
+      Python: asPython(sent, image.name, answer.labels),
+      "Command line": asCommand(sent, image.name, answer.labels),
     },
     link,
-    `The commands read the image from the file ${image.name}; “save” below the image writes it. The link holds the settings` +
+    `The commands read the image from ${image.name}, which “save” below it writes. The link holds the settings` +
       (image.example ? " and the example." : ", not the image."),
   );
   $("about").textContent = `otpt with the model ${answer.model}`;

@@ -16,12 +16,12 @@ export const summaryOf = (name) => summaries.get(name) ?? "";
 export function listenForMethods({ methods, default: usual }, changed) {
   summaries = new Map(methods.map((method) => [method.name, method.summary]));
   $("known-methods").append(...methods.map((method) => make("option", { value: method.name }, method.summary)));
-  for (const name of new Set([...AT_HAND.filter((each) => summaries.has(each)), usual])) addMethod(name, true);
+  for (const name of new Set([...AT_HAND.filter((each) => summaries.has(each)), usual])) addMethod(name);
   $("methods").addEventListener("change", changed);
   const add = () => {
     const name = $("method").value.trim();
     if (!name) return;
-    addMethod(name, true);
+    addMethod(name);
     $("method").value = "";
     changed();
   };
@@ -36,16 +36,17 @@ export function listenForMethods({ methods, default: usual }, changed) {
 /** Switches exactly these methods on. */
 export function setMethods(names) {
   for (const box of $("methods").querySelectorAll("input")) box.checked = names.includes(box.value);
-  for (const name of names) addMethod(name, true);
+  for (const name of names) addMethod(name);
 }
 
-function addMethod(name, on) {
+/** Switches a method on; one that is not offered yet is from now on. */
+export function addMethod(name) {
   const there = [...$("methods").querySelectorAll("input")].find((box) => box.value === name);
   if (there) {
-    there.checked = on;
+    there.checked = true;
     return;
   }
   const box = make("input", { type: "checkbox", value: name, class: "hidden" });
-  box.checked = on;
+  box.checked = true;
   $("methods").append(make("label", { title: summaryOf(name) }, box, make("span", {}, name)));
 }

@@ -1,6 +1,7 @@
 // Everything else one may ask for. What is left empty is not sent: the service's own values then hold.
 
 import { $, make } from "./dom.js";
+import { addMethod } from "./methods.js";
 
 const NUMBERS = ["coverage", "views", "seed"];
 const TEXTS = ["model", "template", "calibration"];
@@ -26,7 +27,11 @@ export function setOptions(options) {
 export function listenForOptions({ models, default: usual }, calibrations, changed) {
   $("model").append(...models.map((model) => make("option", { value: model.name, selected: model.name === usual }, model.name)));
   $("model-field").hidden = models.length < 2;
-  $("calibration").append(...calibrations.map((each) => make("option", { value: each.name }, each.name)));
+  $("calibration").append(...calibrations.map((each) => make("option", { value: each.name }, `${each.name} (${each.method})`)));
+  $("calibration").addEventListener("change", () => {
+    const own = calibrations.find((each) => each.name === $("calibration").value);
+    if (own) addMethod(own.method); // a calibration belongs to a method, which then must be asked too
+  });
   $("calibration-field").hidden = $("coverage").parentElement.hidden = calibrations.length === 0;
   $("options").addEventListener("change", () => {
     tell();

@@ -20,34 +20,43 @@ export function asCurl(body, file, { origin, secret }) {
 
 /** The library itself, without the service: the answers have the same bits. */
 export function asPython(body, file, labels) {
-  const options = [];
+  const options = [literal(body.model)];
+  if (body.classes) options.push(`family=listed.family or "fine-grained"`);
   if (body.seed !== undefined) options.push(`seed=${body.seed}`);
   if (body.views !== undefined) options.push(`recipe=otpt.ViewRecipe(n_views=${body.views})`);
   if (body.reject) options.push(`reject="word-margin"`);
-  const classes = [labels ? literal(labels) : `otpt.class_names(${literal(body.classes)})`];
-  if (body.template) classes.push(`prompt=${literal(body.template)}`);
+  const classes = body.classes ? ["listed.names"] : [literal(labels)];
+  if (body.template || body.classes) classes.push(body.template ? literal(body.template) : "listed.prompt");
   const lines = [
     "import otpt",
+    body.calibration && "from otpt.calibration import Calibrated, read_calibration",
+    body.classes && "from otpt.data.classes import read_class_list",
     "",
-    `clf = otpt.load(${[literal(body.model ?? "pocket"), ...options].join(", ")})`,
+    body.classes && `listed = read_class_list(${literal(`${body.classes}.txt`)})`,
+    `clf = otpt.load(${options.join(", ")})`,
     `clf.set_classes(${classes.join(", ")})`,
-    `answers = clf.compare(${literal(file)}, ${literal(body.methods)})`,
-    "for name, answer in answers.items():",
-    `    print(name, answer.label, f"{answer.confidence:.3f}")`,
+    `methods = ${literal(body.methods)}`,
+    body.calibration && `calibration = Calibrated(read_calibration(${literal(`${body.calibration}.json`)}), coverage=${body.coverage ?? "None"})`,
+    body.calibration && "clf.use_calibrations([calibration], methods)",
+    `for name, answer in clf.compare(${literal(file)}, methods).items():`,
+    `    print(name, answer.label, f"{answer.confidence:.3f}"${body.calibration ? ", answer.labels" : ""}${body.reject ? ", answer.rejected" : ""})`,
   ];
-  return lines.join("\n");
+  return lines.filter((line) => line !== undefined && line !== false && line !== null).join("\n");
 }
 
 /** `otpt predict`. */
 export function asCommand(body, file, labels) {
-  const words = ["otpt predict", quoted(file), "--classes", ...(labels ?? []).map(quoted)];
-  const options = [
-    `--backbone ${quoted(body.model ?? "pocket")}`,
+  const classes = body.classes ? [`@${body.classes}.txt`] : labels;
+  const lines = [
+    `otpt predict ${quoted(file)} --backbone ${quoted(body.model)}`,
+    `--classes ${classes.map(quoted).join(" ")}`,
     `--methods ${body.methods.map(quoted).join(" ")}`,
     body.template && `--prompt ${quoted(body.template)}`,
     body.seed !== undefined && `--seed ${body.seed}`,
     body.views !== undefined && `--views ${body.views}`,
     body.reject && "--reject",
+    body.calibration && `--calibration ${quoted(`${body.calibration}.json`)}`,
+    body.coverage !== undefined && `--coverage ${body.coverage}`,
   ];
-  return [words.join(" "), ...options.filter(Boolean)].join(" \\\n  ");
+  return lines.filter(Boolean).join(" \\\n  ");
 }
