@@ -71,7 +71,7 @@ def test_every_file_that_is_referred_to_exists(page: Tags) -> None:
     outside = {name for name in named if "://" in name}
     assert outside == {"https://openmoji.org/"}, "a link for readers; nothing is loaded from elsewhere"
     for text in (path.read_text(encoding="utf-8") for path in (*SCRIPTS, *STYLES)):
-        assert not re.findall(r"https?://|@import|url\(", text)
+        assert not re.findall(r"https?://|@import|\burl\(", text)
 
 
 def test_scripts_find_their_elements_and_their_imports(page: Tags) -> None:
