@@ -21,12 +21,12 @@ _KEEP_ALIVE = 30
 class _Patient(H11Protocol):
     """Closes a connection whose first request does not come: its headers have a deadline too."""
 
-    seconds = 60.0
+    patience = 60.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock."""
         super().connection_made(transport)
-        self.loop.call_later(self.seconds, self._close_if_silent)
+        self.loop.call_later(self.patience, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
         if vars(self).get("cycle") is None and not self.transport.is_closing():
@@ -35,7 +35,11 @@ class _Patient(H11Protocol):
 
 def protocol(seconds: float) -> type[H11Protocol]:
     """HTTP/1.1 that gives a client so long for its first headers."""
-    return type("Protocol", (_Patient,), {"seconds": seconds})
+
+    class Protocol(_Patient):
+        patience = seconds
+
+    return Protocol
 
 
 def open_socket(host: str, port: int) -> socket.socket:
