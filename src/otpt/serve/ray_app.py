@@ -21,8 +21,8 @@ from otpt.serve.ray_replicas import RayReplicas, replicas_of
 from otpt.serve.settings import Settings, named_models, read_token
 
 _AT_A_DOOR = 1000  # requests under way at a door, which only waits for them
-_TEXTS = ("models", "device", "precision", "method", "classes", "calibrations", "token_file")
-_NUMBERS = {"views": int, "min_replicas": int, "max_replicas": int, "cpus": int, "gpus": float, "doors": int}
+TEXTS = ("models", "device", "precision", "method", "classes", "calibrations", "token_file")
+NUMBERS = {"views": int, "min_replicas": int, "max_replicas": int, "cpus": int, "gpus": float, "doors": int}
 
 
 class Door:
@@ -49,10 +49,10 @@ def app(arguments: Mapping[str, Any]) -> Any:
     """
     given: dict[str, Any] = {}
     for name, value in arguments.items():
-        if name not in (*_TEXTS, *_NUMBERS):
-            raise unknown("argument of otpt.serve.ray_app", name, (*_TEXTS, *_NUMBERS))
+        if name not in (*TEXTS, *NUMBERS):
+            raise unknown("argument of otpt.serve.ray_app", name, (*TEXTS, *NUMBERS))
         try:
-            given[name] = _NUMBERS.get(name, str)(value)
+            given[name] = NUMBERS.get(name, str)(value)
         except ValueError:
             raise OtptError(f"{name} was given {value!r}; expected a number.") from None
     token_file = given.pop("token_file", None)
