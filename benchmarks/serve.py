@@ -194,7 +194,9 @@ def show_throughput(images: int, rounds: int) -> None:
     given = [photograph(seed) for seed in range(images)]
     asked = bodies(images, labels)
     classifier.predict_batch(given[:2])
-    alone, together, single = [], [], []
+    alone: list[float] = []
+    together: list[float] = []
+    single: list[float] = []
     with service() as (address, process), service("--together", "1") as (other, other_process):
         for _ in range(rounds):
             begun = time.perf_counter()

@@ -53,7 +53,8 @@ def _nav(entry: object) -> list[str]:
 COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
             "evaluate", "calibrate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
             "plot reliability", "plot templates", "plot similarity", "report",
-            "train coop", "train maple", "train baple", "train fpt", "certify", "doctor", "completion")  # fmt: skip
+            "train coop", "train maple", "train baple", "train fpt", "certify", "doctor", "completion",
+            "serve")  # fmt: skip
 
 
 def test_every_page_is_in_the_navigation() -> None:
