@@ -71,5 +71,5 @@ def merged(own: CollectorRegistry, texts: Mapping[str, bytes]) -> bytes:
             return list(families.values())
 
     registry = CollectorRegistry()
-    registry.register(Collected())  # type: ignore[arg-type]
+    registry.register(Collected())
     return generate_latest(registry)
