@@ -40,7 +40,8 @@ class Server:
 @contextmanager
 def serving(*arguments: str) -> Iterator[Server]:
     """``otpt serve --port 0 …`` until the end of the block, once it is ready."""
-    command = [sys.executable, "-m", "otpt", "serve", "--port", "0", "--device", "cpu", *arguments]
+    patient = ["--arrival", f"{PATIENCE:g}", "--seconds", f"{PATIENCE:g}"]  # a slow machine gives no other answers
+    command = [sys.executable, "-m", "otpt", "serve", "--port", "0", "--device", "cpu", *patient, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
