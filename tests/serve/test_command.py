@@ -9,6 +9,7 @@ import pytest
 
 from otpt.cli import main
 from otpt.cli import serve as command
+from otpt.serve.settings import read_token
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_tokens_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert main(["serve", "--port", "0", "--token-file", str(path)]) == 2
         assert "at least 16 letters and digits" in capsys.readouterr().err
     path.write_text("0123456789abcdef\n", encoding="utf-8")
-    assert command.read_token(path) == "0123456789abcdef"
+    assert read_token(path) == "0123456789abcdef"
 
 
 def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

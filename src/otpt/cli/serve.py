@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.engines import add_ray_options, refuse_ray_options
 from otpt.cli.spellings import add_methods_option, add_threads_option, use_threads
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
     from otpt.serve.limits import Limits
-    from otpt.serve.service import Service
+    from otpt.serve.settings import Settings
 
 _NEEDED = ("fastapi", "prometheus_client", "pydantic", "python_multipart", "uvicorn")
 _MIB = 1 << 20
-_SHORTEST_TOKEN = 16
 
 LIMITS = {
     "body": ("--max-body", "MiB of a request", _MIB),
@@ -69,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     add_threads_option(parser)
     _add_limits(parser)
+    add_ray_options(parser, "ray: replicas on a Ray cluster, behind this process")
     parser.set_defaults(run=run)
 
 
@@ -96,64 +99,58 @@ def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
-    from otpt.serve.app import create_app
     from otpt.serve.server import LOOPBACK, address_of, open_socket
     from otpt.serve.server import run as serve
+    from otpt.serve.settings import read_token
 
     limits, token = chosen_limits(options), read_token(options.token_file)
     names = options.hosts or (LOOPBACK if options.host in LOOPBACK else None)
     use_threads(options.threads)
     listening = open_socket(options.host, options.port)
     try:
-        service = make_service(options, limits)
-        app = create_app(service, token=token, names=names)
-        print(f"otpt: serving {', '.join(service.catalogue.models)} at {address_of(listening)}", flush=True)
-        serve(app, listening, limits, log_level=options.log_level)
+        settings = chosen_settings(options, limits)
+        with _application(options, settings, token=token, names=names) as app:
+            print(f"otpt: serving {', '.join(settings.models)} at {address_of(listening)}", flush=True)
+            serve(app, listening, limits, log_level=options.log_level)
     finally:
         listening.close()
     return 0
 
 
-def make_service(options: argparse.Namespace, limits: Limits) -> Service:
-    """The service that the options describe; models are loaded now."""
-    from otpt.backbones import load_backbone
-    from otpt.methods.registry import DEFAULT_METHOD
-    from otpt.serve.library import read_calibrations, read_class_lists
-    from otpt.serve.queries import served_method
-    from otpt.serve.service import Service
+@contextmanager
+def _application(options: argparse.Namespace, settings: Settings, **door: Any) -> Iterator[Any]:
+    """The application of one process, or the door in front of replicas on Ray."""
+    if options.engine == "ray":
+        from otpt.cli.serve_on_ray import door_of
 
-    names, method = named_models(options.models), served_method(options.method or DEFAULT_METHOD)
-    classes = {} if options.classes_folder is None else read_class_lists(options.classes_folder)
-    calibrations = {} if options.calibrations is None else read_calibrations(options.calibrations)
-    models = {
-        name: load_backbone(spec, device=options.device, precision=options.precision) for name, spec in names.items()
-    }
-    return Service(
-        models,
-        method=method.name,
+        with door_of(options, settings, **door) as app:
+            yield app
+        return
+    refuse_ray_options(options)
+    from otpt.serve.app import create_app
+
+    yield create_app(settings.service(), **door)
+
+
+def chosen_settings(options: argparse.Namespace, limits: Limits) -> Settings:
+    """The service that the options describe."""
+    from otpt.methods.registry import DEFAULT_METHOD
+    from otpt.serve.settings import Settings, named_models
+
+    return Settings(
+        named_models(options.models),
+        device=options.device,
+        precision=options.precision,
+        method=options.method or DEFAULT_METHOD,
         views=options.views,
-        classes=classes,
-        calibrations=calibrations,
+        classes=options.classes_folder,
+        calibrations=options.calibrations,
         text_cache=int(options.text_cache * _MIB),
         limits=limits,
-        hosts=options.allow_urls,
+        hosts=tuple(options.allow_urls),
         together=options.together,
         threads=options.threads,
     )
-
-
-def named_models(given: list[str]) -> dict[str, str]:
-    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
-    found: dict[str, str] = {}
-    for each in given:
-        name, equals, spec = each.partition("=")
-        name, spec = (name, spec) if equals else (each, each)
-        if not name or not spec:
-            raise OtptError(f"--models was given {each!r}; expected a backbone, or NAME=BACKBONE.")
-        if name in found:
-            raise OtptError(f"--models was given {name!r} twice; give each a name of its own, as NAME=BACKBONE.")
-        found[name] = spec
-    return found
 
 
 def chosen_limits(options: argparse.Namespace) -> Limits:
@@ -168,20 +165,3 @@ def chosen_limits(options: argparse.Namespace) -> Limits:
                 raise OtptError(f"{option} was given {value:g}; expected a number above 0.")
             given[name] = value if name in ("arrival", "seconds") else max(int(value * unit), 1)
     return Limits(**given)
-
-
-def read_token(path: Path | None) -> str | None:
-    """The token in a file: one line of printable ASCII."""
-    if path is None:
-        return None
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise OtptError(f"Cannot read the token file {str(path)!r}: {reason}.") from None
-    if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise OtptError(
-            f"The token in {str(path)!r} cannot be used; expected one line of at least {_SHORTEST_TOKEN} letters and "
-            "digits, such as 'openssl rand -hex 32' prints."
-        )
-    return token

@@ -31,7 +31,12 @@ _log = logging.getLogger("otpt.serve")
 
 
 def create_app(
-    service: Service, *, token: str | None = None, names: Collection[str] | None = None, page: Path = PAGE
+    service: Service,
+    *,
+    token: str | None = None,
+    names: Collection[str] | None = None,
+    page: Path = PAGE,
+    guarded: bool = True,
 ) -> FastAPI:
     """The application.
 
@@ -40,6 +45,7 @@ def create_app(
         token: that requests must carry as ``Authorization: Bearer``; None for none.
         names: host names that requests may be for; None for any.
         page: folder of the page at ``/``, if it has an ``index.html``.
+        guarded: False behind a door that checks token, names, size and time itself (:mod:`otpt.serve.forwarding`).
     """
 
     @asynccontextmanager
@@ -62,7 +68,8 @@ def create_app(
         app.add_api_route("/", lambda: FileResponse(page / "index.html"), include_in_schema=False)
         app.mount("/page", StaticFiles(directory=page), name="page")
     _add_handlers(app)
-    app.add_middleware(Guard, service=service, token=token, names=names)
+    if guarded:
+        app.add_middleware(Guard, service=service, token=token, names=names)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 

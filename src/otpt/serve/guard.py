@@ -10,14 +10,15 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
 from otpt.serve.errors import RequestError, busy
-from otpt.serve.service import Service
+from otpt.serve.limits import Limits
+from otpt.serve.metrics import Metrics
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -39,6 +40,15 @@ HEADERS = {
 }
 
 
+class Guarded(Protocol):
+    """What the guard knows of a service."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def metrics(self) -> Metrics: ...
+
+
 class Guard:
     """ASGI middleware.
 
@@ -47,7 +57,7 @@ class Guard:
         names: values of the Host header that are served; None for any.
     """
 
-    def __init__(self, app: Any, service: Service, token: str | None, names: Collection[str] | None) -> None:
+    def __init__(self, app: Any, service: Guarded, token: str | None, names: Collection[str] | None) -> None:
         self._app, self._service, self._token = app, service, token
         self._names = None if names is None else {each.lower() for each in names}
         self._held = 0  # bytes of requests under way

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,8 @@ from otpt.serve.service import Service
 
 _EXAMPLES = {"emoji/animals": (0, 1, 5, 17), "emoji/food": (0, 4, 12, 30), "emoji/travel": (40, 60)}
 """Set → positions of images that the page offers."""
+_OFFERED = 8
+"""Labels that come with an image."""
 
 
 def add_information(app: FastAPI, service: Service) -> None:
@@ -111,10 +114,16 @@ def _examples() -> list[dict[str, Any]]:
                 found.append(
                     {
                         "label": data.class_names[data.label(position)],
-                        "labels": list(data.class_names[:8]),
+                        "labels": _around(data.class_names, data.label(position)),
                         "image": base64.b64encode(file.getvalue()).decode("ascii"),
                     }
                 )
     except OtptError:  # the images are in another package, which is not installed
         return []
     return found
+
+
+def _around(names: Sequence[str], at: int) -> list[str]:
+    """A class and its neighbours in the list, which are hard to tell from it."""
+    first = max(0, min(at - 3, len(names) - _OFFERED))
+    return list(names[first : first + _OFFERED])

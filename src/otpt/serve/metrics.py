@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from otpt.methods import field_names, published_names
 
@@ -53,3 +55,21 @@ class Metrics:
     def text(self) -> bytes:
         """In Prometheus' format."""
         return generate_latest(self.registry)
+
+
+def merged(own: CollectorRegistry, texts: Mapping[str, bytes]) -> bytes:
+    """Counters of the door and of all replicas, those with the label ``replica``, in Prometheus' format."""
+    families = {family.name: family for family in own.collect()}
+    for replica, text in texts.items():
+        for family in text_string_to_metric_families(text.decode()):
+            kept = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                kept.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+
+    class Collected:
+        def collect(self) -> list[Metric]:
+            return list(families.values())
+
+    registry = CollectorRegistry()
+    registry.register(Collected())
+    return generate_latest(registry)
