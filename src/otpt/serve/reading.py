@@ -109,6 +109,7 @@ async def _form(headers: Headers, body: bytes, limits: Limits) -> tuple[dict[str
             if name not in ("image", "images"):
                 raise RequestError(422, "unknown-part", f"There is a file part {name[:100]!r}.", "file parts 'image'")
             files.append(await value.read())
+            await value.close()
         else:
             fields.setdefault(name, []).append(value)
     return {name: _field(name, values) for name, values in fields.items()}, files
