@@ -7,7 +7,7 @@ UV     := 0.13.7
 # numpy and a few others have no release that serves Python 3.10 and the newest Python alike: two lists of pins.
 PINS   := $(shell $(PYTHON) -c 'import sys; print("constraints/python-3.10.txt" if sys.version_info < (3, 11) else "constraints/python-3.11.txt")')
 
-.PHONY: help setup demo test test-fast test-processors lint docs bench bench-quick clean
+.PHONY: help setup demo serve test test-fast test-processors lint docs bench bench-quick clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -26,6 +26,9 @@ $(VENV)/.ready: pyproject.toml $(PINS)
 demo: setup     ## set up, then the main methods on the embedded model and bench (two minutes)
 	@$(BIN)/otpt demo
 
+serve: setup    ## set up, then predictions over HTTP with the embedded model; prints the address
+	@$(BIN)/otpt serve
+
 test: setup     ## set up, then run the tests
 	@$(BIN)/python -m pytest -n auto
 
@@ -40,7 +43,7 @@ lint: setup     ## ruff, mypy, a strict build of the documentation, links, spell
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
-	@$(BIN)/python docs/links.py build/site README.md CONTRIBUTING.md CHANGELOG.md
+	@$(BIN)/python docs/links.py build/site README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	@$(BIN)/python docs/spelling.py
 	@$(BIN)/python -m pytest -q tests/cli/test_import_time.py
 

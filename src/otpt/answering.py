@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class Answering:
         self._task, self._classes_set = task, False
         self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
-        _refuse_own_network([method])
+        refuse_own_network([method])
         check_fit(backbone, task, [method], classes=False)
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Answering:
         key = (labels, methods)
         if key not in self._predictors:
             task = self._task_for(labels)
-            _refuse_own_network(methods)
+            refuse_own_network(methods)
             check_fit(self.backbone, task, methods)
             while len(self._predictors) >= _KEPT:
                 self._predictors.popitem(last=False)
@@ -141,30 +141,7 @@ class Answering:
         self, outputs: Sequence[Output], methods: Sequence[Method], labels: Labels | None = None
     ) -> dict[str, Prediction]:
         names = self._task.class_names if labels is None else labels[0]
-        found = zip(methods, outputs, strict=True)
-        return {method.name: self._prediction(method, output, names) for method, output in found}
-
-    def _prediction(self, method: Method, output: Output, names: tuple[str, ...]) -> Prediction:
-        calibrated = self._calibrations.get(method.name)
-        index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
-        labels, abstained = None, None
-        if calibrated is not None:
-            answer = calibrated.answer(probabilities, index)
-            index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
-            labels = None if answer.classes is None else tuple(names[c] for c in answer.classes)
-            extras["uncalibrated_confidence"] = output.confidence
-        return Prediction(
-            label=names[index],
-            confidence=float(probabilities.max()),
-            index=index,
-            probabilities=probabilities,
-            class_names=names,
-            method=method.name,
-            flags=output.flags,
-            extras=extras,
-            labels=labels,
-            abstained=abstained,
-        )
+        return predictions(methods, outputs, names, self._calibrations)
 
     def _use(self, calibrations: Sequence[CalibrationSource], methods: Sequence[Method]) -> None:
         """Calibrations, at most one for each of these methods."""
@@ -211,7 +188,38 @@ class Answering:
             raise
 
 
-def _refuse_own_network(methods: Sequence[Method]) -> None:
+def predictions(
+    methods: Sequence[Method], outputs: Sequence[Output], names: tuple[str, ...], calibrations: Mapping[str, Calibrated]
+) -> dict[str, Prediction]:
+    """What the methods say of one image, by their names; calibrated where there is a calibration of that name."""
+    found = zip(methods, outputs, strict=True)
+    return {method.name: _prediction(method, output, names, calibrations.get(method.name)) for method, output in found}
+
+
+def _prediction(method: Method, output: Output, names: tuple[str, ...], calibrated: Calibrated | None) -> Prediction:
+    index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
+    labels, abstained = None, None
+    if calibrated is not None:
+        answer = calibrated.answer(probabilities, index)
+        index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
+        labels = None if answer.classes is None else tuple(names[c] for c in answer.classes)
+        extras["uncalibrated_confidence"] = output.confidence
+    return Prediction(
+        label=names[index],
+        confidence=float(probabilities.max()),
+        index=index,
+        probabilities=probabilities,
+        class_names=names,
+        method=method.name,
+        flags=output.flags,
+        extras=extras,
+        labels=labels,
+        abstained=abstained,
+    )
+
+
+def refuse_own_network(methods: Sequence[Method]) -> None:
+    """``OtptError`` if a method brings a network of its own, which only an evaluation reads."""
     own = next((method for method in methods if method.adapt in OWN_NETWORK), None)
     if own is not None:
         raise OtptError(

@@ -70,6 +70,34 @@ def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
     return True
 
 
+class Disk:
+    """What a run asks of a file system. Another object with these methods may stand in its place."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Of the files in a folder, in any order."""
+        return os.listdir(folder)
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file is there."""
+        return is_there(path)
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file."""
+        return path.read_bytes()
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Put a whole file there."""
+        write_atomically(path, data)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file that is not needed any more. If that fails now, it does no harm, and is tried again."""
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+DISK = Disk()
+
+
 @cache
 def process_space() -> str:
     """Where the numbers of processes are ours: the machine since its start, and the container.
@@ -112,13 +140,21 @@ def _is_alive(process: int) -> bool:
 def read_json(path: Path, what: str) -> Any:
     """The content of a JSON file of ours."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OtptError(f"There is no {what} at {str(path)!r}.") from None
     except OSError as error:
         raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
     except ValueError:
         raise OtptError(f"The {what} {str(path)!r} is damaged: it is not JSON.") from None
+
+
+def parse_json(text: str) -> Any:
+    """Plain data of somebody's JSON text; ``ValueError`` if it is none, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def is_there(path: Path) -> bool:

@@ -57,4 +57,12 @@ def test_tutorial(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_every_topic_has_its_tutorial() -> None:
     names = {page.stem for page in TUTORIALS}
-    assert names >= {"first-prediction", "own-images", "compare-methods", "calibrate", "add-a-method", "cluster"}
+    assert names >= {
+        "first-prediction",
+        "own-images",
+        "compare-methods",
+        "calibrate",
+        "add-a-method",
+        "cluster",
+        "service",
+    }

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 RAY_OPTIONS = ("ray_address", "ray_actors", "ray_gpus", "ray_cpus")
 
 
-def add_ray_options(parser: argparse.ArgumentParser) -> None:
-    """Which engine, and which resources of a Ray cluster."""
+EVALUATING = "ray: actors on a Ray cluster, the run folder on storage that its machines share"
+
+
+def add_ray_options(parser: argparse.ArgumentParser, words: str = EVALUATING) -> None:
+    """Which engine, and which resources of a Ray cluster; ``words`` say what it does there."""
     group = parser.add_argument_group("more than one machine")
     group.add_argument(
         "--engine",
         default="local",
         choices=("local", "ray"),
-        help="ray: actors on a Ray cluster, the run folder on storage that its machines share (default: %(default)s)",
+        help=f"{words} (default: %(default)s)",
     )
     group.add_argument(
         "--ray-address", metavar="ADDRESS", help="'auto' or HOST:PORT (default: start Ray on this machine)"
@@ -30,6 +33,13 @@ def add_ray_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray-actors", nargs=2, type=int, metavar=("MIN", "MAX"), help="(default: 1, all that fit)")
     group.add_argument("--ray-gpus", type=float, metavar="N", help="GPUs per actor, such as 1 or 0.5 (default: 0)")
     group.add_argument("--ray-cpus", type=int, metavar="N", help="CPUs per actor (default: 1)")
+
+
+def refuse_ray_options(options: argparse.Namespace) -> None:
+    """``OtptError`` for options of the other engine."""
+    for name in RAY_OPTIONS:
+        if getattr(options, name) is not None:
+            raise OtptError(f"{flag(name)} was given without --engine ray; expected both.")
 
 
 def chosen_engine(options: argparse.Namespace) -> Engine:
@@ -40,9 +50,7 @@ def chosen_engine(options: argparse.Namespace) -> Engine:
     check_threads(options.threads)
     if options.engine == "ray":
         return _ray_engine(options)
-    for name in RAY_OPTIONS:
-        if getattr(options, name) is not None:
-            raise OtptError(f"{flag(name)} was given without --engine ray; expected both.")
+    refuse_ray_options(options)
     if options.workers is not None and options.workers < 1:
         raise OtptError(f"--workers was given {options.workers}; expected 1 or more.")
     gpus = [name for name in available_devices() if name.startswith("cuda:")]

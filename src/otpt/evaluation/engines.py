@@ -35,6 +35,7 @@ from otpt.files import is_there
 from otpt.methods import load_plugin
 from otpt.runs.locks import Locks
 from otpt.runs.run import CONFIG, LOCKS, Run, WorkItem
+from otpt.runs.schedule import Schedule
 
 Report = Callable[[ProgressEvent], None]
 
@@ -127,25 +128,15 @@ class LocalEngine:
         asked = config["datasets"]
         report(Started(*run.progress(asked)))
         with Locks(run.folder / LOCKS) as locks:
-            while missing := run.missing(asked):
-                for item, shards, last in evaluator(_locked(run, locks, missing)):
+            schedule = Schedule(run, asked, locks)
+            while schedule.list_missing():
+                for item, shards, last in evaluator(schedule.take()):
                     for shard in shards:
                         run.write(shard)
                     if last:
                         locks.release(item.lock)
-                if len(run.missing(asked)) == len(missing):
-                    time.sleep(_POLL_SECONDS)  # others are at work on all that is left
+                time.sleep(schedule.pause())
         return run
-
-
-def _locked(run: Run, locks: Locks, items: Sequence[WorkItem]) -> Iterator[WorkItem]:
-    for item in items:
-        if not run.lacks(item) or not locks.take(item.lock):
-            continue
-        if not run.lacks(item):  # finished by another process between the two questions
-            locks.release(item.lock)
-            continue
-        yield item
 
 
 class ProcessEngine:

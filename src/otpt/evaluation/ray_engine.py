@@ -7,10 +7,8 @@ another. A shard that is already there is skipped, and one that is made twice is
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
-import socket
 import sys
 import time
 import warnings
@@ -22,12 +20,11 @@ from typing import Any
 from otpt.errors import OtptError
 from otpt.evaluation.engines import Job, PackedJob, Report
 from otpt.evaluation.progress import ImageDone, Started
+from otpt.evaluation.ray_cluster import connected, import_ray
 from otpt.evaluation.ray_worker import RayWorker, as_item, as_text, configure, read_answer
 from otpt.runs.run import Run, WorkItem
 
 _MOST_TASKS = 10_000  # the items of a larger run are handed out several at a time
-_OBJECT_STORE = 256 * 2**20  # bytes, of a cluster of our own: only short rows pass through it
-_ANSWERS_WITHIN = 20.0  # seconds, for an address
 _SEEN_WITHIN = 90.0  # seconds; network file systems may hide a new file from other machines for a minute
 
 
@@ -66,7 +63,7 @@ class RayEngine:
         """See :class:`otpt.evaluation.Engine`."""
         threads = self._cpus if job.threads is None else job.threads
         job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=threads)
-        with _quiet_ray() as ray, _cluster(ray, self._address), _stops_told(ray):
+        with _quiet_ray() as ray, connected(ray, self._address), _stops_told(ray):
             self._check_resources(ray)
             config = self._configure(ray, job)
             run, asked = Run.create(job.folder, config), config["datasets"]
@@ -164,62 +161,6 @@ def _wait_until_seen(run: Run, asked: Sequence[dict[str, Any]]) -> None:
         time.sleep(0.5)
 
 
-def _import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ part writes errors to the terminal that are none
-    try:
-        importlib.import_module("ray.data")
-        return importlib.import_module("ray")
-    except ImportError:
-        raise OtptError("The engine 'ray' needs Ray, which is not installed; pip install 'otpt[ray]'.") from None
-
-
-@contextmanager
-def _cluster(ray: Any, address: str | None) -> Iterator[None]:
-    """A connection to the cluster; one that this program had before is used and kept."""
-    if ray.is_initialized():
-        yield
-        return
-    if address is not None:
-        _check_answers(address)
-    own = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE} if address is None else {}
-    try:
-        with _closed_stderr():
-            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        where = "Cannot start Ray on this machine" if address is None else f"Cannot reach Ray at {address!r}"
-        raise OtptError(f"{where}: {reason}") from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself tries for many minutes."""
-    host, _, port = address.rpartition("//")[2].rpartition(":")
-    if not port.isdigit():  # "auto": there Ray knows at once
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()
-    except (OSError, OverflowError) as error:
-        raise OtptError(f"Cannot reach Ray at {address!r}: {error}.") from None
-
-
-@contextmanager
-def _closed_stderr() -> Iterator[None]:
-    """Ray's C++ part says on the terminal which level of log it was given; its errors come as exceptions."""
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)
-
-
 @contextmanager
 def _stops_told(ray: Any) -> Iterator[None]:
     """A cluster that fails in one sentence; a mistake in the code keeps its traceback."""
@@ -238,7 +179,7 @@ def _quiet_ray() -> Iterator[Any]:
     # Ray prints to the standard output when a worker dies; that is for results, which may be JSON.
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
         warnings.filterwarnings("ignore", module=r"ray(\.|$)")
-        ray = _import_ray()
+        ray = import_ray("ray.data")
         context = ray.data.DataContext.get_current()
         bars = context.enable_progress_bars
         shown = [

@@ -7,6 +7,7 @@ the cache is neither decoded nor encoded, and not even read if its file looks as
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -123,6 +124,8 @@ class FeaturePipeline:
         cache: None to encode everything.
         threads: that decode and augment; by default one per core, 16 at most. 0: none, all in the calling thread.
         features: "full", as the backbone gives them, or "float16", rounded.
+        clock: called with an image's task, "views" or "encode", and the seconds that its views took, or the pass of the
+            image tower that it was in; from any thread.
     """
 
     def __init__(
@@ -132,11 +135,13 @@ class FeaturePipeline:
         cache: FeatureCache | None = None,
         threads: int | None = None,
         features: str = "full",
+        clock: Callable[[ImageTask, str, float], None] | None = None,
     ) -> None:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
         self._backbone, self._cache, self._form = backbone, cache, features
         self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
+        self._clock = clock
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
     def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
@@ -181,8 +186,16 @@ class FeaturePipeline:
     ) -> npt.NDArray[np.floating]:
         image, digest = opened
         name = digest if task.image_id is None else task.image_id
-        preprocessing = self._backbone.preprocessing
-        return make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype, first=first)
+        preprocessing, begun = self._backbone.preprocessing, time.perf_counter()
+        views = make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype, first=first)
+        self._tell([task], "views", begun)
+        return views
+
+    def _tell(self, tasks: Iterable[ImageTask], part: str, begun: float) -> None:
+        if self._clock is not None:
+            seconds = time.perf_counter() - begun
+            for task in tasks:
+                self._clock(task, part, seconds)
 
     def _encode(
         self, waiting: list[tuple[ImageTask, _Prepared | OtptError]]
@@ -190,7 +203,9 @@ class FeaturePipeline:
         good = [(task, found) for task, found in waiting if isinstance(found, _Prepared)]
         gone: dict[int, OtptError] = {}  # by position among the good ones
         while True:
+            begun = time.perf_counter()
             self._encode_pixels([found for _, found in good])
+            self._tell((task for task, _ in good), "encode", begun)
             more = [(i, self._lacking(*pair)) for i, pair in enumerate(good) if i not in gone]
             more = [(i, recipes) for i, recipes in more if recipes]
             if not more:

@@ -60,6 +60,26 @@ class Predictor:
         self._at_once = _share_memory(self._groups, task.memory_budget)
         self._use_cache(cache)
 
+    @property
+    def at_once(self) -> int:
+        """How many images memory has room for at a time; one where they must come in order."""
+        return 1 if self._in_order else self._at_once
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of the graphs of text features that are kept."""
+        return sum(group.graph_bytes for group in self._groups)
+
+    def view_logits(self, image: EncodedImage) -> Tensor | None:
+        """Zero-shot logits (V, C) of all views of an image, under the first initial prompt that all images share."""
+        kind = max(self.recipes, key=lambda each: each.n_views).kind if self.recipes else None
+        group = next((each for each in self._groups if type(each) is TextGroup), None)
+        if kind is None or group is None:
+            return None
+        text = group.text
+        with one_thread():
+            return text.logits(image.features[kind], text.class_features(text.text_features))
+
     def task(self, key: Any, source: Any, *, seed: int, **more: Any) -> ImageTask:
         """What the feature pipeline is to do for an image."""
         return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, is_enough=self.is_enough, **more)
@@ -87,8 +107,7 @@ class Predictor:
         if not self._on_cpu:
             with one_thread():
                 return self._predict(batch)
-        at_once = 1 if self._in_order else self._at_once
-        return [each[0] for each in in_threads(self._predict, batch.each(), at_once=at_once)]
+        return [each[0] for each in in_threads(self._predict, batch.each(), at_once=self.at_once)]
 
     def of_features(self, views: Tensor, *, seed: int = 0) -> list[list[Output]]:
         """The outputs of images of which only features (B, V, D) are known, the clean view first."""

@@ -33,11 +33,30 @@ _TAKEN = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}
 _POLL_SECONDS = 0.05
 
 
+class LockFile:
+    """Locks of the operating system on bytes of a file. Another object with these methods may stand in its place."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def lock(self, number: int) -> None:
+        """Lock a byte; ``OSError`` if another process has it, or where there are no locks."""
+        _lock(self._file, number)
+
+    def unlock(self, number: int) -> None:
+        """Let it go."""
+        _unlock(self._file, number)
+
+    def close(self) -> None:
+        """Let all go."""
+        os.close(self._file)
+
+
 @dataclass
 class _Opened:
     """The file of a run's locks in this process: which :class:`Locks` have which of them."""
 
-    number: int
+    file: LockFile
     holders: dict[int, Locks] = field(default_factory=dict)
     users: int = 0
 
@@ -47,20 +66,29 @@ _opened: dict[tuple[int, Path], _Opened] = {}
 _books = threading.Lock()
 
 
+def _open(key: tuple[int, Path], path: Path) -> _Opened:
+    """The file of this path, opened once in a process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _books:
+            if key not in _opened:
+                _opened[key] = _Opened(LockFile(path))
+            _opened[key].users += 1
+            return _opened[key]
+    except OSError as error:
+        raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
+
+
 class Locks:
     """Locks of one thread on one run; a context manager. What is taken twice is to be released twice."""
 
-    def __init__(self, path: Path) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._key = os.getpid(), path.parent.resolve() / path.name
-            with _books:
-                if self._key not in _opened:
-                    _opened[self._key] = _Opened(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
-                self._shared = _opened[self._key]
-                self._shared.users += 1
-        except OSError as error:
-            raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
+    def __init__(self, file: Path | LockFile) -> None:
+        self._key: tuple[int, Path] | None = None
+        if isinstance(file, Path):
+            self._key = os.getpid(), file.parent.resolve() / file.name
+            self._shared = _open(self._key, file)
+        else:
+            self._shared = _Opened(file, users=1)
         self._held: Counter[int] = Counter()
 
     def __enter__(self) -> Locks:
@@ -75,8 +103,9 @@ class Locks:
             self._held.clear()
             self._shared.users -= 1
             if not self._shared.users:
-                del _opened[self._key]
-                os.close(self._shared.number)
+                if self._key is not None:
+                    del _opened[self._key]
+                self._shared.file.close()
 
     def take(self, number: int) -> bool:
         """Take lock ``number``; False if a living process, or another thread of this one, has it."""
@@ -85,7 +114,7 @@ class Locks:
                 if number in self._shared.holders:
                     return False
                 try:
-                    _lock(self._shared.number, number)
+                    self._shared.file.lock(number)
                 except OSError as error:
                     if error.errno in _TAKEN:
                         return False
@@ -110,7 +139,7 @@ class Locks:
     def _give_back(self, number: int) -> None:
         del self._shared.holders[number]
         with suppress(OSError):
-            _unlock(self._shared.number, number)
+            self._shared.file.unlock(number)
 
 
 if sys.platform == "win32":  # pragma: no cover

@@ -19,13 +19,13 @@ import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.files import as_json, is_there, remove_leftovers, write_atomically
+from otpt.files import DISK, Disk, as_json, is_there, remove_leftovers, write_atomically
+from otpt.runs.checking import check_config, check_rows
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
 from otpt.runs.sealing import read_sealed, sealed
@@ -88,9 +88,12 @@ class WorkItem:
 class Run:
     """A run folder. ``Run(folder)`` opens one; :meth:`create` makes it, or opens it to continue or to grow."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, files: Disk = DISK) -> None:
         self.folder = Path(folder)
+        self.files = files
+        self._digests: dict[tuple[str, Column], str] = {}
         self.config: dict[str, Any] = read_sealed(self.folder / CONFIG, str(folder))
+        check_config(self.config, self.folder)
         self._datasets: dict[str, dict[str, Any]] = {str(each["name"]): each for each in self.config["datasets"]}
 
     @classmethod
@@ -123,7 +126,7 @@ class Run:
         for dataset, seed, column in self.everything():
             names = self._names(dataset, seed, column)
             for first, stop in set(names) - set(_longest(names).items()):
-                _delete(self._path(dataset, seed, column, first, stop))
+                self.files.remove(self.shard_path(dataset, seed, column, first, stop))
 
     @property
     def datasets(self) -> list[dict[str, Any]]:
@@ -167,7 +170,7 @@ class Run:
         # Of the item's own length, or of the full one if another process asked for more images meanwhile.
         stops = {item.stop, item.first + int(self.config["numbers"]["shard_size"])}
         return not all(
-            any(is_there(self._path(item.dataset, item.seed, column, item.first, stop)) for stop in stops)
+            any(self.files.exists(self.shard_path(item.dataset, item.seed, column, item.first, stop)) for stop in stops)
             for column in item.columns
         )
 
@@ -179,25 +182,26 @@ class Run:
             if earlier is None:  # damaged, or joined by another process: whoever asks next finds what is missing
                 return
             shard = joined(earlier, shard)
-        path = self._path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
-        write_atomically(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
+        path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
+        self.files.write(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
         if before > shard.first:
-            _delete(self._path(shard.dataset, shard.seed, shard.column, shard.first, before))
+            self.files.remove(self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, before))
 
     def read(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Shard | None:
         """A shard, None if it is not there; a damaged one is quarantined as ``_*.corrupt`` and then missing.
 
         Damage is warned of, by whoever finds it.
         """
-        path = self._path(dataset, seed, column, first, stop)
+        path = self.shard_path(dataset, seed, column, first, stop)
         try:
-            data = path.read_bytes()
+            data = self.files.read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
         try:
             table, sums = decode_shard(data, owner=self._owner(dataset, seed, column, path), rows=stop - first)
+            check_rows(table, sums, len(self._entry(dataset)["classes"]))
         except CorruptShardError as reason:
             _quarantine(path, reason)
             return None
@@ -229,9 +233,9 @@ class Run:
         in_order = bool(self._column(dataset, column).get("order"))
         for first, stop in self._names(dataset, seed, column):
             if in_order or first <= index < stop:
-                path = self._path(dataset, seed, column, first, stop)
+                path = self.shard_path(dataset, seed, column, first, stop)
                 try:
-                    path.unlink(missing_ok=True)
+                    self.files.remove(path)
                 except OSError as error:
                     raise OtptError(f"Cannot delete {str(path)!r}: {error.strerror or error}.") from None
 
@@ -280,13 +284,13 @@ class Run:
     def _names(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
         """(first, stop) of the files of a column."""
         try:
-            names = [path.name for path in self.folder_of(dataset, seed, column).iterdir()]
+            names = self.files.names(self.folder_of(dataset, seed, column))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise OtptError(f"Cannot read the run {str(self.folder)!r}: {error.strerror or error}.") from None
         found = (_SHARD.fullmatch(name) for name in names)
-        return [(int(match[1]), int(match[2])) for match in found if match]
+        return [(int(match[1]), int(match[2])) for match in found if match and int(match[1]) < int(match[2])]
 
     def _present(self, dataset: str, seed: int, column: Column) -> int:
         """How many images of a stream are there from its beginning without a gap."""
@@ -295,11 +299,17 @@ class Run:
             reached = shards[reached]
         return reached
 
-    def _path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
+    def shard_path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
+        """The file of a shard, whether it is there or not."""
         return self.folder_of(dataset, seed, column) / f"{first:08d}-{stop:08d}.parquet"
 
     def _owner(self, dataset: str, seed: int, column: Column, path: Path) -> str:
         """Which shard of which configuration a file is: its bytes are good for nothing else."""
+        if (dataset, column) not in self._digests:  # the same for all shards of a column, of which there are many
+            self._digests[dataset, column] = self._digest(dataset, column)
+        return f"{self._digests[dataset, column]} {seed} {path.name}"
+
+    def _digest(self, dataset: str, column: Column) -> str:
         entry, own = self._entry(dataset), self._column(dataset, column)
         common = {key: self.config[key] for key in ("format", "versions", "numbers")}
         facts = {
@@ -309,8 +319,7 @@ class Run:
             "column": {key: value for key, value in own.items() if key not in ("images", "folder")},
             "method": self.config["methods"][column[1]],
         }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        return f"{digest} {seed} {path.name}"
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def everything(self) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column."""
@@ -340,12 +349,6 @@ def _wait_until_seen(path: Path) -> None:
     until = time.monotonic() + _SEEN_WITHIN
     while not is_there(path) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
-
-
-def _delete(path: Path) -> None:
-    """A shard of which a longer one is there. If it cannot be deleted now, it does no harm, and is tried again."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 def _check_folder(folder: Path) -> None:

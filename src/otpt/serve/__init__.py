@@ -1,0 +1,5 @@
+"""``otpt serve``: the classifier behind HTTP. Needs the extra ``otpt[serve]``."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

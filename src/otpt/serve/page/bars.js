@@ -1,0 +1,71 @@
+// What the methods say: the headline, and bars side by side.
+
+import { listed, make, percent, sized } from "./dom.js";
+import { summaryOf } from "./methods.js";
+
+const SHOWN = 5; // classes per method
+
+/** The answer in one line, and what speaks for or against it. */
+export function showHeadline(place, methods) {
+  const entries = Object.entries(methods).filter(([, answer]) => !answer.error);
+  if (entries.length === 0) return place.replaceChildren();
+  const [main, answer] = entries.at(-1);
+  const others = entries.slice(0, -1);
+  const against = others.filter(([, other]) => other.label !== answer.label);
+  const unknown = entries.filter(([, each]) => each.unknown).map(([name]) => name);
+  const verdict = unknown.includes(main)
+    ? [make("p", { class: "verdict" }, "none of these"), make("p", { class: "sure" }, `nearest: ${answer.label}, ${percent(answer.confidence)} by ${main}`)]
+    : [
+        make("p", { class: "verdict" }, make("bdi", {}, answer.label)),
+        make("p", { class: "sure" }, make("strong", {}, percent(answer.confidence)), ` by ${main}`),
+      ];
+  const notes = [];
+  if (others.length > 0 && against.length === 0) notes.push(`All ${entries.length} methods agree.`);
+  else notes.push(...against.map(([name, other]) => `${name} says ${other.label}.`));
+  const elsewhere = unknown.filter((name) => name !== main);
+  if (elsewhere.length > 0 && !unknown.includes(main)) notes.push(`By ${listed(elsewhere)} the image fits none of the labels.`);
+  return place.replaceChildren(...verdict, make("p", { class: "small" }, notes.join(" ")));
+}
+
+/** A card of bars per method. */
+export function showBars(place, methods) {
+  place.replaceChildren(...Object.entries(methods).map(([name, answer]) => card(name, answer)));
+}
+
+function card(name, answer) {
+  const head = [make("h3", {}, name), make("p", { class: "small what" }, summaryOf(name))];
+  if (answer.error) {
+    const { what, do: advice } = answer.error;
+    return make("article", { class: "card method", "data-method": name }, ...head, make("p", { class: "notice bad" }, [what, advice].filter(Boolean).join(" ")));
+  }
+  const members = new Set(answer.set ?? []);
+  return make(
+    "article",
+    { class: "card method", "data-method": name },
+    ...head,
+    make("ol", { class: "bars" }, answer.top.slice(0, SHOWN).map((each, rank) => bar(each, rank, members.has(each.label)))),
+    answer.set && set(answer, members),
+    answer.unknown !== null && answer.unknown !== undefined && fits(answer.unknown),
+    answer.abstained && make("p", { class: "badge warn" }, "Abstains: not sure enough"),
+    answer.flags.length > 0 && make("p", { class: "small" }, answer.flags.join(", ")),
+  );
+}
+
+function bar({ label, score }, rank, member) {
+  return make(
+    "li",
+    { class: [rank === 0 && "first", member && "member"].filter(Boolean).join(" ") || null, "data-score": score },
+    make("span", { class: "name", title: label }, make("bdi", {}, label), member && make("span", { class: "hidden" }, " (in the prediction set)")),
+    make("span", { class: "value" }, percent(score)),
+    make("span", { class: "track", "aria-hidden": "true" }, sized(make("span", { class: "fill" }), { width: score })),
+  );
+}
+
+function set({ set: labels }, members) {
+  const words = labels.length === 0 ? "empty" : labels.length > 6 ? `${labels.slice(0, 6).join(", ")} and ${labels.length - 6} more` : labels.join(", ");
+  return make("p", { class: "set small" }, make("strong", {}, `Prediction set (${members.size}): `), words);
+}
+
+function fits(unknown) {
+  return unknown ? make("p", { class: "badge warn" }, "None of these") : make("p", { class: "badge good" }, "Fits the labels");
+}

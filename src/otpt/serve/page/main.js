@@ -1,0 +1,138 @@
+// Puts the page together: asks when something changes, shows what comes back.
+
+import { showBars, showHeadline } from "./bars.js";
+import { $, duration, make } from "./dom.js";
+import { chosenImage, exampleFile, listenForImages, showExamples } from "./image.js";
+import { chosenLabels, labelFault, listenForLabels, setLabels, setList } from "./labels.js";
+import { linkTo, readLink } from "./link.js";
+import { chosenMethods, listenForMethods, setMethods } from "./methods.js";
+import { chosenOptions, listenForOptions, setOptions } from "./options.js";
+import { showReproduce } from "./reproduce.js";
+import { ask, send, useToken } from "./server.js";
+import { asCommand, asCurl, asPython } from "./snippets.js";
+import { showTimes } from "./times.js";
+import { showTuning } from "./tuning.js";
+import { showViews } from "./views.js";
+
+const PAUSE = 500; // milliseconds of quiet after a keystroke before the service is asked
+const TOP = 10; // classes per method: the bars show the first, the chart of tuning those that moved too
+
+let running = null; // the request under way
+let timer = 0;
+
+/** Asks soon; a later change takes the place of an earlier one. */
+function changed() {
+  clearTimeout(timer);
+  timer = setTimeout(() => missing() || classify(), PAUSE);
+}
+
+/** What is still needed before the service can be asked, in words. */
+function missing() {
+  if (!chosenImage()) return "Choose an image first.";
+  return labelFault() || (chosenMethods().length === 0 ? "Choose a method at least." : "");
+}
+
+async function classify() {
+  clearTimeout(timer);
+  running?.abort();
+  const controller = (running = new AbortController());
+  const image = chosenImage();
+  const body = { ...chosenLabels(), methods: chosenMethods(), top: TOP, ...chosenOptions() };
+  busy(true);
+  const begun = performance.now();
+  try {
+    const answer = await send("compare", { image: image.base64, ...body, show_views: true }, controller.signal);
+    const [result] = answer.results;
+    if (result.error) throw Object.assign(new Error(result.error.what), { ...result.error, advice: result.error.do });
+    show(answer, result, body, image, (performance.now() - begun) / 1000);
+  } catch (error) {
+    if (error.name !== "AbortError") showError(error);
+  } finally {
+    if (running === controller) busy(false);
+  }
+}
+
+function show(answer, result, body, image, seconds) {
+  const { methods } = result;
+  $("error").hidden = $("empty").hidden = true;
+  $("found").hidden = false;
+  showHeadline($("headline"), methods);
+  showBars($("bars"), methods);
+  showTuning(methods);
+  showViews(result.views);
+  showTimes($("times"), answer.seconds, seconds);
+  const settings = { example: image.example, list: body.classes, labels: body.labels, methods: body.methods, options: chosenOptions() };
+  const link = linkTo(settings);
+  history.replaceState(null, "", link);
+  const sent = { ...body, model: answer.model };
+  showReproduce(
+    $("reproduce"),
+    {
+      curl: asCurl(body, image.name, { origin: document.baseURI, secret: !$("token-field").hidden }),
+      Python: asPython(sent, image.name, answer.labels),
+      "Command line": asCommand(sent, image.name, answer.labels),
+    },
+    link,
+    `The commands read the image from ${image.name}, which “save” below it writes. The link holds the settings` +
+      (image.example ? " and the example." : ", not the image."),
+  );
+  $("about").textContent = `otpt with the model ${answer.model}`;
+  $("status").textContent = `Answered in ${duration(seconds)}: ${Object.entries(methods)
+    .map(([name, each]) => `${name} ${each.error ? "failed" : each.label}`)
+    .join(", ")}`;
+}
+
+function showError(error) {
+  const lines = [make("strong", {}, error.message)];
+  if (error.expected) lines.push(make("span", {}, `Expected: ${error.expected}`));
+  if (error.advice) lines.push(make("span", {}, error.advice));
+  $("error").replaceChildren(...lines);
+  $("error").hidden = false;
+  $("found").hidden = true;
+  if (error.status === 401) {
+    $("token-field").hidden = false;
+    $("options").open = true;
+    $("token").focus();
+  }
+}
+
+function busy(on) {
+  $("answers").setAttribute("aria-busy", String(on));
+  $("go").classList.toggle("busy", on);
+  $("go-words").textContent = on ? "Classifying …" : "Classify";
+  if (on) $("status").textContent = "Classifying";
+}
+
+/** An example brings its own labels, so that one click shows something. */
+function choose(example, take, { keepLabels = false } = {}) {
+  if (!keepLabels && example.labels) setLabels(example.labels);
+  return take(exampleFile(example), example.label);
+}
+
+async function start() {
+  const [models, methods, { classes, calibrations = [] }, { examples }] = await Promise.all(["models", "methods", "classes", "examples"].map(ask));
+  const take = listenForImages(changed);
+  listenForLabels(classes, changed);
+  listenForMethods(methods, changed);
+  listenForOptions(models, calibrations, changed);
+  showExamples(examples, (example) => choose(example, take));
+  const link = readLink();
+  if (link.labels) setLabels(link.labels);
+  if (link.list) setList(link.list);
+  if (link.methods) setMethods(link.methods);
+  if (link.options) setOptions(link.options);
+  const first = examples.find((example) => example.label === link.example) ?? examples[0];
+  if (first) choose(first, take, { keepLabels: Boolean(link.labels || link.list) });
+}
+
+$("token").addEventListener("change", () => {
+  useToken($("token").value);
+  if ($("methods").childElementCount === 0) start().catch(showError); // the lists need the token too
+});
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const lack = missing();
+  if (lack) showError(new Error(lack));
+  else classify();
+});
+start().catch(showError);

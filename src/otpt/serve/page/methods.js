@@ -1,0 +1,52 @@
+// The methods to compare: a few at hand, any other by name.
+
+import { $, make } from "./dom.js";
+
+const AT_HAND = ["zero-shot", "tpt", "c-tpt", "o-tpt"];
+
+let summaries = new Map();
+
+/** Names of the methods that are switched on, in the order shown. */
+export const chosenMethods = () => [...$("methods").querySelectorAll("input:checked")].map((box) => box.value);
+
+/** What a method does, in a sentence; empty for a composed name. */
+export const summaryOf = (name) => summaries.get(name) ?? "";
+
+/** Offers the service's methods; `changed` is called when another set is chosen. */
+export function listenForMethods({ methods, default: usual }, changed) {
+  summaries = new Map(methods.map((method) => [method.name, method.summary]));
+  $("known-methods").append(...methods.map((method) => make("option", { value: method.name }, method.summary)));
+  for (const name of new Set([...AT_HAND.filter((each) => summaries.has(each)), usual])) addMethod(name);
+  $("methods").addEventListener("change", changed);
+  const add = () => {
+    const name = $("method").value.trim();
+    if (!name) return;
+    addMethod(name);
+    $("method").value = "";
+    changed();
+  };
+  $("add-method").addEventListener("click", add);
+  $("method").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // Enter adds the method; it does not send the form
+    add();
+  });
+}
+
+/** Switches exactly these methods on. */
+export function setMethods(names) {
+  for (const box of $("methods").querySelectorAll("input")) box.checked = names.includes(box.value);
+  for (const name of names) addMethod(name);
+}
+
+/** Switches a method on; one that is not offered yet is from now on. */
+export function addMethod(name) {
+  const there = [...$("methods").querySelectorAll("input")].find((box) => box.value === name);
+  if (there) {
+    there.checked = true;
+    return;
+  }
+  const box = make("input", { type: "checkbox", value: name, class: "hidden" });
+  box.checked = true;
+  $("methods").append(make("label", { title: summaryOf(name) }, box, make("span", {}, name)));
+}

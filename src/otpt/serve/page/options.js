@@ -1,0 +1,51 @@
+// Everything else one may ask for. What is left empty is not sent: the service's own values then hold.
+
+import { $, make } from "./dom.js";
+import { addMethod } from "./methods.js";
+
+const NUMBERS = ["coverage", "views", "seed"];
+const TEXTS = ["model", "template", "calibration"];
+
+/** The options that were set, by the names of the service's fields. */
+export function chosenOptions() {
+  const found = {};
+  for (const name of TEXTS) if ($(name).value.trim()) found[name] = $(name).value.trim();
+  for (const name of NUMBERS) if ($(name).value !== "") found[name] = Number($(name).value);
+  if (!found.calibration) delete found.coverage; // sets are made by a calibration
+  if ($("reject").checked) found.reject = true;
+  return found;
+}
+
+/** Sets fields to what `chosenOptions` once gave. */
+export function setOptions(options) {
+  for (const name of [...TEXTS, ...NUMBERS]) if (options[name] !== undefined) $(name).value = options[name];
+  $("reject").checked = Boolean(options.reject);
+  tell();
+}
+
+/** Offers models and calibrations; `changed` is called when an option changes. */
+export function listenForOptions({ models, default: usual }, calibrations, changed) {
+  $("model").append(...models.map((model) => make("option", { value: model.name, selected: model.name === usual }, model.name)));
+  $("model-field").hidden = models.length < 2;
+  $("calibration").append(...calibrations.map((each) => make("option", { value: each.name }, `${each.name} (${each.method})`)));
+  $("calibration").addEventListener("change", () => {
+    const own = calibrations.find((each) => each.name === $("calibration").value);
+    if (own) addMethod(own.method); // a calibration belongs to a method, which then must be asked too
+  });
+  $("calibration-field").hidden = $("coverage").parentElement.hidden = calibrations.length === 0;
+  $("options").addEventListener("change", () => {
+    tell();
+    changed();
+  });
+  tell();
+}
+
+function tell() {
+  const calibrated = $("calibration").value !== "";
+  $("coverage").disabled = !calibrated;
+  if (calibrated && $("coverage").value === "") $("coverage").value = "0.9";
+  const { model, ...set } = chosenOptions();
+  $("options-facts").textContent = Object.entries(set)
+    .map(([name, value]) => (value === true ? "none of these" : `${name} ${value}`))
+    .join(" · ");
+}

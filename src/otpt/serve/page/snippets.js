@@ -1,0 +1,62 @@
+// The same question as a curl command, as Python, and on the command line.
+
+/** A text as one word of a shell. */
+export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+
+/** A text as Python writes it; JSON's escapes are Python's too. */
+const literal = (value) => JSON.stringify(value);
+
+/** curl, with the image as a file beside it. */
+export function asCurl(body, file, { origin, secret }) {
+  const { image, ...rest } = body;
+  const lines = [
+    `curl -s ${quoted(new URL("v1/compare", origin).href)}`,
+    secret && `-H "Authorization: Bearer $TOKEN"`,
+    `-F ${quoted(`image=@${file}`)}`,
+    ...Object.entries(rest).map(([name, value]) => `--form-string ${quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)}`),
+  ];
+  return lines.filter(Boolean).join(" \\\n  ");
+}
+
+/** The library itself, without the service: the answers have the same bits. */
+export function asPython(body, file, labels) {
+  const options = [literal(body.model)];
+  if (body.classes) options.push(`family=listed.family or "fine-grained"`);
+  if (body.seed !== undefined) options.push(`seed=${body.seed}`);
+  if (body.views !== undefined) options.push(`recipe=otpt.ViewRecipe(n_views=${body.views})`);
+  if (body.reject) options.push(`reject="word-margin"`);
+  const classes = body.classes ? ["listed.names"] : [literal(labels)];
+  if (body.template || body.classes) classes.push(body.template ? literal(body.template) : "listed.prompt");
+  const lines = [
+    "import otpt",
+    body.calibration && "from otpt.calibration import Calibrated, read_calibration",
+    body.classes && "from otpt.data.classes import read_class_list",
+    "",
+    body.classes && `listed = read_class_list(${literal(`${body.classes}.txt`)})`,
+    `clf = otpt.load(${options.join(", ")})`,
+    `clf.set_classes(${classes.join(", ")})`,
+    `methods = ${literal(body.methods)}`,
+    body.calibration && `calibration = Calibrated(read_calibration(${literal(`${body.calibration}.json`)}), coverage=${body.coverage ?? "None"})`,
+    body.calibration && "clf.use_calibrations([calibration], methods)",
+    `for name, answer in clf.compare(${literal(file)}, methods).items():`,
+    `    print(name, answer.label, f"{answer.confidence:.3f}"${body.calibration ? ", answer.labels" : ""}${body.reject ? ", answer.rejected" : ""})`,
+  ];
+  return lines.filter((line) => line !== undefined && line !== false && line !== null).join("\n");
+}
+
+/** `otpt predict`. */
+export function asCommand(body, file, labels) {
+  const classes = body.classes ? [`@${body.classes}.txt`] : labels;
+  const lines = [
+    `otpt predict ${quoted(file)} --backbone ${quoted(body.model)}`,
+    `--classes ${classes.map(quoted).join(" ")}`,
+    `--methods ${body.methods.map(quoted).join(" ")}`,
+    body.template && `--prompt ${quoted(body.template)}`,
+    body.seed !== undefined && `--seed ${body.seed}`,
+    body.views !== undefined && `--views ${body.views}`,
+    body.reject && "--reject",
+    body.calibration && `--calibration ${quoted(`${body.calibration}.json`)}`,
+    body.coverage !== undefined && `--coverage ${body.coverage}`,
+  ];
+  return lines.filter(Boolean).join(" \\\n  ");
+}

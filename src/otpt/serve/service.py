@@ -1,0 +1,183 @@
+"""What the HTTP interface asks: models, the engine, names, limits and counters, in one object."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from otpt.backbones import Backbone
+from otpt.calibration import Calibration
+from otpt.data.classes import ClassList
+from otpt.errors import OtptError
+from otpt.methods.registry import DEFAULT_METHOD
+from otpt.serve.engine import Engine, Full
+from otpt.serve.errors import RequestError, busy, closing, too_slow, unusable
+from otpt.serve.fetching import fetch
+from otpt.serve.jobs import Answer, Job, Query
+from otpt.serve.limits import TEXT_CACHE, Limits
+from otpt.serve.metrics import Metrics
+from otpt.serve.queries import Catalogue, served_method
+from otpt.serve.reading import image_bytes
+from otpt.serve.schemas import PIXEL, Asked
+from otpt.serve.texts import TextCache
+
+_WORKERS = 4
+"""Threads that read requests and headers of images, and fetch addresses."""
+
+
+class Service:
+    """Answers queries of many clients.
+
+    Args:
+        models: by name, the default first.
+        method: the default.
+        views: per image, by default.
+        classes: class lists by name; see :func:`otpt.serve.library.read_class_lists`.
+        calibrations: by name; see :func:`otpt.serve.library.read_calibrations`.
+        text_cache: bytes of prepared class lists that are kept.
+        limits: of requests.
+        hosts: from which images are fetched by address; none by default.
+        together: images of a pass of the engine; None for as many as wait.
+        threads: that decode and augment; one per core by default.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Backbone],
+        *,
+        method: str = DEFAULT_METHOD,
+        views: int = 64,
+        classes: Mapping[str, ClassList] | None = None,
+        calibrations: Mapping[str, Calibration] | None = None,
+        text_cache: int = TEXT_CACHE,
+        limits: Limits | None = None,
+        hosts: Collection[str] = (),
+        together: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.catalogue = Catalogue(models, served_method(method).name, views, classes or {}, calibrations or {})
+        self.metrics = Metrics()
+        self._hosts = tuple(hosts)
+        self._texts = TextCache(text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
+        self._engine = Engine(
+            models,
+            self._texts,
+            queue=self.limits.queue,
+            together=together,
+            threads=threads,
+            watch=self.metrics.batches.observe,
+        )
+        self.metrics.watch(lambda: self._engine.length, lambda: self._texts.size, lambda: len(self._texts))
+        self._workers = ThreadPoolExecutor(_WORKERS, "otpt-requests")
+        self._warm: list[Job] = []
+        self._rate = 0.1  # seconds per image, of late
+        self._closing = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model has answered once, and the service is not about to end."""
+        return not self._closing and bool(self._warm) and all(job.future.done() for job in self._warm)
+
+    def start(self) -> None:
+        """Begin to answer; each model is warmed up first."""
+        for model in self.catalogue.models:
+            asked = Asked(labels=["cat", "dog"], model=model)
+            query = self.catalogue.query(asked, [self.catalogue.method], self.limits)
+            self._warm.append(Job(query, [_as_bytes(PIXEL)], self.limits.pixels))
+        self._engine.start()
+        for job in self._warm:
+            self._engine.submit(job)
+
+    def close(self) -> None:
+        """Accept nothing more, and answer what was accepted."""
+        self._closing = True
+        self._engine.close()
+        self._workers.shutdown()
+
+    async def answer(
+        self, asked: Asked, methods: Sequence[str], files: Sequence[bytes] = (), *, show_views: bool = False
+    ) -> tuple[Query, list[Answer | OtptError], dict[str, float]]:
+        """The query, what is said of each image, and the seconds that each part took."""
+        begun = time.perf_counter()
+        if self._closing:
+            raise closing()
+        given = self._given(asked, files)
+        if self._engine.length + len(given) > self.limits.queue:
+            raise self._busy(len(given))
+        query = await self._work(partial(self._query, asked, methods, show_views))
+        images = [await self._work(partial(self._image, each)) for each in given]
+        job = Job(query, images, self.limits.pixels)
+        try:
+            self._engine.submit(job)
+        except Full:
+            raise closing() if self._closing else self._busy(len(images)) from None
+        answers = await self._wait(job, begun)
+        seconds = {**job.seconds, "total": time.perf_counter() - begun}
+        self._count(query, answers, seconds)
+        return query, answers, seconds
+
+    def _given(self, asked: Asked, files: Sequence[bytes]) -> list[str | bytes]:
+        texts = [] if asked.image is None else [asked.image]
+        given: list[str | bytes] = [*texts, *(asked.images or []), *files]
+        if asked.image is not None and asked.images is not None:
+            raise RequestError(422, "image-twice", "Both image and images were given.", "one of them")
+        if not given:
+            raise RequestError(
+                422, "no-image", "No image was given.", "image, images, or file parts 'image'", "Send an image."
+            )
+        if len(given) > self.limits.images:
+            what = f"{len(given)} images were given."
+            raise RequestError(422, "too-many-images", what, f"{self.limits.images} at most", "Send several requests.")
+        return given
+
+    def _query(self, asked: Asked, methods: Sequence[str], show_views: bool) -> Query:
+        try:
+            return self.catalogue.query(asked, methods, self.limits, show_views=show_views)
+        except OtptError as error:
+            raise unusable(error) from None
+
+    def _image(self, given: str | bytes) -> bytes:
+        """The bytes of an image's file; it is decoded when its turn comes, so that those that wait stay small."""
+        data = image_bytes(given) if isinstance(given, str) else given
+        if isinstance(data, str):
+            return fetch(data, self._hosts, max_bytes=self.limits.body, seconds=self.limits.seconds / 2)
+        return data
+
+    async def _work(self, step: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._workers, step)
+
+    async def _wait(self, job: Job, begun: float) -> list[Answer | OtptError]:
+        left = self.limits.seconds - (time.perf_counter() - begun)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job.future), max(left, 0.001))
+        except asyncio.TimeoutError:
+            raise too_slow(self.limits.seconds) from None
+        except OtptError as error:
+            raise unusable(error) from None
+
+    def _busy(self, images: int) -> RequestError:
+        seconds = max(math.ceil(self._engine.length * self._rate), 1)
+        return busy(seconds, f"{images} images were sent while {self._engine.length} wait; {self.limits.queue} may.")
+
+    def _count(self, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]) -> None:
+        """Counters, and how long an image takes of late."""
+        self._rate += 0.1 * ((seconds["total"] - seconds["queue"]) / len(answers) - self._rate)
+        for part, value in seconds.items():
+            self.metrics.parts.labels(part).observe(value)
+        for answer in answers:
+            outcome = "failed" if isinstance(answer, OtptError) else "answered"
+            self.metrics.images.labels(query.model, outcome).inc()
+            for name, own in {} if isinstance(answer, OtptError) else answer.predictions.items():
+                self.metrics.predicted(query.classes, name, own.confidence)
+
+
+def _as_bytes(text: str) -> bytes:
+    data = image_bytes(text)
+    assert isinstance(data, bytes)
+    return data

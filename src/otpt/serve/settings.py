@@ -1,0 +1,96 @@
+"""What a service is made of, in names and numbers: they can be sent to another process, models cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from otpt.backbones import load_backbone
+from otpt.errors import OtptError
+from otpt.methods.registry import DEFAULT_METHOD
+from otpt.serve.library import read_calibrations, read_class_lists
+from otpt.serve.limits import TEXT_CACHE, Limits
+from otpt.serve.queries import served_method
+from otpt.serve.service import Service
+
+_SHORTEST_TOKEN = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a :class:`otpt.serve.service.Service`, whose arguments are explained there.
+
+    Attributes:
+        models: name → backbone as :func:`otpt.backbones.load_backbone` takes it; the default first.
+        device: of all models.
+        precision: of all models.
+        classes: folder of class lists.
+        calibrations: folder of calibration files.
+    """
+
+    models: Mapping[str, str] = field(default_factory=lambda: {"pocket": "pocket"})
+    device: str = "auto"
+    precision: str = "float32"
+    method: str = DEFAULT_METHOD
+    views: int = 64
+    classes: Path | None = None
+    calibrations: Path | None = None
+    text_cache: int = TEXT_CACHE
+    limits: Limits = field(default_factory=Limits)
+    hosts: tuple[str, ...] = ()
+    together: int | None = None
+    threads: int | None = None
+
+    def service(self) -> Service:
+        """The service; files are read and models loaded now."""
+        method = served_method(self.method)  # before a large model is read
+        classes = {} if self.classes is None else read_class_lists(self.classes)
+        calibrations = {} if self.calibrations is None else read_calibrations(self.calibrations)
+        models = {
+            name: load_backbone(spec, device=self.device, precision=self.precision)
+            for name, spec in self.models.items()
+        }
+        return Service(
+            models,
+            method=method.name,
+            views=self.views,
+            classes=classes,
+            calibrations=calibrations,
+            text_cache=self.text_cache,
+            limits=self.limits,
+            hosts=self.hosts,
+            together=self.together,
+            threads=self.threads,
+        )
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, spec = each.partition("=")
+        name, spec = (name, spec) if equals else (each, each)
+        if not name or not spec:
+            raise OtptError(f"--models was given {each!r}; expected a backbone, or NAME=BACKBONE.")
+        if name in found:
+            raise OtptError(f"--models was given {name!r} twice; give each a name of its own, as NAME=BACKBONE.")
+        found[name] = spec
+    return found
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token in a file: one line of printable ASCII."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise OtptError(f"Cannot read the token file {str(path)!r}: {reason}.") from None
+    if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise OtptError(
+            f"The token in {str(path)!r} cannot be used; expected one line of at least {_SHORTEST_TOKEN} letters and "
+            "digits, such as 'openssl rand -hex 32' prints."
+        )
+    return token

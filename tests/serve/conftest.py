@@ -1,0 +1,54 @@
+"""One service for all tests of this folder, as a process of its own; and the classifier that it must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from oracles.servers import Server, picture, serving
+
+import otpt
+from otpt.views import ViewRecipe
+
+ANIMALS = ("cat", "dog", "red panda", "owl")
+METHOD = "tpt"
+VIEWS = 8
+
+
+@pytest.fixture(scope="session")
+def classifier() -> otpt.Classifier:
+    """The classifier of the service's model, method and views."""
+    return otpt.load("pocket", METHOD, device="cpu", recipe=ViewRecipe(n_views=VIEWS))
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory, classifier: otpt.Classifier) -> tuple[Path, Path]:
+    """A folder of class lists and one of calibrations."""
+    classes, calibrations = tmp_path_factory.mktemp("classes"), tmp_path_factory.mktemp("calibrations")
+    (classes / "animals.txt").write_text("\n".join(ANIMALS) + "\n", encoding="utf-8")
+    (classes / "drawn.txt").write_text("# prompt: a drawing of a\n# family: shift\napple\npear\n", encoding="utf-8")
+    classifier.set_classes(ANIMALS)
+    images = [picture(seed) for seed in range(24)]
+    found = classifier.calibrate(images, [seed % len(ANIMALS) for seed in range(24)], maps=["temperature"])
+    found.write(calibrations / "animals.json")
+    classifier.use_calibrations([])
+    return classes, calibrations
+
+
+@pytest.fixture(scope="session")
+def without_proxy() -> Iterator[None]:
+    """For clients that heed the proxies of the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("no_proxy", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(folders: tuple[Path, Path], without_proxy: None) -> Iterator[Server]:
+    """A service with default limits."""
+    classes, calibrations = folders
+    options = ["--method", METHOD, "--views", str(VIEWS), "--models", "pocket", "twin=pocket", "--threads", "2"]
+    with serving(*options, "--classes-folder", str(classes), "--calibrations", str(calibrations)) as running:
+        yield running

@@ -1,0 +1,185 @@
+"""Real clients against a real process; every number equal to the classifier's, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from oracles.servers import PATIENCE, Server, picture, text_of
+
+import otpt
+from otpt.calibration import Calibrated, read_calibration
+
+ANIMALS = ["cat", "dog", "red panda", "owl"]
+FRUIT = ["apple", "pear", "quince"]
+
+
+def same(result: dict[str, Any], prediction: otpt.Prediction) -> bool:
+    """Whether an answer holds exactly what the classifier says."""
+    top = [{"label": label, "score": score} for label, score in prediction.top(len(result["top"]))]
+    extras = {name: float(value) for name, value in prediction.extras.items()}
+    return (
+        (result["label"], result["confidence"], result["index"])
+        == (prediction.label, prediction.confidence, prediction.index)
+        and result["top"] == top
+        and result["flags"] == list(prediction.flags)
+        and result["extras"] == extras
+        and result["set"] == (None if prediction.labels is None else list(prediction.labels))
+        and result["abstained"] == prediction.abstained
+    )
+
+
+@pytest.mark.equality
+def test_json_and_multipart_are_equal_to_the_classifier(server: Server, classifier: otpt.Classifier) -> None:
+    images = [picture(1), picture(2, size=(70, 50), form="JPEG")]
+    expected = [classifier.set_classes(ANIMALS).predict(each) for each in images]
+    with server.client() as client:
+        json_answer = client.post("/v1/predict", json={"images": [text_of(each) for each in images], "labels": ANIMALS})
+        files = [("image", (f"{i}.bin", each)) for i, each in enumerate(images)]
+        form = client.post("/v1/predict", files=files, data={"labels": ", ".join(ANIMALS), "top": "2"})
+        repeated = client.post("/v1/predict", files=files[:1], data={"labels": ANIMALS, "classes": []})
+    for answer in (json_answer, form, repeated):
+        assert answer.status_code == 200, answer.text
+        content = answer.json()
+        assert content["model"] == "pocket"
+        assert content["method"] == "tpt"
+        assert content["labels"] == ANIMALS
+        assert all(map(same, content["results"], expected))
+        assert set(content["seconds"]) >= {"decode", "views", "encode", "predict", "queue"}
+    assert [len(answer.json()["results"][0]["top"]) for answer in (json_answer, form)] == [4, 2]
+
+
+@pytest.mark.equality
+def test_compare_and_its_views(server: Server, classifier: otpt.Classifier) -> None:
+    methods = ["zero-shot", "tpt", "o-tpt"]
+    expected = classifier.set_classes(FRUIT, "a drawing of a").compare(picture(3), methods)
+    asked = {"image": text_of(picture(3)), "labels": FRUIT, "methods": methods, "template": "a drawing of a {}."}
+    with server.client() as client:
+        answer = client.post("/v1/compare", json={**asked, "show_views": True})
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["results"]
+    assert list(found["methods"]) == methods
+    assert all(same(found["methods"][name], expected[name]) for name in methods)
+    views = found["views"]
+    assert len(views["images"]) == len(views["entropies"]) == 8
+    assert views["images"][0].startswith("data:image/jpeg;base64,")
+    assert views["selected"] == [min(range(8), key=views["entropies"].__getitem__)]
+
+
+@pytest.mark.equality
+def test_names_of_class_lists_and_calibrations(
+    server: Server, classifier: otpt.Classifier, folders: tuple[Path, Path]
+) -> None:
+    calibrated = Calibrated(read_calibration(folders[1] / "animals.json"), coverage=0.8)
+    expected = classifier.set_classes(ANIMALS).use_calibrations([calibrated]).predict(picture(4))
+    classifier.use_calibrations([])
+    asked = {"image": text_of(picture(4)), "classes": "animals", "calibration": "animals", "coverage": 0.8}
+    with server.client() as client:
+        answer = client.post("/v1/predict", json=asked).json()
+        listed = client.get("/v1/classes").json()
+        drawn = client.post(
+            "/v1/predict", json={"image": text_of(picture(4)), "classes": "drawn", "reject": True}
+        ).json()
+    (found,) = answer["results"]
+    assert found["set"]
+    assert same(found, expected)
+    assert [each["name"] for each in listed["classes"]] == ["animals", "drawn"]
+    assert listed["calibrations"][0] == {
+        "name": "animals",
+        "method": "tpt",
+        "model": "pocket",
+        "labels": 24,
+        "count": 4,
+    }
+    own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", recipe=classifier.recipe)
+    by_file = own.set_classes(["apple", "pear"], "a drawing of a").predict(picture(4))
+    assert same(drawn["results"][0], by_file)
+    assert drawn["results"][0]["unknown"] is by_file.rejected
+
+
+@pytest.mark.equality
+def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    errors = pytest.importorskip("huggingface_hub.errors")
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(picture(5))
+    template = "a drawing of a {}."
+    expected = list(classifier(picture(5), FRUIT, hypothesis_template=template))
+    for url in (server.url, f"{server.url}/models/pocket", f"{server.url}/models/twin"):
+        client = hub.InferenceClient(model=url, timeout=PATIENCE)
+        found = client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT, hypothesis_template=template)
+        assert [{"score": each.score, "label": each.label} for each in found] == expected
+    client = hub.InferenceClient(model=f"{server.url}/models/absent", timeout=PATIENCE)
+    with pytest.raises(errors.HfHubHTTPError, match="Unknown model 'absent'"):
+        client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT)
+
+
+def test_the_shapes_of_the_javascript_client(server: Server, classifier: otpt.Classifier) -> None:
+    expected = list(classifier(picture(6), FRUIT))
+    with server.client() as client:
+        for inputs in (text_of(picture(6)), {"image": text_of(picture(6))}):
+            asked = {"inputs": inputs, "parameters": {"candidate_labels": FRUIT}, "model": "x", "options": {}}
+            assert client.post("/models/pocket", json=asked).json() == expected
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_curl(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(picture(7))
+    command = ["curl", "--silent", "--noproxy", "*", f"{server.url}/v1/predict", "-F", f"image=@{photo}"]
+    printed = subprocess.run(
+        [*command, "-F", "labels=apple,pear,quince", "-F", "top=3"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert same(json.loads(printed.stdout)["results"][0], classifier.set_classes(FRUIT).predict(picture(7)))
+
+
+@pytest.mark.equality
+def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: otpt.Classifier) -> None:
+    lists = {"animals": ANIMALS, "fruit": FRUIT, "both": [*ANIMALS, *FRUIT]}
+    jobs = [
+        (name, method, seed, model)
+        for seed, method in enumerate(["zero-shot", "tpt", "o-tpt", "zero", "tpt+sals"])
+        for name in lists
+        for model in ("pocket", "twin")
+    ]
+
+    def ask(job: tuple[str, str, int, str]) -> httpx.Response:
+        name, method, seed, model = job
+        asked = {"labels": lists[name], "method": method, "model": model, "seed": seed, "top": 10}
+        with server.client() as client:
+            return client.post("/v1/predict", json={"images": [text_of(picture(seed)), text_of(picture(9))], **asked})
+
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(ask, jobs))
+    for (name, method, seed, model), answer in zip(jobs, answers, strict=True):
+        assert answer.status_code == 200, answer.text
+        own = otpt.Classifier(classifier.backbone, method, recipe=classifier.recipe, seed=seed).set_classes(lists[name])
+        assert answer.json()["model"] == model
+        assert all(map(same, answer.json()["results"], own.predict_batch([picture(seed), picture(9)])))
+
+
+def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:
+    with server.client() as client:
+        models = client.get("/v1/models").json()
+        methods = client.get("/v1/methods").json()
+        examples = client.get("/v1/examples").json()["examples"]
+        assert client.get("/healthz").json() == {"status": "alive"}
+        assert client.get("/readyz").status_code == 200
+        counters = client.get("/metrics").text
+    assert [each["name"] for each in models["models"]] == ["pocket", "twin"]
+    assert models["models"][0]["fingerprint"] == classifier.backbone.fingerprint
+    names = {each["name"] for each in methods["methods"]}
+    assert {"zero-shot", "tpt", "o-tpt"} <= names
+    assert not names & {"tda", "baple", "coop+tpt", "promptsmooth"}
+    assert set(methods["parts"]) == {"init", "adapt", "calibrate", "aggregate", "gate"}
+    assert all(each["label"] and each["image"] for each in examples)
+    for name in ("requests_total", "request_seconds_bucket", "queue_images", "batch_images_bucket"):
+        assert f"otpt_{name}" in counters
+    assert 'otpt_text_cache_total{outcome="miss"}' in counters
+    assert "otpt_text_cache_bytes" in counters
