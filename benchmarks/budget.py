@@ -97,7 +97,7 @@ def figure(found: Sequence[Point]) -> Figure:
         panel.set_xticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
         panel.set_xlabel("views per image, mean")
         panel.set_ylabel(title)
-    panels[0].legend(loc="lower right")
+    panels[1].legend(loc="upper right")
     return drawn
 
 
