@@ -49,8 +49,7 @@ def write_page() -> None:
     """Put the stored counts of each part, and the faults, into the page."""
     for name in PARTS:
         path = RESULTS / f"{name}.json"
-        if path.exists():
-            put_into(PAGE, name, table(read(path)))
+        put_into(PAGE, name, table(read(path)) if path.exists() else "No counts are stored yet.")
     put_into(PAGE, "faults", fault_table(faults()))
 
 
