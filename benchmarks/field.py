@@ -15,7 +15,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -141,6 +141,10 @@ class Bench:
     model: str
     makers: list[partial[Dataset]]
     images: int | None
+
+    def of(self, names: Sequence[str]) -> Bench:
+        """Some of the data sets only, by their names without the bench's."""
+        return replace(self, makers=[make for make in self.makers if Path(make().name).name in names])
 
     def measure(
         self,

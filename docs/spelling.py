@@ -16,7 +16,9 @@ import codespell_lib
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = Path(__file__).with_name("words.txt")
-LOOKED_AT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "src", "tests", "benchmarks", "training")
+LOOKED_AT = (
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs", "src", "tests", "benchmarks", "training",
+)  # fmt: skip
 NOT_TEXT = ("*.json", "*.toml", "*.svg", "*.png", "*.safetensors", "*.js", "*.css", "*/class_names/*", "*/words.txt",
             "*/katex/*", "*.npz", "*/test_checks.py")  # fmt: skip
 

@@ -17,6 +17,7 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 
 
 SLOW = (
+    "test_first_calls.py",
     "test_processors.py",
     "backbones/test_imports.py",
     "backbones/test_pocket.py",
@@ -40,8 +41,10 @@ SLOW = (
     "prompts/test_learned_checkpoints.py",
     "report/",
     "runs/test_growing.py",
+    "runs/test_locks.py",
     "runs/test_metrics_command.py",
     "serve/",
+    "torture/",
     "training/",
 )
 """Tests that start processes, kill them, train, run whole commands or step through many cases, which ``make test-fast``

@@ -19,6 +19,7 @@ from PIL import Image
 import otpt
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt.answering import _KEPT
+from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 
 NAMES = ["cat", "dog", "red panda", "sea"]
@@ -35,7 +36,7 @@ def shared() -> Classifier:
     return Classifier(tiny_backbone(), recipe=RECIPE).set_classes(NAMES)
 
 
-def fresh(method: str = "o-tpt", **options: Any) -> Classifier:
+def fresh(method: str = DEFAULT_METHOD, **options: Any) -> Classifier:
     return Classifier(shared().backbone, method, recipe=RECIPE, **options)
 
 
@@ -83,6 +84,16 @@ def test_a_prediction_reads_like_the_list_of_a_pipeline() -> None:
     assert found[0] == {"score": found.confidence, "label": found.label}
     assert found[-1] == {"score": float(found.probabilities.min()), "label": NAMES[found.probabilities.argmin()]}
     assert len(found) == len(NAMES)
+    assert found[:2] == list(found)[:2]
+
+
+def test_predictions_are_equal_if_all_of_them_is() -> None:
+    found, again, other = (shared()(image(seed)) for seed in (1, 1, 2))
+    assert found == again
+    assert hash(found) == hash(again)
+    assert found != other
+    assert found != found.label
+    assert len({found, again, other}) == 2
 
 
 def test_text_features_of_label_lists_are_kept_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +165,9 @@ def test_pickles_answer_alike() -> None:
 
 
 def test_repr_tells_model_method_and_classes() -> None:
-    assert repr(shared()) == "Classifier('tiny-vit', method='o-tpt', classes: 4 ('cat', 'dog', 'red panda', …))"
+    assert (
+        repr(shared()) == "Classifier('tiny-vit', method='confident-half', classes: 4 ('cat', 'dog', 'red panda', …))"
+    )
     assert repr(fresh("tpt")) == "Classifier('tiny-vit', method='tpt', classes: not set)"
 
 
@@ -167,6 +180,9 @@ def test_moving_to_a_device() -> None:
             clf.to("cuda")
     with pytest.raises(OtptError, match="Unknown device"):
         clf.to("gpu")
+    with pytest.raises(OtptError, match="device was given 0; expected a name"):
+        clf.to(0)  # type: ignore[arg-type]
+    assert clf.to(torch.device("cpu")) is clf
     assert same(clf(image()), shared()(image())), "and goes on"
 
 
@@ -191,6 +207,11 @@ def test_templates_descriptions_and_text_features_are_averaged_as_literally() ->
     assert clf(image()).probabilities == pytest.approx(zero_shot(expected), abs=1e-4)
     given = fresh("zero-shot").set_classes(NAMES, text_features=3 * expected)
     assert given(image()).probabilities == pytest.approx(zero_shot(expected), abs=1e-4)
+
+    functions = [lambda c, t=t: t.format(c) for t in templates]  # as open_clip writes its templates
+    assert same(fresh("zero-shot").set_classes(NAMES, templates=functions)(image()), clf(image()))
+    with pytest.raises(OtptError, match="text features of 32 classes, but 4 class names; transpose them"):
+        fresh("zero-shot").set_classes(NAMES[:4], text_features=expected.T)
 
     texts = {
         "cat": ["a furry animal.", "a pet that purrs."],

@@ -7,11 +7,13 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from otpt.answering import Answering, CalibrationSource, candidates, label_index
@@ -67,7 +69,7 @@ class Classifier(Answering):
         official_precision: bool = False,
         memory_budget: int = MEMORY_BUDGET,
         contexts: Sequence[ContextSource] = (),
-        templates: Templates | Sequence[str] | None = None,
+        templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
         fpp: Fpp | None = None,
         view_key: str = KEYS[0],
         urls: UrlLimits | None = LIMITS,
@@ -108,7 +110,7 @@ class Classifier(Answering):
         *,
         allow_duplicates: bool = False,
         attributes: Mapping[str, Sequence[str]] | str | Path | None = None,
-        templates: Templates | Sequence[str] | None = None,
+        templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
         text_features: Tensor | None = None,
     ) -> Classifier:
         """Prepare the text features, once for all images.
@@ -118,7 +120,7 @@ class Classifier(Answering):
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a duplicate name, as ImageNet has two.
             attributes: of each class, as many for each, for methods that start from them (``tca``); or their file.
-            templates: sentences with ``{}`` for the class name, whose text features are averaged.
+            templates: sentences with ``{}`` for the class name, or functions of it, whose text features are averaged.
             text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
                 they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
         """
@@ -134,7 +136,7 @@ class Classifier(Answering):
         self._set(task)
         return self
 
-    def to(self, device: str) -> Classifier:
+    def to(self, device: str | torch.device) -> Classifier:
         """Move the model to a device; the classifier itself is returned."""
         self.backbone = self.backbone.to(device)
         self._predictors.clear()
@@ -258,7 +260,7 @@ def load(
     model: Any,
     method: str | Method = DEFAULT_METHOD,
     *,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     precision: str = "float32",
     architecture: str | None = None,
     quick_gelu: bool | None = None,
@@ -273,6 +275,7 @@ def load(
     ``options`` are those of :class:`Classifier`; the others those of :func:`otpt.backbones.load_backbone`.
     """
     chosen = get_method(method)  # a wrong name is told before a large model is read
+    _check_options(options)
     backbone = load_backbone(
         model,
         device=device,
@@ -283,3 +286,20 @@ def load(
         preprocess=preprocess,
     )
     return Classifier(backbone, chosen, **options)
+
+
+_ELSEWHERE = {
+    "pretrained": "the tag of the weights follows the name, as in 'ViT-B-32/openai'",
+    "processor": "a processor is given as preprocess=",
+    "image_processor": "it is given as preprocess=",
+    "transform": "it is given as preprocess=",
+}
+"""Options under names that other libraries have for them."""
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    known = inspect.signature(Classifier).parameters
+    for name in options:
+        if name not in known:
+            hint = _ELSEWHERE.get(name, "see help(otpt.load) and help(otpt.Classifier)")
+            raise OtptError(f"load has no option {name!r}; {hint}.")

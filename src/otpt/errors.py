@@ -7,11 +7,41 @@ and ends with exit code 2; in Python it is a ``ValueError`` like any other.
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
+
+_LONGEST, _END = 2000, 600  # characters of a message, and how many of them are its end
 
 
 class OtptError(ValueError):
-    """An input that cannot be used: an image, a class name, a backbone, a method, an option."""
+    """An input that cannot be used: an image, a class name, a backbone, a method, an option.
+
+    Whatever a message quotes of the input, it is one line that a terminal can show: control characters and those that
+    turn the direction of writing are escaped, and of a very long one the middle is left out.
+
+    >>> str(OtptError("The class '\\x1b[2J' is blank."))
+    "The class '\\\\x1b[2J' is blank."
+    """
+
+    def __init__(self, message: str = "") -> None:
+        text = _without_middle(str(message))
+        if not text.isprintable():
+            text = _without_middle("".join(_escaped(letter) for letter in text))
+        super().__init__(text)
+
+
+def _without_middle(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _END]} … {text[-_END:]}"
+
+
+def _escaped(letter: str) -> str:
+    """Controls, separators of lines, surrogates and marks of direction as Python writes them."""
+    if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") and letter not in _JOINERS:
+        return letter.encode("unicode_escape").decode("ascii")
+    return letter
+
+
+_JOINERS = ("\u200c", "\u200d")  # of Persian, Indic and emoji: they change no more than the next letter
 
 
 def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:

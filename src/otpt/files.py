@@ -16,6 +16,7 @@ from typing import Any
 from otpt.errors import OtptError
 
 _ABANDONED_AFTER = 3600.0  # seconds; no writing takes so long
+_ATTEMPTS = 3
 _numbers = count()
 
 
@@ -25,23 +26,33 @@ def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durabl
     Two writers of the same path do not disturb each other: each has a name of its own until the renaming. Without
     ``durable`` a power failure may leave the file empty or torn; for files with a checksum that can be recomputed.
     """
-    temporary = path.with_name(f".{path.name}.{process_space()}.{os.getpid()}.{next(_numbers)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(_ATTEMPTS):
         try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-            return _put(temporary, path, exclusive)
-        finally:
+            return _write(path, data, exclusive=exclusive, durable=durable)
+        except OSError as error:
+            # Where clocks differ or jump, another process may take our unfinished file for an abandoned one.
+            if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS - 1:
+                continue
+            raise OtptError(
+                f"Cannot write {str(path)!r}: {error.strerror or error}; make room or choose another folder, then give "
+                "the same command again: what is finished is kept."
+            ) from None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _write(path: Path, data: bytes, *, exclusive: bool, durable: bool) -> bool:
+    temporary = path.with_name(f".{path.name}.{process_space()}.{os.getpid()}.{next(_numbers)}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        return _put(temporary, path, exclusive)
+    finally:
+        with suppress(OSError):  # what cannot be deleted now is deleted later, as a leftover
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise OtptError(
-            f"Cannot write {str(path)!r}: {error.strerror or error}; make room or choose another folder, then give the "
-            "same command again: what is finished is kept."
-        ) from None
 
 
 def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
@@ -57,6 +68,34 @@ def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
             return False
         os.replace(temporary, path)
     return True
+
+
+class Disk:
+    """What a run asks of a file system. Another object with these methods may stand in its place."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Of the files in a folder, in any order."""
+        return os.listdir(folder)
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file is there."""
+        return is_there(path)
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file."""
+        return path.read_bytes()
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Put a whole file there."""
+        write_atomically(path, data)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file that is not needed any more. If that fails now, it does no harm, and is tried again."""
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+DISK = Disk()
 
 
 @cache
@@ -75,7 +114,10 @@ def process_space() -> str:
 def remove_leftovers(folder: Path) -> None:
     """Delete temporary files of writers that were killed: at once where that can be known, else after an hour."""
     here = process_space()
-    for path in folder.rglob(".*.tmp"):
+    found: list[Path] = []
+    with suppress(OSError):  # a folder that cannot be listed now
+        found += folder.rglob(".*.tmp")
+    for path in found:
         *_, process, _number, _suffix = path.name.split(".")
         with suppress(OSError):
             old = time.time() - path.stat().st_mtime > _ABANDONED_AFTER
@@ -98,13 +140,32 @@ def _is_alive(process: int) -> bool:
 def read_json(path: Path, what: str) -> Any:
     """The content of a JSON file of ours."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OtptError(f"There is no {what} at {str(path)!r}.") from None
     except OSError as error:
         raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
     except ValueError:
         raise OtptError(f"The {what} {str(path)!r} is damaged: it is not JSON.") from None
+
+
+def parse_json(text: str) -> Any:
+    """Plain data of somebody's JSON text; ``ValueError`` if it is none, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file of ours exists; unlike ``Path.exists``, a disk that does not answer is one sentence."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
+    return True
 
 
 def as_json(value: Any) -> bytes:

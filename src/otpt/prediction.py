@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from typing import Any, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ class Scored(TypedDict):
     label: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """What a method says of an image.
 
@@ -80,12 +80,23 @@ class Prediction:
     def __len__(self) -> int:
         return len(self.class_names)
 
-    def __getitem__(self, rank: int) -> Scored:
-        label, score = self.top(len(self))[rank]
-        return {"score": score, "label": label}
+    @overload
+    def __getitem__(self, rank: int) -> Scored: ...
+
+    @overload
+    def __getitem__(self, rank: slice) -> list[Scored]: ...
+
+    def __getitem__(self, rank: int | slice) -> Scored | list[Scored]:
+        return list(self)[rank]
 
     def __iter__(self) -> Iterator[Scored]:
         return ({"score": score, "label": label} for label, score in self.top(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Prediction) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.class_names, self.probabilities.tobytes()))
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def test_the_class_of_an_imported_open_clip_is_taken(monkeypatch: pytest.MonkeyP
     assert type(clip_tokenizer()) is type(alone())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -95,6 +96,20 @@ def test_each_has_its_own_context_length_and_options() -> None:
     assert long(["a cat"]).shape == (1, 9)
     assert torch.equal(exact(["a Cat"])[0, :2], long(["a Cat"])[0, :2])
     assert not torch.equal(exact(["a Cat"]), long(["a Cat"]))
+
+
+@pytest.mark.slow
+def test_a_pickle_of_one_that_was_loaded_alone() -> None:
+    """Its module has no name that another process could import."""
+    program = (
+        "import pickle, sys; from otpt.backbones.clip_tokenizer import clip_tokenizer\n"
+        "for options in ({}, {'clean': 'whitespace'}):\n"
+        "    made = clip_tokenizer(16, **options); copy = pickle.loads(pickle.dumps(made))\n"
+        "    assert 'open_clip' not in sys.modules and copy.context_length == 16\n"
+        "    assert made(['A Cat & 2 dogs']).tolist() == copy(['A Cat & 2 dogs']).tolist()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_tokenizer_is_known_by_its_parts() -> None:

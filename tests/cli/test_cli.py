@@ -49,7 +49,7 @@ def test_predict_prints_json_for_a_folder(capsys, model: str, images: Path) -> N
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert [Path(row["image"]).name for row in rows] == ["0.png", "1.png", "2.png"]
-    assert all(row["method"] == "o-tpt" and len(row["top"]) == 2 for row in rows)
+    assert all(row["method"] == "confident-half" and len(row["top"]) == 2 for row in rows)
     assert all(row["top"][0] == {"label": row["label"], "probability": row["confidence"]} for row in rows)
 
 
@@ -122,9 +122,12 @@ def test_settings_reach_the_method(capsys, model: str, images: Path) -> None:
         assert code == 0
         return float(json.loads(out)["confidence"])
 
-    plain = confidence()
-    assert confidence("--set", "lambda=18") == plain
-    assert confidence("--set", "lambda=0") == confidence("--method", "tpt")
+    def tuned(*more: str) -> float:
+        return confidence("--method", "o-tpt", *more)
+
+    plain = tuned()
+    assert tuned("--set", "lambda=18") == plain
+    assert tuned("--set", "lambda=0") == confidence("--method", "tpt")
     code, out, _ = run(
         capsys, "predict", images / "2.png", *CLASSES, "--backbone", model, *FEW, "--json",
         "--method", "zero-shot", "o-tpt", "--set", "lambda=0",
@@ -132,10 +135,10 @@ def test_settings_reach_the_method(capsys, model: str, images: Path) -> None:
     assert code == 0
     assert json.loads(out.splitlines()[1])["confidence"] == confidence("--method", "tpt")
     for more in (["--set", "lambda=0"], ["--set", "steps=2"], ["--seed", "3"], ["--no-augmix"], ["--family", "shift"]):
-        assert confidence(*more) != plain
+        assert tuned(*more) != plain
     for more in (["--prompt", "an example of"], ["--prompt", "a photo of [CLS] outside"], ["--official-precision"]):
-        assert confidence(*more) != plain
-    assert confidence("--precision", "float64") == pytest.approx(plain, abs=1e-3)
+        assert tuned(*more) != plain
+    assert tuned("--precision", "float64") == pytest.approx(plain, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
@@ -184,8 +187,11 @@ BAD = {
     "an unknown method": (["p.png", *CLASSES, "--method", "otp"], "Did you mean"),
     "a method twice": (["p.png", *CLASSES, "--method", "tpt", "tpt"], "given twice"),
     "a method file that is not there": (["p.png", *CLASSES, "--method", "none.toml"], "No such file"),
-    "a negative lambda": (["p.png", *CLASSES, "--set", "lambda=-3"], "0 or more"),
-    "a lambda that is no number": (["p.png", *CLASSES, "--set", "lambda=big"], "expected a number"),
+    "a negative lambda": (["p.png", *CLASSES, "--method", "o-tpt", "--set", "lambda=-3"], "0 or more"),
+    "a lambda that is no number": (
+        ["p.png", *CLASSES, "--method", "o-tpt", "--set", "lambda=big"],
+        "expected a number",
+    ),
     "a setting without value": (["p.png", *CLASSES, "--set", "lambda"], "expected NAME=VALUE"),
     "an unknown device": (["p.png", *CLASSES, "--device", "gpu"], "gpu"),
     "a device that is not here": (["p.png", *CLASSES, "--device", "cuda:7"], "cuda:7"),

@@ -31,7 +31,7 @@ def test_images_after_the_class_names_are_taken(capsys, model: str, here: Path) 
     assert err == "otpt: note: '0.png' and 2 more after --classes are taken as images to predict.\n"
     code, out, err = run(capsys, "predict", *common, "--classes", "cat,dog", "--method", "zero-shot", "0.png")
     assert code == 0
-    assert "'0.png' after --methods is taken as images to predict" in err
+    assert "'0.png' after --methods is taken as an image to predict" in err
 
 
 def test_a_folder_is_taken_back_with_its_slash_and_a_class_of_its_name_stays_a_class(

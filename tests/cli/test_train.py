@@ -72,7 +72,7 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     code, _, err = run(capsys, *predict, "--method", "coop", "--context", files[0], "--prompt", "a photo of a")
     assert (code, "no method starts from words (coop)" in err) == (2, True), err
     code, _, err = run(capsys, *predict, "--context", "maple.safetensors")
-    assert (code, "take 'maple+o-tpt' in place of 'o-tpt'" in err) == (2, True), err
+    assert (code, "take 'maple+confident-half' in place of 'confident-half'" in err) == (2, True), err
 
     methods = ("zero-shot", "coop", "coop+o-tpt", "maple", "maple+o-tpt")
     evaluate = ("evaluate", "data", "--backbone", "tiny", "--device", "cpu", "--views", 12, "--methods", *methods)

@@ -32,7 +32,8 @@ OTHER_TOOLS = {
     "--write",
     "--runs",
     "--training-runs",
-}  # mypy, mkdocs, pytest, benchmarks
+    "--pretrained",
+}  # mypy, mkdocs, pytest, benchmarks, open_clip
 OLD_SPELLINGS = {"--classes-file", "--model"}  # which work, and are not shown any more
 
 
@@ -51,7 +52,7 @@ def _nav(entry: object) -> list[str]:
 
 
 COMMANDS = ("", "predict", "methods", "models", "demo", "datasets", "datasets check", "datasets get",
-            "evaluate", "calibrate", "metrics", "sweep", "cache", "table", "compare", "reproduce",
+            "evaluate", "calibrate", "metrics", "sweep", "cache", "table", "compare", "plan", "reproduce",
             "plot reliability", "plot templates", "plot similarity", "report",
             "train coop", "train maple", "train baple", "train fpt", "certify", "doctor", "completion",
             "serve")  # fmt: skip
@@ -179,7 +180,7 @@ def test_method_file_keys() -> None:
 ROOMS = ("otpt", "otpt.methods", "otpt.methods.prompt_tuning", "otpt.objectives", "otpt.calibration", "otpt.prompts",
          "otpt.prompts.learned", "otpt.learning", "otpt.images", "otpt.views", "otpt.backbones", "otpt.features",
          "otpt.evaluation", "otpt.functional", "otpt.runs", "otpt.metrics", "otpt.data", "otpt.rejection",
-         "otpt.report", "otpt.serve")  # fmt: skip
+         "otpt.costs", "otpt.report", "otpt.serve")  # fmt: skip
 
 
 def test_every_room_has_its_reference() -> None:

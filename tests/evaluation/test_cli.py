@@ -187,6 +187,7 @@ def without_commands(folder: Path) -> dict[str, object]:
     found: dict[str, object] = dict(files(folder))
     config = json.loads((folder / "config.json").read_text())
     assert [line.startswith("otpt evaluate ") for line in config.pop("commands")].count(False) == 0
+    assert config.pop("checksum").startswith("sha256:")
     return {**found, "config.json": json.dumps(config)}
 
 

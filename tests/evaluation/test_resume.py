@@ -6,12 +6,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import queue
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -22,6 +21,7 @@ from otpt import OtptError
 from otpt.data import Dataset
 from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation import engines as engines_module
+from otpt.evaluation.progress import ImageDone
 from otpt.files import process_space
 from otpt.runs import Run, score_run
 
@@ -193,13 +193,30 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
 
 
 def test_a_worker_that_cannot_go_on_is_told() -> None:
-    events: queue.Queue[object] = queue.Queue()
-    events.put("a note")
-    events.put(OtptError("what is wrong"))
-    dead = SimpleNamespace(is_alive=lambda: False)
+    ear, mouth = Pipe(duplex=False)
+    mouth.send("a note")
+    mouth.send(OtptError("what is wrong"))
+    mouth.close()
     with pytest.warns(UserWarning, match="a note"), pytest.raises(OtptError, match="what is wrong"):
-        engines_module._listen([dead], events, lambda _: None)
-    engines_module._listen([dead], events, lambda _: None)
+        engines_module._listen([ear], lambda _: None)
+    engines_module._listen([ear], lambda _: None)  # which has ended
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_a_word_holds_nobody_up() -> None:
+    """With one queue for all, it took the queue's lock with it, and the others waited for ever."""
+    (ear, mouth), (other_ear, other_mouth) = Pipe(duplex=False), Pipe(duplex=False)
+    os.write(mouth.fileno(), (100).to_bytes(4, "big") + b"the beginning")  # of a message of 100 bytes
+    mouth.close()
+    other_mouth.send("a note")
+    other_mouth.send(ImageDone("tiny", 0, {}))
+    other_mouth.close()
+    heard: list[object] = []
+    with pytest.warns(UserWarning, match="a note"):
+        engines_module._listen([ear, other_ear], heard.append)
+    assert heard == [ImageDone("tiny", 0, {})]
+
+
+def test_the_number_of_workers_is_checked() -> None:
     with pytest.raises(OtptError, match="number of workers is 0"):
         ProcessEngine(0)
 

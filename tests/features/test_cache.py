@@ -127,6 +127,26 @@ def test_a_damaged_entry_is_quarantined_and_recomputed(tmp_path: Path, damage: s
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+def test_a_damaged_head_and_another_ones_entry_are_found(tmp_path: Path) -> None:
+    """The checksum was that of the numbers alone: another shape, or another image's entry, went unnoticed."""
+    cache = FeatureCache(tmp_path / "cache")
+    keys = [f"{i:064x}" for i in range(2)]
+    for i, key in enumerate(keys):
+        cache.put(key, np.full((4, 16), i, np.float32))
+    first, second = (cache.folder / "features" / key[:2] / f"{key}.features" for key in keys)
+    data = first.read_bytes()
+    for broken in (data.replace(b"[4, 16]", b"[8, 8]"), data.replace(b"[4, 16]", b"[2, 32]"), second.read_bytes()):
+        assert broken != data
+        first.write_bytes(broken)
+        with pytest.warns(UserWarning, match="damaged entries, which are recomputed"):
+            assert cache.get(keys[0], 2) is None
+    # those of earlier versions are replaced in silence
+    first.write_bytes(b'{"shape": [4, 16], "type": "float32", "sha256": "' + bytes(64) + b'"}\n' + bytes(256))
+    assert cache.get(keys[0], 2) is None
+    cache.put(keys[0], np.zeros((4, 16), np.float32))
+    assert first.read_bytes() == data
+
+
 def test_the_bound_is_kept_and_the_oldest_go(tmp_path: Path) -> None:
     entry = np.zeros((4, 8), np.float32)
     probe = FeatureCache(tmp_path / "probe")

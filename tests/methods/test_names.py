@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otpt.errors import OtptError
-from otpt.methods import Method, compose, get_methods, known_parts, published_methods
+from otpt.methods import DEFAULT_METHOD, Method, compose, get_methods, known_parts, published_methods
 from otpt.methods.toml import read_toml
 
 DISPERSION = {"fine-grained": 50.0, "shift": 20.0}
@@ -281,7 +281,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     assert all(part.summary.endswith(".") and part.source for part in parts.values())
     used = {part for name in (*PUBLISHED, *field) for part in name.split("+")}
     templates = {"templates-80", "dataset-templates", "templates"}
-    assert used | {"votes", "certificate"} | templates | {"fpp-words"} == set(parts)
+    assert used | {"votes", "certificate"} | templates | {"fpp-words", DEFAULT_METHOD} == set(parts)
 
 
 @pytest.mark.parametrize(

@@ -256,5 +256,6 @@ def test_readers_see_each_row_once(tmp_path: Path) -> None:
     seen = sorted(zip(table["method"].to_pylist(), table["index"].to_pylist(), strict=True))
     assert seen == sorted((method, index) for method in FOUR for index in range(11))
     config_file = json.loads((tmp_path / "run/config.json").read_text())
+    assert config_file.pop("checksum").startswith("sha256:")
     assert config_file == run.config
     assert config_file["datasets"][0]["classes"] == CLASSES

@@ -69,6 +69,22 @@ def test_what_is_taken_twice_is_released_twice(tmp_path: Path) -> None:
         end(taken)
 
 
+def test_threads_of_one_process_exclude_each_other_too(tmp_path: Path) -> None:
+    """To the operating system they are one: each was granted what another had, and closing took all locks back."""
+    with Locks(tmp_path / "locks") as first:
+        assert first.take(5)
+        with Locks(tmp_path / "locks") as second:
+            assert not second.take(5)
+            assert second.take(6)
+            assert not first.take(6)
+        assert first.take(6)
+        late = other(tmp_path / "locks", 5)
+        assert answer(late) == "False"  # closing the second one's did not free it
+        end(late)
+    with Locks(tmp_path / "locks") as third:
+        assert third.take(5)
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OtptError, match=r"Cannot write .* choose another folder"):

@@ -73,9 +73,10 @@ def infer_config(state: dict[str, Tensor], source: str) -> tuple[str, Config]:
     names = {name.removeprefix("text.") if custom_text else name: tensor.shape for name, tensor in state.items()}
     try:
         config = _config_from_shapes({name: tuple(shape) for name, shape in names.items()})
-    except (KeyError, IndexError, ZeroDivisionError) as error:
+    except (KeyError, IndexError, ValueError, ZeroDivisionError, TypeError) as error:
+        lacking = f"no {error} of a CLIP" if isinstance(error, KeyError) else "no CLIP has such shapes"
         raise OtptError(
-            f"The architecture of {source} cannot be seen from its weights (no {error} of a CLIP among its "
+            f"The architecture of {source} cannot be seen from its weights ({lacking} among its "
             f"{len(state)} tensors); name it with architecture=…"
         ) from error
     if custom_text:

@@ -75,7 +75,7 @@ class Backbone:
         """How many views fill the image tower: 64 or more on a CPU, one chunk per thread at least; 512 on a GPU."""
         return max(64, self._image.chunk * available_threads()) if self.device.type == "cpu" else 512
 
-    def to(self, device: str) -> Backbone:
+    def to(self, device: str | torch.device) -> Backbone:
         """The same model on another device: a copy, or this one if it is there already."""
         place = pick_device(device)
         if place == self.device:

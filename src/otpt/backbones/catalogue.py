@@ -86,6 +86,8 @@ def _unknown(spec: str, tags: Mapping[str, Sequence[str]]) -> OtptError:
     if has_pocket() and difflib.get_close_matches(wanted, ["pocket"], cutoff=0.7):
         specs.insert(0, "pocket")
     hint = f" Did you mean: {', '.join(specs)}?" if specs else ""
+    if not specs and spec.count("/") == 1:
+        hint = f" On the Hugging Face hub, a CLIPModel is hf:{spec}, a model of open_clip hf-hub:{spec}."
     return OtptError(
         f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} "
         f"`otpt models` lists what can be loaded."

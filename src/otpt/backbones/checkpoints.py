@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from otpt.backbones.torchscript import is_torchscript, read_torchscript
+from otpt.backbones.torchscript import check_archive, check_extent, is_torchscript, read_torchscript
 from otpt.errors import OtptError
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
@@ -35,7 +34,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Weights of a safetensors file, a PyTorch state dict (plain or under "state_dict") or a TorchScript
     archive.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise OtptError(f"There is no checkpoint file {path}.")
     try:
         if path.stat().st_size == 0:
@@ -48,11 +47,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"The checkpoint {path} is refused: {_why_refused(path)} "
             f"Save its state dict with torch.save or as safetensors."
         ) from error
-    except (SafetensorError, zipfile.BadZipFile, RuntimeError, EOFError, OSError, KeyError, ValueError,
-    TypeError,
-            AttributeError, IndexError, StopIteration) as error:  # fmt: skip
-        if isinstance(error, OtptError):
-            raise
+    except OtptError:
+        raise
+    except MemoryError:
+        raise OtptError(f"The checkpoint {path} does not fit into memory; check that it is the right file.") from None
+    except Exception as error:  # a damaged file can raise nearly anything inside a format's reader
         raise OtptError(
             f"The file {path} cannot be read as a checkpoint ({'/'.join(SUFFIXES)}): it is damaged, incomplete or "
             f"of another format."
@@ -66,6 +65,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return _only_tensors(load_file(path))
+    check_archive(path)
     if is_torchscript(path):
         return _only_tensors(read_torchscript(path))
     return _only_tensors(torch.load(path, map_location="cpu", weights_only=True))
@@ -78,6 +78,8 @@ def _only_tensors(content: Any) -> dict[str, Tensor]:
     if not isinstance(content, dict):
         return {}
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    for name, tensor in tensors.items():
+        check_extent(name, tensor)
     while tensors and all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     return tensors

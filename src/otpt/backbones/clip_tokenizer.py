@@ -6,7 +6,7 @@ seconds. So the file is loaded on its own, unless open_clip has been imported an
 
 from __future__ import annotations
 
-import copy
+import copyreg
 import importlib.util
 import sys
 from functools import cache
@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 _PRIVATE_NAME = "otpt.backbones._open_clip_tokenizer"
+_OPTIONS = "otpt_options"
+"""Attribute of a tokenizer: what it was made with, for a pickle of it."""
 
 
 def clip_tokenizer(context_length: int = 77, **options: Any) -> Any:
@@ -22,9 +24,12 @@ def clip_tokenizer(context_length: int = 77, **options: Any) -> Any:
     module = _tokenizer_module()
     ready = getattr(module, "_tokenizer", None)
     if options or type(ready) is not module.SimpleTokenizer:
-        return module.SimpleTokenizer(context_length=context_length, **options)
-    tokenizer: Any = copy.copy(ready)  # the module has made one: reading the vocabulary twice would double the time
-    tokenizer.context_length = context_length
+        made = module.SimpleTokenizer(context_length=context_length, **options)
+        setattr(made, _OPTIONS, options)
+        return made
+    # the module has made one: reading the vocabulary twice would double the time
+    tokenizer: Any = object.__new__(module.SimpleTokenizer)
+    vars(tokenizer).update({**vars(ready), "context_length": context_length})
     return tokenizer
 
 
@@ -51,5 +56,14 @@ def _load_alone() -> ModuleType | None:
         except (ImportError, OSError):
             continue
         if hasattr(module, "SimpleTokenizer"):
+            copyreg.pickle(module.SimpleTokenizer, _reduced)  # pickle could not import the module by its name
             return module
     return None
+
+
+def _reduced(tokenizer: Any) -> tuple[Any, ...]:
+    return _restored, (tokenizer.context_length, getattr(tokenizer, _OPTIONS, {}))
+
+
+def _restored(context_length: int, options: dict[str, Any]) -> Any:
+    return clip_tokenizer(context_length, **options)

@@ -26,9 +26,11 @@ def available_devices() -> list[str]:
     return names
 
 
-def pick_device(name: str) -> torch.device:
-    """The device called ``name``; "auto" takes CUDA, then MPS, then the CPU."""
-    available = available_devices()
+def pick_device(device: str | torch.device) -> torch.device:
+    """The device of this name; "auto" takes CUDA, then MPS, then the CPU."""
+    if not isinstance(device, (str, torch.device)):
+        raise OtptError(f"device was given {device!r}; expected a name, such as 'cpu', 'cuda' or 'cuda:1'.")
+    available, name = available_devices(), str(device)
     if name == "auto":
         return torch.device("cuda" if "cuda" in available else "mps" if "mps" in available else "cpu")
     if name in available:

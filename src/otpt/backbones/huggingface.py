@@ -8,7 +8,6 @@ CLIP's.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.clip_tokenizer import clip_tokenizer
 from otpt.backbones.hub import hub, hub_file
 from otpt.errors import OtptError
+from otpt.files import parse_json
 
 _ACTIVATIONS: dict[str, dict[str, Any] | None] = {
     "quick_gelu": None,
@@ -58,7 +58,16 @@ def download_huggingface_clip(repository: str) -> Path:
 
 def huggingface_config(folder: Path) -> dict[str, Any]:
     """open_clip's ``model_cfg`` for the folder's ``config.json``."""
-    return config_of(_read_json(folder / "config.json"), str(folder))
+    path = folder / "config.json"
+    try:
+        return config_of(_read_json(path), str(folder))
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        if isinstance(error, OtptError):
+            raise
+        raise OtptError(
+            f"The file {path} does not describe a CLIP of transformers ({type(error).__name__}: {error}); expected the "
+            "config.json that save_pretrained writes."
+        ) from None
 
 
 def config_of(whole: dict[str, Any], source: str) -> dict[str, Any]:
@@ -112,7 +121,7 @@ def huggingface_weights(folder: Path) -> dict[str, Tensor]:
     """The folder's weights under open_clip's names."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(_read_json(index)["weight_map"].values()))
+        names = _parts(index)
     else:
         names = [name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()][:1]
     if not names:
@@ -121,6 +130,21 @@ def huggingface_weights(folder: Path) -> dict[str, Tensor]:
     for name in names:
         state.update(read_checkpoint(folder / name).state)
     return convert_huggingface(state)
+
+
+def _parts(index: Path) -> list[str]:
+    """The files that an index names; all of them beside it."""
+    named = _read_json(index).get("weight_map")
+    if not isinstance(named, dict) or not all(isinstance(name, str) and _is_beside(name) for name in named.values()):
+        raise OtptError(
+            f"The file {index} is not an index of weights; expected a weight_map from tensors to files of the same "
+            "folder."
+        )
+    return sorted(set(named.values()))
+
+
+def _is_beside(name: str) -> bool:
+    return name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
 
 
 def convert_huggingface(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -204,8 +228,11 @@ def huggingface_tokenizer(folder: Path, context_length: int) -> Any:
 
 def _merges(folder: Path) -> set[tuple[str, ...]] | None:
     if (folder / "tokenizer.json").is_file():
-        pairs = _read_json(folder / "tokenizer.json").get("model", {}).get("merges", [])
-        return {tuple(pair.split()) if isinstance(pair, str) else tuple(pair) for pair in pairs}
+        model = _read_json(folder / "tokenizer.json").get("model")
+        pairs = model.get("merges", []) if isinstance(model, dict) else None
+        if not isinstance(pairs, list) or not all(isinstance(pair, (str, list)) for pair in pairs):
+            raise OtptError(f"The file {folder / 'tokenizer.json'} has no list of merges; expected one of tokenizers.")
+        return {tuple(pair.split()) if isinstance(pair, str) else tuple(map(str, pair)) for pair in pairs}
     if (folder / "merges.txt").is_file():
         lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
         return {tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version")}
@@ -214,7 +241,7 @@ def _merges(folder: Path) -> set[tuple[str, ...]] | None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise OtptError(f"The file {path} cannot be read as JSON: {error}.") from error
     if not isinstance(content, dict):

@@ -17,7 +17,7 @@ processor.
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.weights import load_weights
 from otpt.errors import OtptError
+from otpt.files import parse_json
 
 _CONFIG_FILE = "open_clip_config.json"
 
@@ -61,7 +62,7 @@ class _Loaded:
 def load_backbone(
     spec: Any,
     *,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     precision: str = "float32",
     architecture: str | None = None,
     quick_gelu: bool | None = None,
@@ -122,7 +123,7 @@ def _refuse(what: str, **given: Any) -> None:
 
 def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
     form, colon, rest = spec.partition(":")
-    path = Path(rest if colon and form == "local-dir" else spec).expanduser()
+    path = Path(os.path.expanduser(rest if colon and form == "local-dir" else spec))
     is_file = path.suffix in SUFFIXES and form != "medclip"
     if architecture is not None and not is_file:
         raise OtptError(
@@ -135,7 +136,7 @@ def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Load
         return _random(rest, quick_gelu)
     if colon and form == "hf-hub":
         return _from_hub(rest, quick_gelu)
-    if colon and form == "hf" and (local := Path(rest).expanduser()).is_dir():
+    if colon and form == "hf" and os.path.isdir(local := Path(os.path.expanduser(rest))):
         return _folder(local, quick_gelu)
     if colon and form == "hf":
         return _huggingface(download_huggingface_clip(rest), rest, quick_gelu)
@@ -147,7 +148,7 @@ def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Load
         return _checkpoint_file(path, architecture, quick_gelu)
     if spec == "pocket" and has_pocket():
         return _pocket(quick_gelu)
-    if path.is_dir():
+    if os.path.isdir(path):
         return _folder(path, quick_gelu)
     return _named(spec, quick_gelu)
 
@@ -179,9 +180,9 @@ def _from_hub(repository: str, quick_gelu: bool | None) -> _Loaded:
 
 
 def _local_dir(folder: Path, quick_gelu: bool | None) -> _Loaded:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise OtptError(f"There is no folder {folder}.")
-    if not (folder / _CONFIG_FILE).is_file():
+    if not os.path.isfile(folder / _CONFIG_FILE):
         raise OtptError(f"The folder {folder} has no {_CONFIG_FILE}, which describes an open_clip model.")
     files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
     files.sort(key=lambda path: (not path.name.startswith("open_clip"), path.suffix != ".safetensors"))
@@ -224,7 +225,7 @@ def _checkpoint_file(path: Path, architecture: str | None, quick_gelu: bool | No
 
 
 def _folder(folder: Path, quick_gelu: bool | None) -> _Loaded:
-    if (folder / _CONFIG_FILE).is_file():
+    if os.path.isfile(folder / _CONFIG_FILE):
         return _local_dir(folder, quick_gelu)
     if is_huggingface_clip(folder):
         return _huggingface(folder, str(folder), quick_gelu)
@@ -271,7 +272,7 @@ def _tokenizer(config: Config, name: str, folder: Path | None = None) -> Any:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
+        whole = parse_json(path.read_text(encoding="utf-8"))
         model = whole["model_cfg"]
         complete = all(isinstance(model[part], dict) for part in ("vision_cfg", "text_cfg")) and "embed_dim" in model
     except (OSError, ValueError, KeyError, TypeError) as error:

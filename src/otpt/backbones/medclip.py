@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,9 +98,9 @@ class MedClip(nn.Module):
 
 def load_medclip(path: str | Path) -> tuple[MedClip, HFTokenizer, dict[str, Any], str]:
     """(model, tokenizer, preprocessing, name of the architecture) of a MedCLIP-ViT folder or weights file."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     file = path if path.suffix in SUFFIXES else path / "pytorch_model.bin"
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise OtptError(
             f"There are no weights of MedCLIP-ViT at {str(file)!r}; expected the unpacked medclip-vit-pretrained.zip."
         )
@@ -200,7 +201,7 @@ def _tokenizer(folder: Path) -> HFTokenizer:
     from open_clip.tokenizer import HFTokenizer
 
     vocabulary = folder / "vocab.txt"
-    if not vocabulary.is_file():
+    if not os.path.isfile(vocabulary):
         vocabulary = hub_file(BERT_REPOSITORY, "vocab.txt", what="MedCLIP's vocabulary (vocab.txt beside the weights)")
     # transformers picks the kind of tokenizer by a configuration, which the published folder does not have
     with tempfile.TemporaryDirectory() as place, _quiet_transformers():

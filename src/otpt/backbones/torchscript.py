@@ -8,10 +8,13 @@ the modules.
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
+import pickletools
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,12 @@ _DTYPES = {
 }
 
 
+_MAX_RATIO = 20  # weights hardly compress, and torch stores them as they are
+_MAX_MODULES = 100_000  # the largest CLIP has some thousands
+_MAX_DEPTH = 100
+_MAX_SHARED = 64 << 20  # bytes of a tensor whose values share memory
+
+
 def is_torchscript(path: Path) -> bool:
     """Whether the file is a zip with a module tree *and* the constants of compiled code, as
     ``torch.jit.save`` writes.
@@ -50,7 +59,11 @@ def read_torchscript(path: Path) -> dict[str, Tensor]:
     alike.
     """
     tensors: dict[str, Tensor] = {}
-    _collect(read_archive(path, TensorUnpickler), "", tensors, set())
+    for visited, (name, value) in enumerate(_walk(read_archive(path, TensorUnpickler), "", frozenset())):
+        if visited > _MAX_MODULES:  # a few modules that hold each other in turn make a tree without end
+            raise pickle.UnpicklingError("holds more modules than any model has")
+        if isinstance(value, Tensor):
+            tensors[name] = value
     return tensors
 
 
@@ -62,8 +75,44 @@ def read_archive(path: Path, unpickler: type[TensorUnpickler]) -> Any:
         orders = [name for name in archive.namelist() if name == f"{prefix}byteorder"]
         if orders and archive.read(orders[0]) != b"little":
             raise OtptError(f"The archive {path} was written on a big-endian machine; convert it to safetensors.")
-        with archive.open(tree) as stream:
-            return unpickler(stream, lambda key: archive.read(f"{prefix}data/{key}")).load()
+        content = archive.read(tree)
+        _check_pickle(content)
+        return unpickler(io.BytesIO(content), lambda key: archive.read(f"{prefix}data/{key}")).load()
+
+
+def check_archive(path: Path) -> None:
+    """``OtptError`` for a zip file that would unpack to far more than it is: zeros, or records that overlap."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(record.file_size for record in archive.infolist())
+    size = os.path.getsize(path)
+    if unpacked > _MAX_RATIO * size + (1 << 20):
+        raise OtptError(
+            f"The archive {path} has {size:,} bytes and would unpack to {unpacked:,}, expected at most {_MAX_RATIO} "
+            "times as many; save it again with torch.save."
+        )
+
+
+def check_extent(name: str, tensor: Tensor) -> None:
+    """``OtptError`` for a large tensor whose values share memory, a few bytes as terabytes; or without any values."""
+    if tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided:
+        raise OtptError(
+            f"The tensor {name!r} is sparse, quantized or without values; expected plain ones: save it again as such."
+        )
+    size = tensor.numel() * tensor.element_size()
+    if size > _MAX_SHARED and size > tensor.untyped_storage().nbytes():
+        raise OtptError(
+            f"The tensor {name!r} says that it has {tensor.numel():,} values, expected no more than the file holds; it "
+            "is damaged or hostile: save it again with torch.save."
+        )
+
+
+def _check_pickle(content: bytes) -> None:
+    """Refuses what would make an unpickler reserve memory for more than the pickle itself has."""
+    for opcode, argument, _ in pickletools.genops(content):  # which itself refuses texts longer than the rest
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT", "FRAME") and int(argument or 0) > len(content):
+            raise pickle.UnpicklingError("refers to more than it holds")
 
 
 class _Module:
@@ -109,7 +158,9 @@ class TensorUnpickler(pickle.Unpickler):
 
 
 def _rebuild_tensor(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
-    return storage.as_strided(size, stride, offset)  # torch refuses what would reach beyond the record
+    tensor = storage.as_strided(size, stride, offset)  # torch refuses what would reach beyond the record
+    check_extent("of the archive", tensor)
+    return tensor
 
 
 def _first_argument(value: Any, *_: Any) -> Any:
@@ -119,11 +170,11 @@ def _first_argument(value: Any, *_: Any) -> Any:
 _REBUILD = {"_rebuild_tensor_v2": _rebuild_tensor, "_rebuild_parameter": _first_argument}
 
 
-def _collect(node: Any, prefix: str, tensors: dict[str, Tensor], above: set[int]) -> None:
-    if not isinstance(node, _Module) or id(node) in above:
+def _walk(node: Any, prefix: str, above: frozenset[int]) -> Iterator[tuple[str, Any]]:
+    """The attributes of a module and of those within it, by dotted name."""
+    if not isinstance(node, _Module) or id(node) in above or len(above) > _MAX_DEPTH:
         return
     for name, value in getattr(node, "attributes", {}).items():
-        if isinstance(value, Tensor):
-            tensors[f"{prefix}{name}"] = value
-        else:
-            _collect(value, f"{prefix}{name}.", tensors, above | {id(node)})
+        yield f"{prefix}{name}", value
+        if isinstance(value, _Module):
+            yield from _walk(value, f"{prefix}{name}.", above | {id(node)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from otpt.calibration.checking import fault_in
 from otpt.calibration.maps.inputs import Booleans, Floats
 from otpt.calibration.maps.registry import CalibrationMap
 from otpt.calibration.purpose import difference
@@ -113,7 +115,7 @@ class Calibration:
 
 def read_calibration(path: str | Path) -> Calibration:
     """The calibration in a file; :class:`OtptError` if it is damaged or of another version."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     content = read_json(path, _WHAT)
     if not isinstance(content, dict) or "checksum" not in content or "format" not in content:
         raise OtptError(f"The file {str(path)!r} is no {_WHAT}; expected one that 'otpt calibrate' wrote.")
@@ -123,10 +125,12 @@ def read_calibration(path: str | Path) -> Calibration:
             "make it again with 'otpt calibrate'."
         )
     checksum = content.pop("checksum")
-    if checksum != _checksum(content):
-        raise OtptError(
-            f"The {_WHAT} {str(path)!r} is damaged: its checksum is wrong; make it again with 'otpt calibrate'."
-        )
+    try:
+        fault = "its checksum is wrong" if checksum != _checksum(content) else fault_in(content)
+    except ValueError:  # nan, or letters that UTF-8 cannot hold: never written
+        fault = "it holds values that no calibration has"
+    if fault:
+        raise OtptError(f"The {_WHAT} {str(path)!r} is damaged: {fault}; make it again with 'otpt calibrate'.")
     conformal = content["conformal"]
     return Calibration(
         facts=content["for"],

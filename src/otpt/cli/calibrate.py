@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         from otpt.report.figures.style import check_format
 
         check_format(options.figure)
-    if (Path(options.data_set) / CONFIG).is_file():
+    if os.path.isfile(Path(options.data_set) / CONFIG):
         from otpt.runs import Run
 
         _from_run(Run(options.data_set), options)

@@ -33,14 +33,16 @@ def confusion_rows(run: Run, count: int) -> list[dict[str, Any]]:
 def print_per_class(rows: list[dict[str, Any]]) -> None:
     """For each data set, seed and prompt a table: classes down, methods across; the hardest classes first."""
     for title, own in _by_table(rows).items():
-        methods = list(dict.fromkeys(row["method"] for row in own))
-        by = {(row["name"], row["method"]): row for row in own}
-        names = list(dict.fromkeys(row["name"] for row in own if row["images"]))
-        names.sort(key=lambda name: by[name, methods[0]]["accuracy"])
+        by: dict[str, list[dict[str, Any]]] = {}
+        for row in own:
+            by.setdefault(row["method"], []).append(row)
+        first = next(iter(by.values()))
+        # by position: names may occur twice, as in ImageNet
+        labels = sorted((at for at, row in enumerate(first) if row["images"]), key=lambda at: first[at]["accuracy"])
         columns = [
-            Column(f"{title}: accuracy %", names, is_name=True),
-            Column("images", [str(by[name, methods[0]]["images"]) for name in names]),
-            *(Column(method, [_percent(by[name, method]["accuracy"]) for name in names]) for method in methods),
+            Column(f"{title}: accuracy %", [first[at]["name"] for at in labels], is_name=True),
+            Column("images", [str(first[at]["images"]) for at in labels]),
+            *(Column(method, [_percent(each[at]["accuracy"]) for at in labels]) for method, each in by.items()),
         ]
         print_columns(columns)
         print()

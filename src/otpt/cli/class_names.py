@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -73,15 +74,15 @@ def _is_dataset(word: str) -> bool:
     from otpt.data.tables import TABLE_SUFFIXES
 
     named = word.startswith(("emoji/", "hf:")) or find_entry(word) is not None
-    return named or Path(word).is_dir() or Path(word).suffix.lower() in TABLE_SUFFIXES or is_shards(word)
+    return named or os.path.isdir(word) or Path(word).suffix.lower() in TABLE_SUFFIXES or is_shards(word)
 
 
 def _single(word: str, unique: bool) -> ClassList:
     if word.startswith(_FILE):
         return _of_file(word, unique)
-    if "," in word and not Path(word).is_file():
+    if "," in word and not os.path.isfile(word):
         return _named(_comma_list(word))
-    if Path(word).is_file() or word.lower().endswith(".txt"):
+    if os.path.isfile(word) or word.lower().endswith(".txt"):
         tell(f"--classes {word} is an old spelling; write --classes @{word}.")
         return read_class_list(Path(word), unique=unique)
     return _named([word])
@@ -94,7 +95,7 @@ def _names_of(word: str, unique: bool) -> Sequence[str]:
 def _of_file(word: str, unique: bool) -> ClassList:
     if word == _FILE:
         raise OtptError("--classes was given '@' without a file; expected @FILE, such as @names.txt.")
-    return read_class_list(Path(word.removeprefix(_FILE)).expanduser(), unique=unique)
+    return read_class_list(Path(os.path.expanduser(word.removeprefix(_FILE))), unique=unique)
 
 
 def _comma_list(text: str) -> list[str]:

@@ -8,11 +8,13 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 from otpt._version import __version__
+from otpt.cli.cache import add_cache_option
 from otpt.cli.terminal import Column, print_columns
 
 PACKAGES = (
@@ -32,6 +34,7 @@ EXTRAS = {
     "ray": (("ray",), "evaluate --engine ray: many machines"),
 }
 """Extras of the package: the distributions of each, and what needs them."""
+_TOPICS = ("versions", "processor", "devices", "threads", "cache", "extras")
 _FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "neon", "asimd", "sve")
 
 
@@ -39,8 +42,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``doctor``."""
     parser.description = (
         "Show versions, processor, devices, threads, the feature cache and optional packages, and say what is missing "
-        "for what. Nothing is downloaded, nothing is changed."
+        "for what. Nothing is downloaded, nothing is changed. With --speed, measure how fast this machine computes and "
+        "keep it for 'otpt plan'."
     )
+    parser.add_argument("--speed", action="store_true", help="measure this machine, in about ten seconds")
+    add_cache_option(parser)
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     parser.set_defaults(run=run)
 
@@ -48,11 +54,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look and tell. Whatever cannot be found out is told as such: this command never fails."""
     found = examine()
+    if options.speed:
+        found["speed"] = _told(partial(_speed, options.cache))
     if options.json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return 0
     names, values = [], []
-    for topic in ("versions", "processor", "devices", "threads", "cache", "extras"):
+    for topic in (name for name in (*_TOPICS, "speed") if name in found):
         for name, value in _flat(found[topic]):
             names.append(f"{topic}: {name}" if name else topic)
             values.append(value)
@@ -148,6 +156,25 @@ def _cache() -> dict[str, Any]:
 
     info = FeatureCache().info()
     return {"folder": str(info.folder), "images": info.entries, "bytes": info.bytes}
+
+
+def _speed(cache: Path | None) -> dict[str, Any]:
+    """Measured now, and kept in the folder of the feature cache."""
+    from otpt.costs import measure_speed, speed_path, write_speed
+    from otpt.features.cache import default_cache_folder
+
+    speed = measure_speed(str(_processor()["name"]))
+    path = speed_path(cache or default_cache_folder())
+    write_speed(path, speed)
+    return {
+        "matrix products": f"{speed.products / 1e9:.0f} GFLOP/s",
+        "convolutions": f"{speed.convolutions / 1e9:.0f} GFLOP/s",
+        "bandwidth": f"{speed.bandwidth / 1e9:.1f} GB/s",
+        "a view by AugMix": f"{1000 * speed.mixed_view:.1f} ms",
+        "a view by cropping": f"{1000 * speed.plain_view:.1f} ms",
+        "threads": speed.threads,
+        "kept in": str(path),
+    }
 
 
 def _flat(values: dict[str, Any]) -> list[tuple[str, str]]:

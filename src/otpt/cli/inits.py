@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -64,8 +65,8 @@ def read_templates(given: Sequence[str]) -> Templates:
     sentences: list[str] = []
     for word in given:
         if word.startswith("@"):
-            sentences += read_lines(Path(word[1:]).expanduser(), "template file")
-        elif "{}" not in word and Path(word).is_file():
+            sentences += read_lines(Path(os.path.expanduser(word[1:])), "template file")
+        elif "{}" not in word and os.path.isfile(word):
             tell(f"--templates {word} is read as a file; write --templates @{word}.")
             sentences += read_lines(Path(word), "template file")
         else:

@@ -43,7 +43,7 @@ def opened(given: Given) -> Given | IO[bytes]:
 def is_image(word: str) -> bool:
     """Whether a word is meant as an image: it ends like one, or is a folder with a slash at its end."""
     if word.endswith(("/", os.sep)):
-        return Path(word).is_dir()
+        return os.path.isdir(word)
     return is_url(word) or Path(word).suffix.lower() in IMAGE_SUFFIXES
 
 
@@ -55,7 +55,8 @@ def _swallowed(options: argparse.Namespace) -> Iterator[str]:
             continue
         setattr(options, name, [word for word in words if word not in images])
         others = f" and {len(images) - 1} more" if len(images) > 1 else ""
-        tell(f"{images[0]!r}{others} after {option} {'are' if others else 'is'} taken as images to predict.")
+        taken = "are taken as images" if others else "is taken as an image"
+        tell(f"{images[0]!r}{others} after {option} {taken} to predict.")
         yield from images
 
 
@@ -63,7 +64,7 @@ def _expand(given: Sequence[str]) -> Iterator[Given]:
     """Files and addresses as they are, folders as the images in them (sorted, sub-folders included)."""
     for name in given:
         path = Path(name)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             yield name if name == STANDARD_INPUT or is_url(name) else path
             continue
         try:

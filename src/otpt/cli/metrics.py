@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
     _check(options)
     for folder in options.folders:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise OtptError(f"There is no run folder {str(folder)!r}; check the path.")
     runs = [Run(folder) for folder in options.folders]
     shown = [_of_run(found, options) for found in runs]

@@ -292,7 +292,7 @@ def read_lines(path: Path, what: str) -> list[str]:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name per line.") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +20,9 @@ def tell_folders(specs: Sequence[str], root: Path | None) -> None:
 
     for spec in specs:
         entry, folder = find_entry(spec), Path(spec)
-        if entry is None or not folder.is_dir():
+        if entry is None or not os.path.isdir(folder):
             continue
-        if root is not None and folder.resolve().is_relative_to(root.expanduser().resolve()):
+        if root is not None and folder.resolve().is_relative_to(Path(os.path.expanduser(root)).resolve()):
             continue  # the folder of the registered set itself
         tell(f"{spec!r} is the registered data set {entry.name}; for the folder of that name here, write ./{spec}.")
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": "one method under many settings or prompts",
     "train": "learn a prompt from a few labelled images",
     "certify": "certified radii of PromptSmooth",
+    "plan": "predict hours and memory of methods on data sets; nothing is run",
     "reproduce": "plan or run the paper's tables",
     "table": "runs as tables in the paper's layouts",
     "compare": "two methods on the same images: is one better?",
@@ -71,6 +72,15 @@ def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options, and as ``run`` the function that takes them."""
     chosen = next((each for each in arguments if not each.startswith("-")), "")
-    options = make_parser([chosen]).parse_args(arguments)
+    parser = make_parser([chosen])
+    if chosen and chosen not in COMMANDS:
+        from otpt.cli.not_known import command_hint
+
+        parser.error(command_hint(chosen, COMMANDS))
+    options, left = parser.parse_known_args(arguments)
+    if left:
+        from otpt.cli.not_known import words_hint
+
+        parser.error(words_hint(left, parser, arguments))
     options.command_line = shlex.join(["otpt", *arguments])
     return options

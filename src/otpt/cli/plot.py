@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -149,12 +150,12 @@ def run_similarity(options: argparse.Namespace) -> int:
 
 
 def _contexts(word: str) -> list[str]:
-    return shared.read_lines(Path(word[1:]).expanduser(), "file of prompts") if word.startswith("@") else [word]
+    return shared.read_lines(Path(os.path.expanduser(word[1:])), "file of prompts") if word.startswith("@") else [word]
 
 
 def _take_back_runs(options: argparse.Namespace) -> None:
     """Run folders that ``--classes`` swallowed, since it takes all words up to the next option."""
-    runs = [word for word in options.classes or () if (Path(word) / "config.json").is_file()]
+    runs = [word for word in options.classes or () if os.path.isfile(Path(word) / "config.json")]
     if runs:
         options.folders += map(Path, runs)
         options.classes = [word for word in options.classes if word not in runs] or None
@@ -170,7 +171,7 @@ def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[
     listed = chosen_classes(options)
     if listed is not None and options.dataset is None:
         file = Path(words[0].removeprefix("@"))
-        title = file.name if len(words) == 1 and file.is_file() else f"{len(listed)} classes"
+        title = file.name if len(words) == 1 and os.path.isfile(file) else f"{len(listed)} classes"
         return title, check_class_names(listed.names)
     if results is not None and (options.dataset is None or options.dataset in results.datasets):
         dataset = options.dataset or results.datasets[0]

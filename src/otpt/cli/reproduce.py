@@ -29,6 +29,7 @@ from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
+    from otpt.costs import Device
     from otpt.evaluation import Engine
     from otpt.features import FeatureCache
     from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
@@ -99,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
         limit=options.limit,
         views=options.views,
         device=device,
+        machine=_machine(device, options.cache),
     )
     plan = make_plan(conditions, study)
     published = options.what in PAPERS
@@ -108,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
             "--paper-backbone RN50."
         )
     if not options.json:
-        _print_plan(plan)
+        _print_plan(plan, conditions)
         if published:
             print_commands(plan, options, conditions)
         for why in dict.fromkeys(left_out.values()):
@@ -234,7 +236,23 @@ def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def _print_plan(plan: Plan) -> None:
+def _machine(device: str, cache: Path | None) -> Device | None:
+    """What times are predicted for: this machine, or its GPU if the table has it, else the A6000 of the published
+    times."""
+    from otpt.cli.plan import HERE, chosen_device
+    from otpt.costs import find_device
+    from otpt.costs.devices import name_of
+
+    if device == "cpu":
+        return chosen_device(HERE, None, None, cache)
+    if device != "cuda":
+        return None
+    import torch
+
+    return find_device(name_of(torch.cuda.get_device_name()) or "a6000")
+
+
+def _print_plan(plan: Plan, conditions: Conditions) -> None:
     if plan.bench:
         print(f"{BENCH_NOTE}\n")
     seen: set[Path] = set()
@@ -261,7 +279,7 @@ def _print_plan(plan: Plan) -> None:
         for run in new:
             times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
             print(f"          {run.dataset}: {run.images} images{times}, {run.state}, in {str(run.folder)!r}")
-    print(f"\nAll together {_time(total)}, {_source(plan)}.")
+    print(f"\nAll together {_time(total)}, {_source(plan, conditions)}.")
     shown = {
         name: why for name, why in plan.missing.items() if plan.bench or any(name in t.missing for t in plan.tables)
     }
@@ -277,9 +295,11 @@ def _time(seconds: float | None) -> str:
     return "time not known" if seconds is None else f"about {duration(seconds)}"
 
 
-def _source(plan: Plan) -> str:
+def _source(plan: Plan, conditions: Conditions) -> str:
     measured = {run.measured for run in plan.runs if run.seconds is not None}
     if not measured:
         return "since nothing was measured yet: the first run measures"
-    words = {True: "as measured here", False: "by the rates of the documentation (images encoded anew for each run)"}
+    machine = conditions.machine
+    predicted = "" if machine is None else f"as predicted for {machine.title}, {machine.assumed} (see 'otpt plan')"
+    words = {True: "as measured here", False: predicted}
     return " and ".join(words[each] for each in sorted(measured, reverse=True))

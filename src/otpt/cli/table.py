@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -122,7 +123,7 @@ def _for_output(write: Callable[..., str], form: str) -> str:
 def _paper(name: str) -> str:
     if name in (OTPT, *PAPERS):
         return name
-    hint = " Run folders stand before --paper." if Path(name).is_dir() else ""
+    hint = " Run folders stand before --paper." if os.path.isdir(name) else ""
     raise argparse.ArgumentTypeError(f"{str(unknown('paper', name, (OTPT, *PAPERS))).rstrip('.')}.{hint}".rstrip("."))
 
 

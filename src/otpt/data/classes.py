@@ -11,6 +11,8 @@ Lines with ``#`` before the first class are comments; three of them are settings
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -62,7 +64,7 @@ def read_class_list(path: Path, *, unique: bool = True) -> ClassList:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise OtptError(f"Cannot read the class list {str(path)!r}: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class per line.") from None
     return parse_class_list(text, str(path), unique=unique)
 
@@ -77,7 +79,7 @@ def builtin_class_list(name: str) -> ClassList:
 def find_class_list(folder: Path) -> ClassList | None:
     """The class list in ``folder``, if there is one."""
     for name in FILE_NAMES:
-        if (folder / name).is_file():
+        if os.path.isfile(folder / name):
             return read_class_list(folder / name)
     return None
 
@@ -104,7 +106,7 @@ def parse_class_list(text: str, origin: str, *, unique: bool = True) -> ClassLis
     if not folders:
         raise OtptError(f"The class list {origin!r} is empty; expected one class per line.")
     if unique and len(set(folders)) != len(folders):
-        twice = next(folder for i, folder in enumerate(folders) if folder in folders[:i])
+        twice = Counter(folders).most_common(1)[0][0]
         raise OtptError(f"The class list {origin!r} has the duplicate class {twice!r}; expected each class once.")
     return ClassList(tuple(folders), tuple(names), *_checked(settings, origin))
 

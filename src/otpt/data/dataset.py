@@ -52,7 +52,7 @@ class FilesBelow:
 
     def whereabouts(self, index: int) -> str:
         """See :meth:`Dataset.whereabouts`."""
-        return os.path.abspath(self(index).expanduser())
+        return os.path.abspath(Path(os.path.expanduser(self(index))))
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Dataset:
 
     def is_file_missing(self, index: int) -> bool:
         """Whether image ``index`` is a file that does not exist; nothing is opened."""
-        return isinstance(self._images, FilesBelow) and not self._images(index).is_file()
+        return isinstance(self._images, FilesBelow) and not os.path.isfile(self._images(index))
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self)} images, {len(self.class_names)} classes)"
@@ -192,6 +192,13 @@ class Dataset:
             raise OtptError(
                 f"The data set {self.name!r} has the duplicate id {twice!r}; expected a unique id per image."
             )
+        for text in (self.name, *self.class_names, *self.ids):
+            try:
+                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other halves of letters
+            except UnicodeEncodeError:
+                raise OtptError(
+                    f"The data set {self.name!r} has the name {text!r}, which is no text; expected whole letters."
+                ) from None
         classes = len(self.class_names)
         for name, label in zip(self.ids, self.labels, strict=True):
             if not 0 <= label < classes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +46,13 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
             f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
         ) from None
     path, _, configuration = name.partition("@")
-    folder = Path(path or "hf:").expanduser()  # no name is no folder
+    folder = Path(os.path.expanduser(path or "hf:"))  # no name is no folder
     try:
-        table = _load(library, folder if folder.is_dir() else path, configuration or None, split)
+        table = _load(library, folder if os.path.isdir(folder) else path, configuration or None, split)
     except Exception as error:  # the package raises errors of many other packages
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         kind = NoSuchSplit if reason.startswith("Unknown split") else OtptError
-        hint = f" A folder of class folders is read without hf:, as {path!r}." if folder.is_dir() else ""
+        hint = f" A folder of class folders is read without hf:, as {path!r}." if os.path.isdir(folder) else ""
         raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
     kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
     images = next((column for column, kind in kinds.items() if kind == "Image"), None)
@@ -77,7 +78,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
         listed, resolved = resolve_labels([str(value) for value in values], given, f"hf:{name}")
     ids = [f"{split}/{row}" for row in range(len(values))]
     # Decoded by the package, a damaged image would end the evaluation with an error of Pillow's.
-    origin = f"hf:{origin_of(folder)}" if folder.is_dir() else f"hf:{name}"
+    origin = f"hf:{origin_of(folder)}" if os.path.isdir(folder) else f"hf:{name}"
     undecoded = table.cast_column(images, library.Image(decode=False))
     return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, images), origin=origin)
 
@@ -86,9 +87,9 @@ def _load(library: Any, source: str | Path, configuration: str | None, split: st
     """The rows of a split; of a folder, what ``save_to_disk`` wrote, or files that the package reads."""
     if not isinstance(source, Path):
         return library.load_dataset(source, configuration, split=split)
-    if (source / "state.json").is_file():
+    if os.path.isfile(source / "state.json"):
         return library.load_from_disk(str(source))
-    if not (source / "dataset_dict.json").is_file():
+    if not os.path.isfile(source / "dataset_dict.json"):
         return library.load_dataset(str(source), configuration, split=split)
     splits = library.load_from_disk(str(source))
     if split not in splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -39,7 +40,7 @@ class Found:
     def missing_share(self, sample: int = 300) -> float:
         """Fraction of missing images among ``sample`` spread over the split (or all); none is opened."""
         spread = _spread(self.records.files, sample)
-        return sum(not (self.folder / file).is_file() for file in spread) / len(spread)
+        return sum(not os.path.isfile(self.folder / file) for file in spread) / len(spread)
 
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
@@ -50,14 +51,14 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
     """
     if split not in SPLITS:
         raise OtptError(f"The split {split!r} is not known; expected one of {', '.join(SPLITS)}.")
-    root = root.expanduser()
-    if not root.is_dir():
+    root = Path(os.path.expanduser(root))
+    if not os.path.isdir(root):
         raise OtptError(f"The data root {str(root)!r} is not a folder; give the folder that holds the data sets.")
     problems: list[str] = []
     kinds: set[type[OtptError]] = set()
     for layout, base in _candidates(entry, root):
         folder = base / layout.folder
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             continue
         place = Place(
             folder,
@@ -103,7 +104,7 @@ def _check_start(folder: Path, found: Records) -> None:
     if not found.files:
         raise OtptError("its list names no images")
     spread = _spread(found.files, 5)
-    if not any((folder / file).is_file() for file in spread):
+    if not any(os.path.isfile(folder / file) for file in spread):
         raise OtptError(f"its images are missing, such as {spread[0]} (an incomplete download)")
 
 

@@ -41,7 +41,7 @@ def own_dataset(
 
 def origin_of(path: str | Path) -> str:
     """What a run keeps of where data of one's own lie: the absolute path."""
-    return Path(os.path.abspath(Path(path).expanduser())).as_posix()
+    return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
 
 
 def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str) -> tuple[ClassList, tuple[int, ...]]:
@@ -63,7 +63,8 @@ def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str
         if all(label in index for label in labels):
             return classes, tuple(index[label] for label in labels)
     if all(label.isdecimal() for label in labels):
-        return classes, tuple(map(int, labels))
+        # 20 digits are more than any class has; Python refuses to read some thousands of them
+        return classes, tuple(int(label.lstrip("0")[:20] or "0") for label in labels)
     known = {*classes.folders, *classes.names}
     strange = dict.fromkeys(label for label in labels if label not in known) or dict.fromkeys(labels)
     raise OtptError(f"{origin}: the class list of {len(classes)} does not name {shortened(map(repr, strange))}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Place:
 
     def find(self, *names: str) -> Path | None:
         """The first file of one of these names in the folders beside the images."""
-        return next((path / name for name in names for path in self.beside if (path / name).is_file()), None)
+        return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
 
     def need(self, what: str, *names: str) -> Path:
         """:meth:`find`, or an error that says where it was looked for."""
@@ -69,7 +70,7 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise OtptError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise OtptError(f"{str(path)!r} is not UTF-8 text") from None
 
 

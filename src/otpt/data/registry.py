@@ -14,6 +14,7 @@ A registered name wins over a folder of the same name; write ``./dtd`` for the f
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,8 +62,11 @@ def load_dataset(
     entry = find_entry(spec)
     if entry is not None:
         if root is None:
-            hint = f" The folder here is ./{Path(spec).as_posix()}." if Path(spec).is_dir() else ""
-            raise OtptError(f"{entry.name} needs a data root: the folder that holds the data sets.{hint}")
+            hint = f" The folder here is ./{Path(spec).as_posix()}." if os.path.isdir(spec) else ""
+            raise OtptError(
+                f"{entry.name} needs a data root, the folder that holds the data sets: --data ROOT, in Python root=."
+                f"{hint}"
+            )
         return _registered(entry, find_records(entry, root, split), listed, official_names, split)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
@@ -76,14 +80,14 @@ def load_dataset(
 
 
 def _own(spec: str, root: Path | None, classes: ClassList | None) -> Dataset:
-    path = Path(spec).expanduser()
-    if not path.exists() and root is not None and (root.expanduser() / path).exists():
-        path = root.expanduser() / path
-    if path.is_dir():
+    path = Path(os.path.expanduser(spec))
+    if not os.path.exists(path) and root is not None and os.path.exists(Path(os.path.expanduser(root)) / path):
+        path = Path(os.path.expanduser(root)) / path
+    if os.path.isdir(path):
         return image_folder(path, classes)
     if path.suffix.lower() in TABLE_SUFFIXES:
         return table_dataset(path, root, classes)
-    if path.exists():
+    if os.path.exists(path):
         raise OtptError(
             f"Cannot use {spec!r} as a data set; expected a folder of class folders, "
             f"a table ({', '.join(TABLE_SUFFIXES)}) or tar shards."

@@ -6,7 +6,7 @@ A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import tarfile
 from dataclasses import dataclass, field
@@ -17,8 +17,11 @@ from otpt.data.dataset import IMAGE_SUFFIXES, Dataset
 from otpt.data.own import origin_of, own_dataset, resolve_labels
 from otpt.data.records import shortened
 from otpt.errors import OtptError
+from otpt.files import parse_json
 
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
+_MOST_SHARDS = 100_000
+_LONGEST_LABEL = 1 << 20  # bytes
 _JSON_KEYS = ("label", "cls", "class", "class_name")
 
 
@@ -47,10 +50,10 @@ class _Sample:
 
 def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
     """The data set of the shards that ``spec`` names, with ``{000..009}`` and ``{a,b}`` expanded."""
-    shards = [Path(name).expanduser() for name in expand_braces(spec)]
-    if root is not None and not shards[0].exists():
-        shards = [root.expanduser() / shard for shard in shards]
-    missing = [str(shard) for shard in shards if not shard.is_file()]
+    shards = [Path(os.path.expanduser(name)) for name in expand_braces(spec)]
+    if root is not None and not os.path.exists(shards[0]):
+        shards = [Path(os.path.expanduser(root)) / shard for shard in shards]
+    missing = [str(shard) for shard in shards if not os.path.isfile(shard)]
     if missing:
         raise OtptError(f"Of the {len(shards)} shards of {spec!r} these do not exist: {shortened(missing)}.")
     ids: list[str] = []
@@ -88,19 +91,37 @@ def expand_braces(spec: str) -> list[str]:
     >>> expand_braces("x-{8..10}.tar")
     ['x-8.tar', 'x-9.tar', 'x-10.tar']
     """
-    match = re.search(r"\{([^{}]*)\}", spec)
-    if match is None:
-        return [spec]
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", match[1])
+    found: list[str] = []
+    waiting = [spec]  # the next one is the last
+    while waiting:
+        one = waiting.pop()
+        match = re.search(r"\{([^{}]*)\}", one)
+        if match is None:
+            found.append(one)
+            continue
+        parts = _alternatives(match[1], spec)
+        if len(found) + len(waiting) + len(parts) > _MOST_SHARDS:
+            raise _too_many(spec)
+        waiting += [one[: match.start()] + part + one[match.end() :] for part in reversed(parts)]
+    return found
+
+
+def _alternatives(inside: str, spec: str) -> list[str]:
+    """What may stand in the place of a pair of braces."""
+    numbers = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", inside)
     if numbers is None:
-        parts = match[1].split(",")
-    else:
-        first, last = int(numbers[1]), int(numbers[2])
-        if last < first:
-            raise OtptError(f"The shards {spec!r} run from {first} down to {last}; expected {{first..last}}.")
-        width = len(numbers[1]) if numbers[1].startswith("0") else 0
-        parts = [f"{number:0{width}d}" for number in range(first, last + 1)]
-    return [whole for part in parts for whole in expand_braces(spec[: match.start()] + part + spec[match.end() :])]
+        return inside.split(",")
+    first, last = int(numbers[1]), int(numbers[2])
+    if last < first:
+        raise OtptError(f"The shards {spec!r} run from {first} down to {last}; expected {{first..last}}.")
+    if last - first >= _MOST_SHARDS:
+        raise _too_many(spec)
+    width = len(numbers[1]) if numbers[1].startswith("0") else 0
+    return [f"{number:0{width}d}" for number in range(first, last + 1)]
+
+
+def _too_many(spec: str) -> OtptError:
+    return OtptError(f"The shards {spec!r} are more than {_MOST_SHARDS:,}; expected fewer: check the range in braces.")
 
 
 def _index(number: int, shard: Path) -> dict[str, _Sample]:
@@ -112,6 +133,11 @@ def _index(number: int, shard: Path) -> dict[str, _Sample]:
             for member in archive:
                 if not member.isfile():
                     continue
+                if member.issparse():  # its size is not that of its bytes
+                    raise OtptError(
+                        f"In the shard {str(shard)!r}, {member.name!r} is a sparse file; expected plain ones: write "
+                        "the shard without --sparse."
+                    )
                 folder, slash, name = member.name.rpartition("/")
                 stem, _, suffix = name.partition(".")
                 if not stem:
@@ -123,15 +149,22 @@ def _index(number: int, shard: Path) -> dict[str, _Sample]:
                         raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two images; expected one.")
                     sample.image = (number, member.offset_data, member.size)
                 elif ending in _LABEL_SUFFIXES:
+                    if member.size > _LONGEST_LABEL:
+                        raise OtptError(
+                            f"In the shard {str(shard)!r}, the label {member.name!r} has {member.size:,} bytes; "
+                            f"expected a name or number, at most {_LONGEST_LABEL:,}."
+                        )
                     content = archive.extractfile(member)
                     assert content is not None  # it is a regular file
                     sample.labels[ending] = _label(content.read(), ending, f"{shard}: {member.name}")
-    except tarfile.TarError as error:
+    except OtptError:
+        raise
+    except OSError as error:
+        raise OtptError(f"Cannot read the shard {str(shard)!r}: {error.strerror or error}.") from None
+    except Exception as error:  # beside its own errors tarfile lets others through for damaged headers
         raise OtptError(
             f"The shard {str(shard)!r} is not a whole, uncompressed tar file ({error}); unpack .gz shards first."
         ) from None
-    except OSError as error:
-        raise OtptError(f"Cannot read the shard {str(shard)!r}: {error.strerror or error}.") from None
     return samples
 
 
@@ -139,7 +172,7 @@ def _label(content: bytes, ending: str, where: str) -> str:
     try:
         text = content.decode("utf-8").strip()
         if ending == ".json":
-            values = json.loads(text)
+            values = parse_json(text)
             text = str(next(values[key] for key in _JSON_KEYS if key in values)).strip()
     except (ValueError, TypeError, StopIteration):
         raise OtptError(f"{where} holds no label; expected text, or JSON with 'label'.") from None

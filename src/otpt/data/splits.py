@@ -5,7 +5,6 @@ A split file is ``{"train": …, "val": …, "test": …}``, each a list of ``[r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from otpt.data.classes import ClassList
 from otpt.data.records import NoSuchSplit, Place, Records, read_text, records
 from otpt.errors import OtptError
+from otpt.files import parse_json
 
 # Official lists that define the very test split of CoOp's file, for users who have the data but not that file.
 _OFFICIAL_LISTS = {
@@ -52,10 +52,10 @@ def read_lists(place: Place) -> Records:
 
 def _split_rows(file: Path, place: Place) -> Iterator[tuple[str, int]]:
     try:
-        content: Any = json.loads(read_text(file))
+        content: Any = parse_json(read_text(file))
         rows = content[place.split]
         listed = [(str(path), int(label), str(name)) for path, label, name in rows]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         if isinstance(error, OtptError):
             raise
         kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
@@ -85,7 +85,7 @@ def _pets_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) != 4 or not fields[1].isdigit() or not 1 <= int(fields[1]) <= len(classes):
+        if len(fields) != 4 or not fields[1].isdecimal() or not 1 <= int(fields[1]) <= len(classes):
             raise OtptError(f"{file}, line {number}: {line!r} is not 'image class species breed'")
         yield f"{fields[0]}.jpg", int(fields[1]) - 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from otpt.errors import OtptError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 _NEEDED = ("path", "label")
+_ROWS_PER_BYTE = 20
 _Columns: TypeAlias = tuple[dict[str, list[str]], list[str]]
 """The columns that are used, by name in lower case; and the names of all that the table has."""
 
@@ -42,8 +44,8 @@ def table_dataset(file: Path, root: Path | None = None, classes: ClassList | Non
     listed = classes if classes is not None else find_class_list(file.parent)
     listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
     folder = file.parent
-    if root is not None and not (folder / paths[0]).exists():
-        folder = root.expanduser()
+    if root is not None and not os.path.exists(folder / paths[0]):
+        folder = Path(os.path.expanduser(root))
     ids = columns.get("id") or [_relative(path, folder) for path in paths]
     return own_dataset(file.stem, listed, ids, labels, FilesBelow(folder, tuple(paths)), origin=origin_of(file))
 
@@ -81,12 +83,19 @@ def _text(file: Path) -> _Columns:
 def _parquet(file: Path) -> _Columns:
     parquet: Any = importlib.import_module("pyarrow.parquet")
     try:
+        rows = parquet.read_metadata(file).num_rows
+        if rows > _ROWS_PER_BYTE * file.stat().st_size:  # the same row again and again: a small file as a large table
+            raise ValueError(
+                f"it says that it has {rows:,} rows, more than different paths could be in a file of its size"
+            )
         names = parquet.read_schema(file).names
         wanted = [name for name in names if name.lower() in (*_NEEDED, "id")]
         table = parquet.read_table(file, columns=wanted)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise OtptError(f"The table {str(file)!r} cannot be read as Parquet: {reason}.") from None
-    columns = {name.lower(): table.column(name).to_pylist() for name in wanted}
-    texts = {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
+        columns = {name.lower(): table.column(name).to_pylist() for name in wanted}
+        texts = {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
+    except Exception as error:  # a damaged file can raise nearly anything inside pyarrow
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise OtptError(
+            f"The table {str(file)!r} cannot be read as Parquet: {reason}; write it again, or give a CSV."
+        ) from None
     return texts, list(names)

@@ -2,8 +2,9 @@ from .calibrating import calibrate_run
 from .engines import Engine, Job, LocalEngine, ProcessEngine
 from .evaluation import Result, evaluate, run_job
 from .evaluator import Evaluator, Predicted
-from .progress import LogProgress, Reporter, Silent, TerminalProgress, duration
+from .progress import LogProgress, Reporter, Silent, TerminalProgress
 from .settings import Settings
+from .spans import duration
 from .sweeps import IMAGENET_80, parse_values, read_templates, sweep_method, template_prompt
 
 __all__ = [

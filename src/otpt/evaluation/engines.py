@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import queue
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,9 +31,11 @@ from otpt.evaluation.evaluator import Evaluator
 from otpt.evaluation.progress import ProgressEvent, Started, image_done
 from otpt.evaluation.settings import Settings
 from otpt.features.cache import FeatureCache
+from otpt.files import is_there
 from otpt.methods import load_plugin
 from otpt.runs.locks import Locks
 from otpt.runs.run import CONFIG, LOCKS, Run, WorkItem
+from otpt.runs.schedule import Schedule
 
 Report = Callable[[ProgressEvent], None]
 
@@ -126,25 +128,15 @@ class LocalEngine:
         asked = config["datasets"]
         report(Started(*run.progress(asked)))
         with Locks(run.folder / LOCKS) as locks:
-            while missing := run.missing(asked):
-                for item, shards, last in evaluator(_locked(run, locks, missing)):
+            schedule = Schedule(run, asked, locks)
+            while schedule.list_missing():
+                for item, shards, last in evaluator(schedule.take()):
                     for shard in shards:
                         run.write(shard)
                     if last:
                         locks.release(item.lock)
-                if len(run.missing(asked)) == len(missing):
-                    time.sleep(_POLL_SECONDS)  # others are at work on all that is left
+                time.sleep(schedule.pause())
         return run
-
-
-def _locked(run: Run, locks: Locks, items: Sequence[WorkItem]) -> Iterator[WorkItem]:
-    for item in items:
-        if not run.lacks(item) or not locks.take(item.lock):
-            continue
-        if not run.lacks(item):  # finished by another process between the two questions
-            locks.release(item.lock)
-            continue
-        yield item
 
 
 class ProcessEngine:
@@ -164,29 +156,34 @@ class ProcessEngine:
     def run(self, job: Job, report: Report) -> Run:
         """See :class:`Engine`."""
         context = multiprocessing.get_context("spawn")  # a forked copy of torch's threads would hang
-        events: Any = context.Queue()
         shared = torch.get_num_threads() // self._workers
         threads = max(shared if job.threads is None else job.threads, 1)
         processes: list[BaseProcess] = []
+        ears: list[Connection] = []
         try:
             for number in range(self._workers):
                 device = job.device if self._devices is None else self._devices[number % len(self._devices)]
-                arguments = (PackedJob.of(job), device, threads, events)
+                # To each worker a pipe of its own: one that is killed in the middle of a word leaves no lock behind.
+                ear, mouth = context.Pipe(duplex=False)
+                ears.append(ear)
+                arguments = (PackedJob.of(job), device, threads, mouth)
                 process: BaseProcess = context.Process(
                     target=_work, args=arguments, daemon=True, name=f"otpt-worker-{number}"
                 )
                 with _interrupts_held():  # Ctrl-C reaches all processes; the first one ends the others
                     process.start()
+                mouth.close()  # so that the pipe ends with the worker
                 processes.append(process)
-            _listen(processes, events, report)
+            _listen(ears, report)
         finally:
             for process in processes:
                 if process.is_alive():
                     process.terminate()  # at any moment: shards are whole or not there
                 process.join()
-            events.close()
+            for ear in ears:
+                ear.close()
         lost = [process.exitcode for process in processes if process.exitcode]
-        run = Run(job.folder) if (job.folder / CONFIG).exists() else None
+        run = Run(job.folder) if is_there(job.folder / CONFIG) else None
         if run is None or job.missing(run):
             raise OtptError(
                 f"{len(lost)} of {self._workers} worker processes ended before their work was done (exit code "
@@ -209,36 +206,43 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _listen(processes: Sequence[BaseProcess], events: Any, report: Report) -> None:
+def _listen(ears: Sequence[Connection], report: Report) -> None:
     """Pass on what the workers report until all have ended; the first error of a user's ends all."""
-    while True:
-        alive = any(process.is_alive() for process in processes)
-        try:
-            message = events.get(timeout=_POLL_SECONDS / 2)
-        except queue.Empty:
-            if not alive:
-                return
-            continue
-        if isinstance(message, OtptError):
-            raise message
-        if isinstance(message, str):
-            warnings.warn(message, stacklevel=2)
-            continue
-        report(message)
+    open_ears = list(ears)
+    while open_ears:
+        ready = wait(open_ears)
+        for ear in [each for each in open_ears if each in ready]:
+            try:
+                message = ear.recv()
+            except (EOFError, OSError, pickle.UnpicklingError):  # the worker has ended, perhaps in the middle of a word
+                open_ears.remove(ear)
+                continue
+            if isinstance(message, OtptError):
+                raise message
+            if isinstance(message, str):
+                warnings.warn(message, stacklevel=2)
+                continue
+            report(message)
 
 
-def _work(packed: PackedJob, device: str, threads: int, events: Any) -> None:
+def _work(packed: PackedJob, device: str, threads: int, mouth: Connection) -> None:
     """A worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be held back from the start
     torch.set_num_threads(threads)
-    warnings.showwarning = lambda message, *_, **__: events.put(str(message))
+    speaking = threading.Lock()
+
+    def say(message: object) -> None:
+        with speaking:
+            mouth.send(message)
+
+    warnings.showwarning = lambda message, *_, **__: say(str(message))
     try:
         job = packed.unpack()
         own = replace(job, device=device, threads=threads if job.threads is None else job.threads)
-        LocalEngine().run(own, events.put)
+        LocalEngine().run(own, say)
     except OtptError as error:
-        events.put(OtptError(str(error)))
+        say(OtptError(str(error)))
 
 
 def _end_with_parent() -> None:

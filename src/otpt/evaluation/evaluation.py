@@ -17,6 +17,7 @@ from otpt.evaluation.overlap import overlaps
 from otpt.evaluation.progress import Repeated, Reporter, Silent
 from otpt.evaluation.settings import Settings
 from otpt.features.cache import FeatureCache
+from otpt.files import is_there
 from otpt.runs.locks import Locks
 from otpt.runs.run import CONFIG, LOCKS, SCORING, Run, Unreadable, WorkItem
 from otpt.runs.scores import Average, Score, averages, score_run, write_metrics
@@ -88,7 +89,7 @@ def run_job(
     engine = engine or LocalEngine()
     with reporter or Silent() as report:
         failed: list[Unreadable] = []
-        if (job.folder / CONFIG).exists():  # damaged shards are quarantined on the way
+        if is_there(job.folder / CONFIG):  # damaged shards are quarantined on the way
             failed = list(Run(job.folder).unreadable())
         run = engine.run(job, report)
         if retry_unreadable:  # only now, when the engine has found that it is a run of the same configuration

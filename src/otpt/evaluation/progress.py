@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otpt.evaluation.evaluator import Predicted
+from otpt.evaluation.spans import duration
 from otpt.metrics.binning import bin_index
 
 LOG_SECONDS = 10.0
@@ -234,19 +235,3 @@ class TerminalProgress(Counter):
         if len(self.tallies) > _SHOWN:
             table.add_row(f"… and {len(self.tallies) - _SHOWN} more", "", "")
         self._live.update(Group(self._bar, Text(self.pace()), table))
-
-
-def duration(seconds: float) -> str:
-    """A time span in the two largest units.
-
-    >>> duration(3725)
-    '1 h 2 min'
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -57,7 +57,7 @@ def read_templates(source: str | Path) -> list[Prompt]:
     path = Path(source)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except UnicodeDecodeError:
+    except ValueError:
         raise OtptError(f"The template file {str(path)!r} is not UTF-8 text; expected one template per line.") from None
     except OSError as error:
         raise OtptError(

@@ -8,9 +8,10 @@ Beside the features it keeps gradients: what the first backward pass through the
 key of the features and the text side (see :mod:`otpt.methods.prompt_tuning.gradient_cache`). And contexts that took
 long to make for a class list (see :mod:`otpt.methods.fpp`).
 
-An entry is one file: a line of JSON (shape, type, checksum), then the numbers. It is written under another name and
-renamed, so several processes may share a cache; a damaged entry is reported, quarantined (only the last one is kept)
-and recomputed. The least recently used entries are deleted when the cache exceeds its bound.
+An entry is one file: a line of JSON (key, shape, type, checksum of these and the numbers), then the numbers. It is
+written under another name and renamed, so several processes may share a cache; an entry that is damaged, or not that of
+its name, is reported, quarantined (only the last one is kept) and recomputed. The least recently used entries are
+deleted when the cache exceeds its bound.
 """
 
 from __future__ import annotations
@@ -144,7 +145,9 @@ class FeatureCache:
             data = path.read_bytes()
         except OSError:
             return None
-        values = _decode(data)
+        if _is_earlier(data):
+            return None
+        values = _decode(data, path.stem)
         if values is None:
             self._quarantine(path)
             return None
@@ -170,7 +173,7 @@ class FeatureCache:
     def _write(self, path: Path, values: npt.NDArray[np.floating]) -> None:
         if not self._writable:
             return
-        data = _encode(values)
+        data = _encode(values, path.stem)
         try:
             write_atomically(path, data, durable=False)
         except OtptError as error:
@@ -189,7 +192,10 @@ class FeatureCache:
         """(time of last use, bytes, file) of each entry."""
         found = []
         for kind in _KINDS:
-            for path in (self.folder / kind).glob(f"*/*.{kind}"):
+            paths: list[Path] = []
+            with suppress(OSError):  # a folder that cannot be listed now
+                paths += (self.folder / kind).glob(f"*/*.{kind}")
+            for path in paths:
                 with suppress(OSError):  # another process may just have deleted it
                     stat = path.stat()
                     found.append((stat.st_mtime_ns, stat.st_size, path))
@@ -221,24 +227,34 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(values: npt.NDArray[np.floating]) -> bytes:
+def _encode(values: npt.NDArray[np.floating], key: str) -> bytes:
     import numpy as np
 
     body = np.ascontiguousarray(values).tobytes()
-    head = {"shape": values.shape, "type": values.dtype.name, "sha256": hashlib.sha256(body).hexdigest()}
-    return json.dumps(head).encode() + b"\n" + body
+    facts = {"key": key, "shape": list(values.shape), "type": values.dtype.name}
+    return json.dumps({**facts, "checksum": _checksum(facts, body)}).encode() + b"\n" + body
 
 
-def _decode(data: bytes) -> npt.NDArray[np.floating] | None:
-    """The numbers, or None if the entry is damaged."""
+def _decode(data: bytes, key: str) -> npt.NDArray[np.floating] | None:
+    """The numbers, or None if the entry is damaged or another one."""
     import numpy as np
 
     head, newline, body = data.partition(b"\n")
     try:
         facts = json.loads(head)
+        checksum = facts.pop("checksum")
         rows, width = facts["shape"]
-        if not newline or facts["type"] not in _TYPES or hashlib.sha256(body).hexdigest() != facts["sha256"]:
+        if not newline or facts["type"] not in _TYPES or facts["key"] != key or checksum != _checksum(facts, body):
             return None
         return np.frombuffer(body, facts["type"]).reshape(rows, width)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _checksum(facts: dict[str, object], body: bytes) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\n" + body).hexdigest()
+
+
+def _is_earlier(data: bytes) -> bool:
+    """An entry of an earlier version, whose checksum leaves out the shape: not used, and replaced without a word."""
+    return data.startswith(b'{"shape": [') and b'"sha256": "' in data[:200]

@@ -27,6 +27,7 @@ from otpt.errors import OtptError
 MAX_PIXELS = 178_956_970
 
 _T = TypeVar("_T")
+_PROGRAMS = ("EPS",)  # Pillow gives PostScript to Ghostscript
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -57,6 +58,11 @@ def decode(data: bytes, name: str, max_pixels: int) -> Image.Image:
 
 def load(image: Image.Image, name: str) -> Image.Image:
     """Decode all pixels (of the first frame)."""
+    if image.format in _PROGRAMS:
+        raise OtptError(
+            f"Cannot use {name} as an image: {image.format} is a program that another program would have to run, which "
+            "is not done; convert it to PNG or JPEG."
+        )
     try:
         # Readers of this one format warn while decoding; all others decode outside the lock, side by side.
         if image.format == "ICO":

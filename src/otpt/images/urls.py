@@ -76,7 +76,7 @@ def _read(opener: OpenerDirector, at: str, url: str, limits: UrlLimits, deadline
     size = 0
     with opener.open(request, timeout=max(deadline - time.monotonic(), 0.001)) as response:
         announced = response.headers.get("Content-Length", "")
-        if announced.isdigit() and int(announced) > limits.max_bytes:
+        if announced.isdecimal() and int(announced) > limits.max_bytes:
             raise _too_large(url, limits)
         # what has arrived, not a full chunk: a server that sends a byte now and then must not outlast the deadline
         while part := response.read1(_CHUNK):

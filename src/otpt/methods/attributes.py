@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.methods.toml import TomlError, read_toml
+from otpt.files import parse_json
+from otpt.methods.toml import read_toml
 
 
 def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
@@ -18,19 +19,19 @@ def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
     where = f"The attribute file {str(path)!r}"
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise OtptError(f"Cannot read the attribute file {str(path)!r}: {reason}.") from None
     try:
-        found: Any = read_toml(text) if path.suffix == ".toml" else json.loads(text)
-    except (TomlError, json.JSONDecodeError) as error:
+        found: Any = read_toml(text) if path.suffix == ".toml" else parse_json(text)
+    except ValueError as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         raise OtptError(f"{where} is not valid {kind}: {error}.") from None
     if not isinstance(found, dict) or not found:
         raise OtptError(f'{where} has no classes; expected {{"class": ["attribute", …], …}}.')
     for name, given in found.items():
         if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-            raise OtptError(f"{where} has {given!r} for the class {name!r}; expected a list of texts.")
+            raise OtptError(f"{where} has {given!r:.80} for the class {name!r}; expected a list of texts.")
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from otpt.methods.attributes import read_attributes
 from otpt.methods.method import Method
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.prompts import Descriptions, FixedTexts, Prompt, Templates, TextFeatures, check_class_names
+from otpt.prompts.templates import PLACE
 
 ClassNames = Sequence[str] | Mapping[str, str | Sequence[str]]
 
@@ -23,7 +24,7 @@ def with_classes(
     names: ClassNames,
     prompt: str | Prompt | None = None,
     *,
-    templates: Templates | Sequence[str] | None = None,
+    templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
     text_features: Tensor | None = None,
     attributes: Mapping[str, Sequence[str]] | str | Path | None = None,
     allow_duplicates: bool = False,
@@ -56,9 +57,11 @@ def with_classes(
     )
 
 
-def own_templates(templates: Templates | Sequence[str]) -> Templates:
-    """Sentences of the user's as templates."""
-    return templates if isinstance(templates, Templates) else Templates("templates", templates)
+def own_templates(templates: Templates | Sequence[str | Callable[[str], str]]) -> Templates:
+    """Sentences of the user's as templates; functions of a class name, as open_clip has them, become sentences."""
+    if isinstance(templates, (Templates, str)):
+        return templates if isinstance(templates, Templates) else Templates("templates", templates)
+    return Templates("templates", [each(PLACE) if callable(each) else each for each in templates])
 
 
 def check_texts(backbone: Any, task: Task, method: Method) -> None:
@@ -85,6 +88,8 @@ def check_texts(backbone: Any, task: Task, method: Method) -> None:
 
 
 def _fitting(texts: TextFeatures, classes: int) -> TextFeatures:
-    if len(texts.features) != classes:
-        raise OtptError(f"There are text features of {len(texts.features)} classes, but {classes} class names.")
+    rows, columns = texts.features.shape
+    if rows != classes:
+        remedy = "transpose them, one row per class" if columns == classes else "expected one row per class"
+        raise OtptError(f"There are text features of {rows} classes, but {classes} class names; {remedy}.")
     return texts

@@ -37,6 +37,8 @@ def prompt_facts(name: str, method: Method, task: Task) -> dict[str, Any]:
 def method_numbers(method: Method) -> dict[str, Any]:
     """What a method computes, as plain data; of functions of the user's, digests of their source code."""
     words = {"name", "summary", "source", "caution"} | ({"condition"} if method.init != "cocoop" else set())
+    if not method.frozen_below:
+        words |= {"frozen_below"}  # runs that were begun before there was such a setting go on
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
     own = digests_of(method)
     return plain({**values, **({"own_functions": own} if own else {})})

@@ -23,6 +23,13 @@ class _GivenTexts(TextSide):
         names = tuple(str(i) for i in range(classes))
         self._prepare(names, encoder, init, scale, bias, contexts_per_pass=1)
 
+    def part_encoder(self, texts: Tensor) -> PromptEncoder:
+        """There is none: a function of the caller's encodes all classes at once."""
+        raise OtptError(
+            "frozen-below leaves classes out of the text tower; a function that encodes all of them cannot. Leave it "
+            "out."
+        )
+
 
 class _CallbackEncoder(PromptEncoder):
     """The caller's function, context by context."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from otpt.methods.output import Adapted, Output
 from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
+from otpt.methods.prompt_tuning.gradients import GradientStore, HeldGradients
 from otpt.methods.prompt_tuning.passes import in_passes, logits_and_extras, mean_cosine, split_extras
 from otpt.methods.rounds import views_needed
 from otpt.methods.task import Task
@@ -189,9 +190,11 @@ class TextGroup:
             and any(each.is_open for each in gates[method.name])
             and (config := method.tuning(family, dataset)) is not None
         }
+        wanted: dict[TuningConfig, set[int]] = {}
+        for name, config in configs.items():
+            wanted.setdefault(config, set()).update(i for i, each in enumerate(gates[name]) if each.is_open)
         all_views = any(method.needs_adapted_views for method in methods)
-        with naming_images(batch.names, list(configs.values())):
-            tuned = self._tune(views, list(configs.values()), starts, keep_texts=all_views)
+        tuned = self._tune(views, wanted, starts, initial, batch.names, keep_texts=all_views)
         answers = []
         for method in methods:
             own = gates[method.name]
@@ -236,19 +239,40 @@ class TextGroup:
         )
 
     def _tune(
-        self, views: Tensor, configs: Sequence[TuningConfig], starts: Tensor | None, *, keep_texts: bool
+        self,
+        views: Tensor,
+        wanted: Mapping[TuningConfig, Collection[int]],
+        starts: Tensor | None,
+        initial: Adapted,
+        names: Sequence[str],
+        *,
+        keep_texts: bool,
     ) -> Mapping[TuningConfig, Adapted]:
+        """Images as each config tunes them; those that it is not ``wanted`` for stay as they are at the init."""
         text = self._text
-        known = None
-        if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
-            known = [CachedGradients(self._cache, text, each) for each in views]
+        stores = self._stores(views, starts, several=len({frozenset(each) for each in wanted.values()}) > 1)
         found = {}
-        for config, tuned in tune(text, views, configs, starts=starts, known=known, keep_texts=keep_texts).items():
-            texts = tuned.text_features
-            rows = None if texts is None else partial(_rows, text, views, texts)
-            own = None if texts is None else partial(_class_features, text, texts)
-            found[config] = Adapted(tuned.logits, rows, tuned.skipped, {"mean_cosine": tuned.mean_cosine}, own)
+        for images in dict.fromkeys(tuple(sorted(each)) for each in wanted.values()):
+            configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
+            everything = len(images) == len(views)
+            chosen = views if everything else views[list(images)]
+            own = starts if everything or starts is None else starts[list(images)]
+            known = None if stores is None else [stores[i] for i in images]
+            with naming_images([names[i] for i in images], configs):
+                all_tuned = tune(text, chosen, configs, starts=own, known=known, keep_texts=keep_texts)
+            for config, tuned in all_tuned.items():
+                texts = tuned.text_features
+                rows = None if texts is None else partial(_rows, text, chosen, texts)
+                features = None if texts is None else partial(_class_features, text, texts)
+                extras = {"mean_cosine": tuned.mean_cosine}
+                found[config] = Adapted(tuned.logits, rows, tuned.skipped, extras, features).among(initial, images)
         return found
+
+    def _stores(self, views: Tensor, starts: Tensor | None, *, several: bool) -> Sequence[GradientStore] | None:
+        """Where gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""
+        if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
+            return [CachedGradients(self._cache, self._text, each) for each in views]
+        return [HeldGradients() for _ in views] if several and starts is None else None
 
     def _available(self, views: Tensor, initial: Adapted, i: int) -> Available:
         text = self._text

@@ -34,9 +34,12 @@ CONDITIONS = ("unit", "raw")
 Weight = float | Mapping[str, float]
 """One number, or one for each family of data sets."""
 
-_NUMBERS = ("steps", "learning-rate", "weight-decay", "selection-ratio", "temperature")
+_NUMBERS = ("steps", "learning-rate", "weight-decay", "selection-ratio", "temperature", "frozen-below")
 _WORDS = ("reference", "two-step", "calibrate")
-_OF_TUNING = ("steps", "learning-rate", "weight-decay", "selection-ratio", "reference", "two-step")
+_OF_TUNING = ("steps", "learning-rate", "weight-decay", "selection-ratio", "reference", "two-step", "frozen-below")
+
+_OWN_PROMPTS = ("cocoop", "maple")
+"""Inits with a context of its own for each image, or prompts in both towers."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Method:
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
         learning_rate: one number, or one for each family of data sets.
-        steps, weight_decay, selection_ratio, selection, reference, two_step: see :class:`TuningConfig`.
+        steps, weight_decay, selection_ratio, selection, reference, two_step, frozen_below: see :class:`TuningConfig`.
         settings: of the functions that it is made of, such as SoC's delta; one number, one for each family of data
             sets, or one for each of some data sets and one for "others".
         views: how many it needs, the clean one included; None: as many as the recipe says.
@@ -94,6 +97,7 @@ class Method:
     selection: str = "confident"
     settings: Mapping[str, Setting] = field(default_factory=dict)
     caution: str = ""
+    frozen_below: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", MappingProxyType(dict(in_order(self.objectives))))
@@ -194,6 +198,11 @@ class Method:
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its init is "
                 f"{self.init!r}, which leaves no context to tune; leave one of them out."
             )
+        if self.frozen_below and (not self.tunes or self.init in _OWN_PROMPTS):
+            raise OtptError(
+                f"Method {self.name!r}: frozen-below is {self.frozen_below}; it is for steps on a context that all "
+                f"images start from, not for init = {self.init!r}, adapt = {self.adapt!r}. Leave it out."
+            )
         if self.objectives and ADAPTATIONS[self.adapt].source:
             raise OtptError(
                 f"Method {self.name!r} has objectives, which belong to steps on the context, but its adaptation is "
@@ -233,6 +242,7 @@ class Method:
                 reference=self.reference,
                 two_step=self.two_step,
                 selection=self.selection,
+                frozen_below=self.frozen_below,
                 settings=self._objective_settings(family, dataset),
             )
         except OtptError as error:
@@ -259,8 +269,8 @@ class Method:
         """The method with some settings replaced, as ``--set name=value`` does.
 
         Names: an objective of the method; ``lambda`` for its one regulariser; steps, learning-rate, weight-decay,
-        selection-ratio, temperature, reference, two-step, calibrate; condition for CoCoOp; and the settings of its
-        functions (:attr:`known_settings`).
+        selection-ratio, temperature, reference, two-step, frozen-below, calibrate; condition for CoCoOp; and the
+        settings of its functions (:attr:`known_settings`).
         """
         method = self
         # calibrate first, so that a temperature given together with it finds it in place

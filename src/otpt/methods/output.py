@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,6 +65,25 @@ class Adapted:
         """(C, D) of image ``i``."""
         assert self.texts is not None, "asked for text features that were not kept"
         return self.texts(i)
+
+    def among(self, initial: Adapted, images: Sequence[int]) -> Adapted:
+        """These as the ``images`` of a batch whose others stay as they are at the init."""
+        if len(images) == len(initial.logits):
+            return self
+        at = {image: i for i, image in enumerate(images)}
+
+        def spread(own: Tensor, others: Tensor) -> Tensor:
+            where = torch.tensor(images, device=own.device)
+            return others.to(own).index_copy(0, where, own)
+
+        rows, texts = self.rows, self.texts
+        return Adapted(
+            spread(self.logits, initial.logits),
+            None if rows is None else lambda i: rows(at[i]) if i in at else initial.view_logits(i),
+            spread(self.skipped, initial.skipped),
+            {name: spread(values, initial.extras[name]) for name, values in self.extras.items()},
+            None if texts is None else lambda i: texts(at[i]) if i in at else initial.text_features(i),
+        )
 
     @staticmethod
     def at_init(

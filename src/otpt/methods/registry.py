@@ -11,8 +11,8 @@ from otpt.methods.method import Method
 from otpt.methods.parts import compose, field_names, published_names
 from otpt.methods.toml import TomlError, read_toml
 
-DEFAULT_METHOD = "o-tpt"
-"""Of the classifier, ``otpt predict`` and the demo."""
+DEFAULT_METHOD = "confident-half"
+"""Of the classifier, ``otpt predict`` and ``otpt calibrate``; chosen by the protocol of docs/default.md."""
 
 _FIELDS = {
     "summary": str,
@@ -36,6 +36,7 @@ _FIELDS = {
     "condition": str,
     "views": int,
     "augmix": bool,
+    "frozen_below": (int, float),
 }
 
 
@@ -61,7 +62,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise OtptError(f"Cannot read the method file {str(path)!r}: {reason}.") from None
     try:
@@ -79,6 +80,11 @@ def get_method(name: str | Method) -> Method:
     """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or as it is."""
     if isinstance(name, Method):
         return name
+    if not isinstance(name, str):
+        raise OtptError(
+            f"The method is a {type(name).__name__}; expected a name such as 'o-tpt', a TOML file, or a Method. (A "
+            "tokenizer is given as tokenizer=, a transform or processor as preprocess=.)"
+        )
     path, suffix, inner = name.partition(".toml")
     if not suffix or (inner and not inner.startswith(":")):
         return compose(name)

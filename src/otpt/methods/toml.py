@@ -18,7 +18,14 @@ TomlError = tomllib.TOMLDecodeError
 
 def read_toml(text: str) -> dict[str, Any]:
     """The tables of a text; :data:`TomlError` if it is not TOML."""
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except TomlError:
+        raise
+    except RecursionError:
+        raise TomlError("it is nested too deeply") from None
+    except ValueError as error:  # a number that Python does not read
+        raise TomlError(str(error)) from None
 
 
 @cache

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.files import write_atomically
+from otpt.files import parse_json, write_atomically
 from otpt.prompts.learned.archives import Shape, check_values, expect_tensors, read_tensors
 
 _NOTES = "otpt"
@@ -79,7 +79,7 @@ def read_trained(path: Path) -> Trained:
     """Read a file of :func:`write_trained`, or the checkpoint of another program; no code in it is run."""
     tensors, texts = read_tensors(path)
     try:
-        notes = json.loads(texts.get(_NOTES, "{}"))
+        notes = parse_json(texts.get(_NOTES, "{}"))
     except ValueError:
         raise _damaged(path) from None
     if not isinstance(notes, dict) or not all(

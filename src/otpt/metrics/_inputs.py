@@ -92,7 +92,7 @@ def _check_rows(rows: FloatArray, start: int) -> None:
         at = int(np.argmax(wrong))
         raise OtptError(
             f"expected rows that sum to one, but got {sums[at]:.6g} in row {start + at}; "
-            "pass softmax probabilities, neither logits nor percentages."
+            "pass softmax probabilities, neither logits (RunningMetric takes them, with logits=True) nor percentages."
         )
 
 

@@ -79,13 +79,26 @@ FUNCTIONS: dict[str, Function] = {
     macro_f1.__name__: macro_f1,
 }
 """Metrics by name."""
+SHORT: dict[str, Function] = {
+    "ece": expected_calibration_error,
+    "adaptive_ece": adaptive_calibration_error,
+    "mce": maximum_calibration_error,
+    "sce": classwise_calibration_error,
+    "brier": scores.brier_score,
+    "top_label_brier": scores.top_label_brier_score,
+    "nll": scores.negative_log_likelihood,
+    "entropy": scores.mean_entropy,
+    "ks_error": ks_calibration_error,
+    "auroc": misclassification_auroc,
+}
+"""Those whose names in :class:`Metrics`, and on the command line, are shorter."""
 
 
 class RunningMetric(Base):
     """A metric of all batches so far: exactly that of the joined batches, whose probabilities are kept.
 
     Args:
-        metric: the name of a metric, such as "accuracy" or "expected_calibration_error", or a function of
+        metric: the name of a metric, such as "accuracy", "ece" or "expected_calibration_error", or a function of
             (probabilities, labels); :func:`otpt.metrics.evaluate`, all metrics at once, as numbers by name, by default.
         logits: batches hold logits, whose softmax is taken in float64.
         options: of the function, such as ``bins=15``.
@@ -96,9 +109,10 @@ class RunningMetric(Base):
 
     def __init__(self, metric: str | Function = "evaluate", *, logits: bool = False, **options: Any) -> None:
         super().__init__()
-        if isinstance(metric, str) and metric not in FUNCTIONS:
-            raise unknown("metric", metric, FUNCTIONS)
-        function = FUNCTIONS[metric] if isinstance(metric, str) else metric
+        named = {**FUNCTIONS, **SHORT}
+        if isinstance(metric, str) and metric not in named:
+            raise unknown("metric", metric, named)
+        function = named[metric] if isinstance(metric, str) else metric
         for name in options:
             if name not in inspect.signature(function).parameters:
                 raise OtptError(

@@ -31,6 +31,10 @@ class PromptTokens:
     start: Tensor
     rows: Tensor
 
+    def part(self, texts: Tensor) -> PromptTokens:
+        """Some of the sentences, under the same context."""
+        return PromptTokens(self.ids[texts], self.slots[texts], self.start, self.rows[texts])
+
 
 def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -> tuple[str, ...]:
     """The names as a tuple, or an error that says which one cannot be used.

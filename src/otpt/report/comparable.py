@@ -60,7 +60,7 @@ def _reasons(
     for name in ("bins", "side"):
         if a["scoring"][name] != b["scoring"][name] and name not in given:
             yield f"their {name} differ, {a['scoring'][name]} and {b['scoring'][name]}; choose with --{name}"
-    if a["numbers"]["official_precision"] != b["numbers"]["official_precision"]:
+    if a["numbers"].get("official_precision") != b["numbers"].get("official_precision"):
         yield "one rounds to float16 as the official scripts do (--official-precision), the other does not"
     for name, method in b["methods"].items():
         if name in a["methods"] and (found := differences(a["methods"][name], method, name)):
@@ -101,6 +101,6 @@ def _columns(
     if one["name"] == other["name"] and one.get("fingerprint") != other.get("fingerprint"):
         yield f"they start from different learned prompts of {one['name']!r} on {dataset!r}"
     methods = left_methods[left["method"]], right_methods[right["method"]]
-    alike = all(methods[0][key] == methods[1][key] for key in ("views", "augmix"))
-    if alike and all(method["objectives"] for method in methods) and left["views"] != right["views"]:
+    alike = all(methods[0].get(key) == methods[1].get(key) for key in ("views", "augmix"))
+    if alike and all(method.get("objectives") for method in methods) and left.get("views") != right.get("views"):
         yield f"their views of {dataset!r} differ, {left['views']!r} and {right['views']!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def open_models(
     groups: dict[str, list[Path]] = {}
     names: dict[str, str] = {}
     for folder in folders:
-        if not (Path(folder) / CONFIG).is_file():
+        if not os.path.isfile(Path(folder) / CONFIG):
             open_results([folder])  # which says what is wrong
         backbone = Run(folder).config["backbone"]
         groups.setdefault(backbone["fingerprint"], []).append(folder)

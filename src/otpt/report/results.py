@@ -7,6 +7,7 @@ for key in results.keys:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -189,7 +190,7 @@ def open_results(
         raise OtptError("No run was given; expected at least one run folder.")
     runs = []
     for folder in folders:
-        if not (Path(folder) / CONFIG).is_file():
+        if not os.path.isfile(Path(folder) / CONFIG):
             raise OtptError(f"There is no run in {str(folder)!r} ({CONFIG} is missing); check the path.")
         runs.append(Run(folder))
     given = [name for name, value in (("bins", bins), ("side", side)) if value is not None]

@@ -17,6 +17,7 @@ CONFIG = "config.json"
 METRICS = "metrics.json"
 
 _SAME = ("format", "versions", "backbone", "numbers")
+KEYS = {*_SAME, "scoring", "methods", "datasets", "commands"}
 _LONGEST = 100  # characters of a folder's name; file systems allow 255
 
 

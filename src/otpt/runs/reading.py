@@ -75,15 +75,21 @@ class Rows:
 
 def read_rows(run: Run, dataset: str, seed: int, column: Column) -> Rows | None:
     """The readable images of a column that are there so far; None without a shard."""
-    shards = list(run.shards(dataset, seed, column))
-    if not shards:
+    tables: list[Any] = []
+    sums: Integers | None = None
+    total = 0
+    for shard in run.shards(dataset, seed, column):
+        # filtered here and not joined: a second copy of a million rows would double the memory
+        tables.append(shard.table.filter(shard.table["error"].is_null()))
+        sums = shard.class_sums if sums is None else sums + shard.class_sums
+        total += shard.table.num_rows
+    if sums is None:
         return None
-    everything = pa.concat_tables([shard.table for shard in shards], promote_options="default")
-    table = everything.filter(everything["error"].is_null()).combine_chunks()
+    table = pa.concat_tables(tables, promote_options="default")
     indices = _integers(table["index"])
     if (np.diff(indices) < 0).any():  # a stream, whose rows are in its own order
         order = np.argsort(indices)
-        table, indices = table.take(order).combine_chunks(), indices[order]
+        table, indices = table.take(order), indices[order]
     top = table["top_classes"].combine_chunks(), table["top_probabilities"].combine_chunks()
     cosine = "mean_cosine" in table.column_names
     return Rows(
@@ -100,9 +106,9 @@ def read_rows(run: Run, dataset: str, seed: int, column: Column) -> Rows | None:
         top_counts=_integers(top[0].value_lengths()),
         top_classes=_integers(top[0].flatten()),
         top_probabilities=_floats(top[1].flatten()),
-        class_sums=SUM_UNIT * np.sum([shard.class_sums for shard in shards], axis=0),
+        class_sums=np.asarray(SUM_UNIT * sums, np.float64),
         flagged=int((_integers(table["flags"].combine_chunks().value_lengths()) > 0).sum()),
-        unreadable=everything.num_rows - table.num_rows,
+        unreadable=total - table.num_rows,
         table=table,
     )
 

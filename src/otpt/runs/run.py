@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.files import as_json, read_json, remove_leftovers, write_atomically
-from otpt.runs.format import FORMAT
+from otpt.files import DISK, Disk, as_json, is_there, remove_leftovers, write_atomically
+from otpt.runs.checking import check_config, check_rows
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
+from otpt.runs.sealing import read_sealed, sealed
 from otpt.runs.shards import CorruptShardError, Shard, decode_shard, encode_shard, joined
 
 __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable", "WorkItem"]
@@ -34,6 +36,8 @@ __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable
 _GROWING, SCORING = 0, 1
 """Locks of the configuration and of the metrics, each changed by one process at a time."""
 _FIRST_ITEM = 2
+_SEEN_WITHIN = 90.0  # seconds
+_POLL_SECONDS = 0.05
 _SHARD = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
 
 Column = tuple[str, str]
@@ -84,14 +88,12 @@ class WorkItem:
 class Run:
     """A run folder. ``Run(folder)`` opens one; :meth:`create` makes it, or opens it to continue or to grow."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, files: Disk = DISK) -> None:
         self.folder = Path(folder)
-        self.config: dict[str, Any] = read_json(self.folder / CONFIG, "run configuration")
-        if not isinstance(self.config, dict) or self.config.get("format") != FORMAT:
-            raise OtptError(
-                f"The run {str(folder)!r} has another format than this version of otpt reads ({FORMAT}); make it again "
-                "in another folder, or read it with the version that made it."
-            )
+        self.files = files
+        self._digests: dict[tuple[str, Column], str] = {}
+        self.config: dict[str, Any] = read_sealed(self.folder / CONFIG, str(folder))
+        check_config(self.config, self.folder)
         self._datasets: dict[str, dict[str, Any]] = {str(each["name"]): each for each in self.config["datasets"]}
 
     @classmethod
@@ -100,15 +102,20 @@ class Run:
         folder = Path(folder)
         _check_folder(folder)
         given = json.loads(as_json(config))
-        if not (folder / CONFIG).exists():
-            write_atomically(folder / CONFIG, as_json(begun(given)), exclusive=True)
+        if not is_there(folder / CONFIG):
+            with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
+                locks.wait_for(_GROWING)
+                if not is_there(folder / CONFIG) and not write_atomically(
+                    folder / CONFIG, sealed(begun(given)), exclusive=True
+                ):
+                    _wait_until_seen(folder / CONFIG)
         run = cls(folder)
         wanted = grown(run.config, given, str(folder))
         if wanted != run.config:
             with Locks(folder / LOCKS) as locks:
                 locks.wait_for(_GROWING)
                 wanted = grown(cls(folder).config, given, str(folder))
-                write_atomically(folder / CONFIG, as_json(wanted))
+                write_atomically(folder / CONFIG, sealed(wanted))
             run = cls(folder)
         run.tidy()
         return run
@@ -116,10 +123,10 @@ class Run:
     def tidy(self) -> None:
         """Delete what killed processes left: temporary files, and shards of which a longer one is there."""
         remove_leftovers(self.folder)
-        for dataset, seed, column in self._everything():
+        for dataset, seed, column in self.everything():
             names = self._names(dataset, seed, column)
             for first, stop in set(names) - set(_longest(names).items()):
-                self._path(dataset, seed, column, first, stop).unlink(missing_ok=True)
+                self.files.remove(self.shard_path(dataset, seed, column, first, stop))
 
     @property
     def datasets(self) -> list[dict[str, Any]]:
@@ -163,7 +170,7 @@ class Run:
         # Of the item's own length, or of the full one if another process asked for more images meanwhile.
         stops = {item.stop, item.first + int(self.config["numbers"]["shard_size"])}
         return not all(
-            any(self._path(item.dataset, item.seed, column, item.first, stop).exists() for stop in stops)
+            any(self.files.exists(self.shard_path(item.dataset, item.seed, column, item.first, stop)) for stop in stops)
             for column in item.columns
         )
 
@@ -175,25 +182,26 @@ class Run:
             if earlier is None:  # damaged, or joined by another process: whoever asks next finds what is missing
                 return
             shard = joined(earlier, shard)
-        path = self._path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
-        write_atomically(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
+        path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
+        self.files.write(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
         if before > shard.first:
-            self._path(shard.dataset, shard.seed, shard.column, shard.first, before).unlink(missing_ok=True)
+            self.files.remove(self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, before))
 
     def read(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Shard | None:
         """A shard, None if it is not there; a damaged one is quarantined as ``_*.corrupt`` and then missing.
 
         Damage is warned of, by whoever finds it.
         """
-        path = self._path(dataset, seed, column, first, stop)
+        path = self.shard_path(dataset, seed, column, first, stop)
         try:
-            data = path.read_bytes()
+            data = self.files.read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
         try:
             table, sums = decode_shard(data, owner=self._owner(dataset, seed, column, path), rows=stop - first)
+            check_rows(table, sums, len(self._entry(dataset)["classes"]))
         except CorruptShardError as reason:
             _quarantine(path, reason)
             return None
@@ -212,7 +220,7 @@ class Run:
 
     def unreadable(self) -> Iterator[Unreadable]:
         """The rows of images that could not be read; all shards are read for it."""
-        for dataset, seed, column in self._everything():
+        for dataset, seed, column in self.everything():
             for shard in self.shards(dataset, seed, column):
                 if shard.table["error"].null_count == shard.table.num_rows:
                     continue
@@ -225,9 +233,9 @@ class Run:
         in_order = bool(self._column(dataset, column).get("order"))
         for first, stop in self._names(dataset, seed, column):
             if in_order or first <= index < stop:
-                path = self._path(dataset, seed, column, first, stop)
+                path = self.shard_path(dataset, seed, column, first, stop)
                 try:
-                    path.unlink(missing_ok=True)
+                    self.files.remove(path)
                 except OSError as error:
                     raise OtptError(f"Cannot delete {str(path)!r}: {error.strerror or error}.") from None
 
@@ -276,13 +284,13 @@ class Run:
     def _names(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
         """(first, stop) of the files of a column."""
         try:
-            names = [path.name for path in self.folder_of(dataset, seed, column).iterdir()]
+            names = self.files.names(self.folder_of(dataset, seed, column))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise OtptError(f"Cannot read the run {str(self.folder)!r}: {error.strerror or error}.") from None
         found = (_SHARD.fullmatch(name) for name in names)
-        return [(int(match[1]), int(match[2])) for match in found if match]
+        return [(int(match[1]), int(match[2])) for match in found if match and int(match[1]) < int(match[2])]
 
     def _present(self, dataset: str, seed: int, column: Column) -> int:
         """How many images of a stream are there from its beginning without a gap."""
@@ -291,11 +299,17 @@ class Run:
             reached = shards[reached]
         return reached
 
-    def _path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
+    def shard_path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
+        """The file of a shard, whether it is there or not."""
         return self.folder_of(dataset, seed, column) / f"{first:08d}-{stop:08d}.parquet"
 
     def _owner(self, dataset: str, seed: int, column: Column, path: Path) -> str:
         """Which shard of which configuration a file is: its bytes are good for nothing else."""
+        if (dataset, column) not in self._digests:  # the same for all shards of a column, of which there are many
+            self._digests[dataset, column] = self._digest(dataset, column)
+        return f"{self._digests[dataset, column]} {seed} {path.name}"
+
+    def _digest(self, dataset: str, column: Column) -> str:
         entry, own = self._entry(dataset), self._column(dataset, column)
         common = {key: self.config[key] for key in ("format", "versions", "numbers")}
         facts = {
@@ -305,10 +319,9 @@ class Run:
             "column": {key: value for key, value in own.items() if key not in ("images", "folder")},
             "method": self.config["methods"][column[1]],
         }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        return f"{digest} {seed} {path.name}"
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    def _everything(self) -> Iterator[tuple[str, int, Column]]:
+    def everything(self) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column."""
         for dataset in self._datasets:
             for seed in self.seeds_of(dataset):
@@ -331,15 +344,23 @@ def _longest(names: Sequence[tuple[int, int]]) -> dict[int, int]:
     return dict(sorted(names))
 
 
+def _wait_until_seen(path: Path) -> None:
+    """A file that another machine has made: network file systems may hide it from this one for a while."""
+    until = time.monotonic() + _SEEN_WITHIN
+    while not is_there(path) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+
+
 def _check_folder(folder: Path) -> None:
     try:
         # not counting what another process is just about to make of the same folder
-        others = folder.is_dir() and any(path.suffix != ".tmp" for path in folder.iterdir())
+        others = folder.is_dir() and any(path.suffix != ".tmp" and path.name != LOCKS for path in folder.iterdir())
+        is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
         raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
-    if folder.exists() and not folder.is_dir():
+    if is_file:
         raise OtptError(f"Cannot make a run in {str(folder)!r}: it is a file; expected a folder.")
-    if others and not (folder / CONFIG).exists():
+    if others and not is_there(folder / CONFIG):
         raise OtptError(
             f"The folder {str(folder)!r} holds other files and no run ({CONFIG}); choose an empty or a new folder."
         )

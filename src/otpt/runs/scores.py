@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import mean, stdev
@@ -96,8 +97,10 @@ def write_metrics(run: Run, scores: Sequence[Score]) -> None:
 
 def _write(path: Path, value: Any) -> None:
     data = as_json(value)
-    if not path.exists() or path.read_bytes() != data:
-        write_atomically(path, data)
+    with suppress(OSError):  # not there, or not readable: it is written anew
+        if path.read_bytes() == data:
+            return
+    write_atomically(path, data)
 
 
 def averages(scores: Iterable[Score]) -> list[Average]:

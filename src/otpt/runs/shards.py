@@ -38,7 +38,7 @@ KEPT_PROBABILITY = float(np.float32(0.01))
 SUM_UNIT = 2.0**-32
 """Sums of probabilities are whole numbers of this unit: exact, so the same however the images are cut into shards."""
 
-_COLUMNS = {
+COLUMNS = {
     "id": pa.string(),
     "index": pa.int64(),
     "label": pa.int32(),
@@ -54,9 +54,10 @@ _COLUMNS = {
     "top_classes": pa.list_(pa.int32()),
     "top_probabilities": pa.list_(pa.float64()),
 }
-_LAST = {"flags": pa.list_(pa.string()), "error": pa.string()}
+LAST = {"flags": pa.list_(pa.string()), "error": pa.string()}
 _OPTIONAL = {"probabilities": pa.list_(pa.float32())}
 
+_MAX_BYTES = 1 << 30  # of a shard's rows in memory
 _SEAL = "sha256:" + 64 * "0"
 _SEAL_PATTERN = re.compile(rb"sha256:([0-9a-f]{64})")
 
@@ -95,16 +96,16 @@ def joined(earlier: Shard, later: Shard) -> Shard:
 
 def make_table(columns: dict[str, list[Any]]) -> pa.Table:
     """Rows from lists, with the types above; names that are not among them are extras."""
-    known = {**_COLUMNS, **_LAST, **_OPTIONAL}
+    known = {**COLUMNS, **LAST, **_OPTIONAL}
     arrays = {name: pa.array(values, known.get(name, pa.float64())) for name, values in columns.items()}
     table = pa.table(arrays)
     return table.select(_in_order(table))
 
 
 def _in_order(table: pa.Table) -> list[str]:
-    extras = sorted(set(table.column_names) - set(_COLUMNS) - set(_LAST) - set(_OPTIONAL))
+    extras = sorted(set(table.column_names) - set(COLUMNS) - set(LAST) - set(_OPTIONAL))
     optional = [name for name in _OPTIONAL if name in table.column_names]
-    return [*_COLUMNS, *extras, *_LAST, *optional]
+    return [*COLUMNS, *extras, *LAST, *optional]
 
 
 def encode_shard(shard: Shard, *, owner: str) -> bytes:
@@ -134,11 +135,20 @@ def decode_shard(data: bytes, *, owner: str, rows: int) -> tuple[pa.Table, npt.N
     plain = data[: seal.start()] + _SEAL.encode() + data[seal.end() :]
     if hashlib.sha256(plain).hexdigest().encode() != seal[1]:
         raise CorruptShardError("its checksum is wrong")
-    file = pq.ParquetFile(pa.BufferReader(data))
-    table, metadata = file.read(), file.metadata.metadata
-    if metadata[b"otpt.owner"].decode() != owner:
-        raise CorruptShardError("it belongs to another run or place")
-    if table.num_rows != rows:
-        raise CorruptShardError(f"it has {table.num_rows} rows in place of {rows}")
-    sums = np.frombuffer(base64.b64decode(metadata[b"otpt.class_sums"]), "<i8")
-    return table.replace_schema_metadata(None), sums.astype(np.int64)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        metadata = file.metadata.metadata
+        if metadata[b"otpt.owner"].decode() != owner:
+            raise CorruptShardError("it belongs to another run or place")
+        if file.metadata.num_rows != rows:
+            raise CorruptShardError(f"it has {file.metadata.num_rows} rows in place of {rows}")
+        groups = range(file.metadata.num_row_groups)
+        if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MAX_BYTES:
+            raise CorruptShardError("it would unpack to more than any shard holds")
+        table = file.read()
+        sums = np.frombuffer(base64.b64decode(metadata[b"otpt.class_sums"]), "<i8").astype(np.int64)
+    except CorruptShardError:
+        raise
+    except Exception as error:  # whoever knows the checksum can seal anything
+        raise CorruptShardError(f"it is no table of rows, {type(error).__name__}") from None
+    return table.replace_schema_metadata(None), sums

@@ -16,27 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from otpt.backbones.hybrid_sizes import DEPTH, EXPANSION, GRID, HEADS, SIZE, STAGES, STEM, UNSTRIDED, WIDTH
 from otpt.backbones.same_padding import Conv2dSame
 
 __all__ = ["SIZE", "WIDTH", "ConvolutionalTokens", "HybridVisionTransformer"]
-
-SIZE = 64  # pixels
-WIDTH = 192
-DEPTH, HEADS = 2, 3
-_GRID = 4  # tokens a side
-_STEM = 32  # channels
-#: EfficientNet-Lite0: blocks, kernel, stride of the first block, channels.
-_STAGES = (
-    (1, 3, 1, 16),
-    (2, 3, 2, 24),
-    (2, 5, 2, 40),
-    (3, 3, 2, 80),
-    (3, 5, 1, 112),
-    (4, 5, 2, 192),
-    (1, 3, 1, 320),
-)
-_EXPANSION = 6  # of every stage but the first
-_UNSTRIDED = 5  # at 64 pixels the ordinary stride of this stage would leave 2 × 2 places
 
 
 class HybridVisionTransformer(nn.Module):
@@ -45,7 +28,7 @@ class HybridVisionTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.num_features = WIDTH
-        self.pos_embed = nn.Parameter(torch.zeros(1, _GRID * _GRID, WIDTH))
+        self.pos_embed = nn.Parameter(torch.zeros(1, GRID * GRID, WIDTH))
         self.patch_embed = ConvolutionalTokens()
         _leave_out(self, _no_dropout, "pos_drop", "head_drop")
         _leave_out(self, nn.Identity, "patch_drop", "norm_pre", "norm", "head")
@@ -69,16 +52,16 @@ class ConvolutionalTokens(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = Conv2dSame(3, _STEM, 3, stride=2, bias=False)
-        self.stem_norm = BatchNormAct2d(_STEM)
-        stages, channels = [], _STEM
-        for index, (count, kernel, stride, wide) in enumerate(_STAGES):
+        self.stem = Conv2dSame(3, STEM, 3, stride=2, bias=False)
+        self.stem_norm = BatchNormAct2d(STEM)
+        stages, channels = [], STEM
+        for index, (count, kernel, stride, wide) in enumerate(STAGES):
             kind = InvertedResidual if index else DepthwiseSeparableConv
             more = (kind(wide, wide, kernel, 1) for _ in range(count - 1))
             stages.append(nn.Sequential(kind(channels, wide, kernel, stride), *more))
             channels = wide
         self.stages = nn.Sequential(*stages)
-        for part in self.stages[_UNSTRIDED].modules():
+        for part in self.stages[UNSTRIDED].modules():
             if isinstance(part, nn.Conv2d):
                 part.stride = (1, 1)
         self.proj = nn.Linear(channels, WIDTH)
@@ -128,7 +111,7 @@ class InvertedResidual(nn.Module):
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
         super().__init__()
-        wide = channels * _EXPANSION
+        wide = channels * EXPANSION
         self.has_skip = stride == 1 and channels == out
         self.conv_pw = nn.Conv2d(channels, wide, 1, bias=False)
         self.bn1 = BatchNormAct2d(wide)

@@ -9,7 +9,6 @@ Read from a folder (or ``hf:ORG/NAME``) with the ``config.json`` and weights of 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
+from otpt.files import parse_json
 from otpt.methods.fpt.block import Block
 from otpt.methods.fpt.variants import FROZEN_SIZE
 
@@ -154,7 +154,7 @@ def _folder(spec: str) -> Path:
 
 def _config(path: Path, spec: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise OtptError(f"The file {str(path)!r} cannot be read as JSON.") from None
     if not isinstance(content, dict) or content.get("model_type") != "vit":

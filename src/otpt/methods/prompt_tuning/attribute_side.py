@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -55,6 +56,10 @@ class AttributeTextSide(TextSide):
         """∂L/∂E at E₀, (C·A, D), of ∂L/∂ℓ (k, C): a class hands its gradient on in proportion to exp ℓ_ca."""
         shares = self._by_class(super().logits(image_features, self.text_features)).softmax(dim=-1)
         return super().pull_back((gradient[..., None] * shares).flatten(-2), image_features)
+
+    def texts_of(self, classes: Tensor) -> Tensor:
+        """The A texts of each class."""
+        return (classes[:, None] * self.attributes + torch.arange(self.attributes, device=classes.device)).flatten()
 
     def class_features(self, text_features: Tensor) -> Tensor:
         """The mean text feature of each class, normalised: (…, C·A, D) → (…, C, D)."""

@@ -1,4 +1,4 @@
-"""One door to both engines: all configs on a batch of images, nothing computed twice."""
+"""One door to all engines: all configs on a batch of images, nothing computed twice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.prompt_tuning.frozen_classes import tune_with_frozen
 from otpt.methods.prompt_tuning.gradients import GradientStore
 from otpt.methods.prompt_tuning.many_steps import tune_many_steps
 from otpt.methods.prompt_tuning.one_step import tune_one_step
@@ -38,12 +39,11 @@ def tune(
         return {
             config: tune_many_steps(text, views, config, starts=starts, keep_texts=keep_texts) for config in distinct
         }
-    one_step = [config for config in distinct if config.closed_form]
     results: dict[TuningConfig, Tuned] = {}
-    if one_step:
-        results.update(
-            zip(one_step, tune_one_step(text, views, one_step, known=known, keep_texts=keep_texts), strict=True)
-        )
+    for engine, frozen in ((tune_one_step, False), (tune_with_frozen, True)):
+        own = [config for config in distinct if config.closed_form and bool(config.frozen_below) == frozen]
+        if own:
+            results.update(zip(own, engine(text, views, own, known=known, keep_texts=keep_texts), strict=True))
     for config in distinct:
         if config not in results:
             results[config] = tune_many_steps(text, views, config, keep_texts=keep_texts)

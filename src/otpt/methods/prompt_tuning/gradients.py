@@ -30,6 +30,7 @@ class ViewObjective:
         count: of selected views.
         selection: the rule that selects them.
         settings: those of the config that are the objective's own.
+        frozen_below: see :class:`TuningConfig`.
     """
 
     name: str
@@ -37,13 +38,15 @@ class ViewObjective:
     count: int
     selection: str = "confident"
     settings: tuple[tuple[str, float], ...] = ()
+    frozen_below: float = 0.0
 
     @property
     def facts(self) -> list[object]:
         """What it is made of, as plain data."""
         plain: list[object] = [self.name, self.reference, self.count]
         usual = self.selection == "confident" and not self.settings
-        return plain if usual else [*plain, self.selection, [list(each) for each in self.settings]]
+        found = plain if usual else [*plain, self.selection, [list(each) for each in self.settings]]
+        return [*found, {"frozen_below": self.frozen_below}] if self.frozen_below else found
 
 
 class GradientStore(Protocol):
@@ -56,12 +59,28 @@ class GradientStore(Protocol):
         """Take note of a gradient."""
 
 
+class HeldGradients:
+    """A :class:`GradientStore` in memory, for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._held: dict[ViewObjective, Tensor] = {}
+
+    def get(self, objective: ViewObjective) -> Tensor | None:
+        """See :class:`GradientStore`."""
+        return self._held.get(objective)
+
+    def put(self, objective: ViewObjective, gradient: Tensor) -> None:
+        """See :class:`GradientStore`."""
+        self._held[objective] = gradient
+
+
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
     """A config's objective ``name`` on so many views; the entropy is the same whatever the reference."""
     found = find_objective(name)
     reference = config.reference if found.takes_reference else ""
     settings = tuple(found.own_settings(dict(config.settings)).items())
-    return ViewObjective(name, reference, config.selected_count(views), config.selection, settings)
+    count = config.selected_count(views)
+    return ViewObjective(name, reference, count, config.selection, settings, config.frozen_below)
 
 
 def init_gradients(

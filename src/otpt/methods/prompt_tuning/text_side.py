@@ -67,6 +67,7 @@ class TextSide:
         """``names_in_texts`` stand in the texts in place of the class names."""
         names = check_class_names(class_names, allow_duplicates=allow_duplicates)
         self.prompt = prompt or Prompt()
+        self._tower, self._memory_budget = backbone.text, memory_budget
         self._tokens, encoder = _encoder(backbone, names, self.prompt, names_in_texts or names, memory_budget)
         self._facts: dict[str, object] = {
             "backbone": backbone.fingerprint,
@@ -133,6 +134,14 @@ class TextSide:
     def pull_back(self, gradient: Tensor, image_features: Tensor) -> Tensor:
         """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S at E₀, of ∂L/∂ℓ (k, C) and the k views' features (k, D): (C, D)."""
         return self._scale * gradient.mT @ image_features
+
+    def texts_of(self, classes: Tensor) -> Tensor:
+        """Which texts are those of ``classes``, in the order of all texts."""
+        return classes
+
+    def part_encoder(self, texts: Tensor) -> PromptEncoder:
+        """An encoder of some of the texts, under the same contexts."""
+        return prompt_encoder(self._tower, self._tokens.part(texts), memory_budget=self._memory_budget)
 
     def class_features(self, text_features: Tensor) -> Tensor:
         """Unit text features of the classes, (…, C, D), of those of all texts: the same where each class has one."""

@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from otpt.errors import OtptError
+from otpt.files import parse_json
 from otpt.prompts.learned.archives import check_values, expect_tensors, read_tensors
 from otpt.prompts.learned.contexts import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 
@@ -88,7 +89,7 @@ def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
 def _count(own: Mapping[str, Tensor], start: str) -> int:
     """The number of deep layers by their names; a gap in the numbering means that one is missing."""
     numbers = {name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)}
-    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdigit()), default=0))
+    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdecimal()), default=0))
 
 
 def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
@@ -115,7 +116,7 @@ def _names(notes: Mapping[str, str], key: str, path: str | Path) -> tuple[str, .
     if key not in notes:
         return None
     try:
-        names = json.loads(notes[key])
+        names = parse_json(notes[key])
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

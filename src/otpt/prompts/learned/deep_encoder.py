@@ -11,7 +11,7 @@ from torch import Tensor
 from otpt.backbones import TextTower
 from otpt.errors import OtptError
 from otpt.prompts.memory import MEMORY_BUDGET
-from otpt.prompts.prefix_encoder import Chunk, PrefixEncoder
+from otpt.prompts.prefix_encoder import PrefixChunk, PrefixEncoder
 from otpt.prompts.tokens import PromptTokens
 
 
@@ -30,8 +30,8 @@ class DeepPrefixEncoder(PrefixEncoder):
         super().__init__(tower, tokens, memory_budget=memory_budget)
         self._depth, self._tokens = depth, tokens.slots.shape[1]
 
-    def _enter(self, depth: int, x: Tensor, contexts: Tensor, plan: Chunk) -> Tensor:
+    def _enter(self, depth: int, x: Tensor, contexts: Tensor, plan: PrefixChunk) -> Tensor:
         if not 1 <= depth < self._depth:
             return x
-        own = contexts.index_select(1, depth * self._tokens + plan.context_tokens)
-        return x.index_copy(1, plan.context_rows, own)
+        own = contexts.index_select(1, depth * self._tokens + plan.rows.context_tokens)
+        return x.index_copy(1, plan.rows.context_rows, own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ def read_context(source: ContextSource) -> LearnedPrompt:
     """The learned prompt of a source."""
     if not isinstance(source, (str, Path)):
         return source
-    learned = _read(Path(str(source).removeprefix(ALONE)).expanduser())
+    learned = _read(Path(os.path.expanduser(str(source).removeprefix(ALONE))))
     return context_alone(learned) if str(source).startswith(ALONE) else learned
 
 

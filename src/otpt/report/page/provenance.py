@@ -53,13 +53,13 @@ def _settings(run: Run) -> list[tuple[str, str]]:
     config = run.config
     backbone, scoring, numbers = config["backbone"], config["scoring"], config["numbers"]
     found = [
-        ("backbone", f"{backbone['name']} ({backbone['architecture']}, {backbone['precision']}, {backbone['device']})"),
+        ("backbone", f"{backbone['name']} ({', '.join(str(backbone.get(key, '–')) for key in _OF_MODEL)})"),
         ("weights", str(backbone["fingerprint"])),
         ("methods", "; ".join(_method(name, method) for name, method in config["methods"].items())),
         ("seeds", ", ".join(map(str, run.seeds))),
         ("bins", f"{scoring['bins']}, {'(lo, hi]' if scoring['side'] == 'right' else '[lo, hi)'}"),
-        ("official precision", "yes" if numbers["official_precision"] else "no"),
-        ("image features", str(numbers["features"])),
+        ("official precision", "yes" if numbers.get("official_precision") else "no"),
+        ("image features", str(numbers.get("features", "–"))),
         ("views keyed by", str(numbers.get("view_key", "file"))),
     ]
     found += [(f"data set {dataset['name']}", "; ".join(_dataset(dataset))) for dataset in config["datasets"]]
@@ -69,12 +69,12 @@ def _settings(run: Run) -> list[tuple[str, str]]:
 def _dataset(dataset: Mapping[str, Any]) -> list[str]:
     columns = dataset["columns"]
     images = _once(str(count) for column in columns for count in column["images"].values())
-    views = _once(column["views"] for column in columns if column["views"] is not None)
+    views = _once(column["views"] for column in columns if column.get("views") is not None)
     prompts = _once(column["prompt"]["name"] for column in columns)
     return [
         f"{' or '.join(images)} images",
         f"{len(dataset['classes'])} classes",
-        f"weights for {dataset['family']}",
+        f"weights for {dataset.get('family', '–')}",
         *views,
         f"prompts: {_some(prompts)}",
         f"fingerprint {dataset['fingerprint']}",
@@ -83,11 +83,12 @@ def _dataset(dataset: Mapping[str, Any]) -> list[str]:
 
 
 def _method(name: str, method: Mapping[str, Any]) -> str:
-    words = [f"{objective} {_weight(weight)}" for objective, weight in method["objectives"].items()]
-    words += [f"{axis} {method[axis]}" for axis, usual in _USUAL.items() if method[axis] != usual]
+    words = [f"{objective} {_weight(weight)}" for objective, weight in method.get("objectives", {}).items()]
+    words += [f"{axis} {method[axis]}" for axis, usual in _USUAL.items() if method.get(axis, usual) != usual]
     return f"{name} ({', '.join(words) or 'nothing adapted'})"
 
 
+_OF_MODEL = ("architecture", "precision", "device")
 _USUAL = {"init": "words", "adapt": "context", "calibrate": "none", "aggregate": "clean", "gate": "none"}
 
 

@@ -68,6 +68,11 @@ def _best_calibrated(
 
 def _most_accurate(results: Results, deciding: Sequence[Line], known: Sequence[Line]) -> str:
     best, next_ = _first_two(deciding, "accuracy")
+    if next_ is not None and next_.numbers["accuracy"].value == best.numbers["accuracy"].value:
+        return (
+            f"{label(best, deciding)} and {label(next_, deciding)} share the highest accuracy: "
+            f"{best.numbers['accuracy'].text} %."
+        )
     words = f"{label(best, deciding)} has the highest accuracy: {best.numbers['accuracy'].text} %"
     if next_ is not None:
         words += f"; next is {label(next_, deciding)} with {next_.numbers['accuracy'].text} %"
@@ -108,14 +113,16 @@ def _few(known: Sequence[Line]) -> str:
 
 def _confidence(deciding: Sequence[Line]) -> str:
     values = [line.numbers["overconfidence"].value for line in deciding]
-    if all(value > _CALIBRATED for value in values):
-        least, most = percent(min(values), 1), percent(max(values), 1)
-        if len(values) == 1:
-            return f"It is surer than it is right, by {most} points."
-        return f"All methods are surer than they are right, by {least} to {most} points."
-    if all(value < -_CALIBRATED for value in values):
-        return f"No method is as sure as it is right; {percent(-min(values), 1)} points are missing at most."
+    for sign, word in ((1, "over-confident"), (-1, "under-confident")):
+        sizes = [sign * value for value in values]
+        if all(size > _CALIBRATED for size in sizes):
+            least, most = percent(min(sizes), 1), percent(max(sizes), 1)
+            if len(sizes) == 1:
+                return f"It is {word} by {most} points."
+            return f"All methods are {word}, by {least} to {most} points."
+    if all(abs(value) <= _CALIBRATED for value in values):
+        return f"Mean confidence and accuracy differ by {percent(max(map(abs, values)), 1)} points at most."
     furthest = max(deciding, key=lambda line: abs(line.numbers["overconfidence"].value))
     value = furthest.numbers["overconfidence"].value
-    side = "surer than it is right" if value > 0 else "less sure than it is right"
-    return f"{label(furthest, deciding)} is furthest from its own claims: {percent(abs(value), 1)} points {side}."
+    word = "over-confident" if value > 0 else "under-confident"
+    return f"{label(furthest, deciding)} is {word} by {percent(abs(value), 1)} points, more than any other method."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otpt.costs import Device
 from otpt.data import Dataset
 from otpt.report.papers.paper import BACKBONES
 
@@ -20,7 +21,7 @@ class PlannedRun:
         images: of the data set, under each seed.
         left: images that are still to be predicted, over all seeds.
         seconds: estimated for what is left, None if there is no rate.
-        measured: the rate was measured here, not taken from the documentation.
+        measured: the rate was measured here, not predicted by the model of the cost.
         augmix: whether views are mixed, None for the data set's and the methods' own choice.
     """
 
@@ -74,7 +75,8 @@ class Conditions:
         out: where the run folders go.
         tables, datasets, methods: only these; None for all.
         limit: only so many images of each set, a stratified subset.
-        device: "cpu", "cuda" …, whose documented rate is taken.
+        device: "cpu", "cuda" …, under which measured rates are kept.
+        machine: what times are predicted for, where none was measured; None predicts none.
     """
 
     data: Path | None = None
@@ -86,6 +88,7 @@ class Conditions:
     limit: int | None = None
     views: int = 64
     device: str = "cpu"
+    machine: Device | None = None
 
 
 @dataclass(frozen=True)

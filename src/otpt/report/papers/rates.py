@@ -1,8 +1,7 @@
-"""Seconds per image: as measured by earlier runs in the same folder, or as the documentation has them."""
+"""Seconds per image: as measured by earlier runs in the same folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,6 @@ from otpt.errors import OtptError
 from otpt.files import as_json, read_json, write_atomically
 
 _FILE = "rates.json"
-
-_DOCUMENTED = {
-    # (seconds for 64 views, for each class, for each class and further method); docs/performance.md, 2 CPU cores
-    ("ViT-B/16", "cpu"): (9.25, 0.0042, 0.0019),
-    ("RN50", "cpu"): (3.26, 0.0035, 0.0020),
-    # published for the official scripts on an A6000
-    ("ViT-B/16", "cuda"): (0.26, 0.0, 0.0),
-}
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Seconds per image under one seed."""
-
-    seconds: float
-    measured: bool
 
 
 class Rates:
@@ -35,16 +18,10 @@ class Rates:
         self._path = folder / _FILE
         self._known: dict[str, dict[str, float]] = self._read()
 
-    def seconds(self, backbone: str, group: str, device: str, *, classes: int, methods: int) -> Rate | None:
-        """The measured rate of this group of runs, else the documented one, else None."""
+    def seconds(self, backbone: str, group: str, device: str) -> float | None:
+        """The measured rate of this group of runs; None if none was measured."""
         known = self._known.get(_key(backbone, group, device))
-        if known is not None:
-            return Rate(known["seconds"] / known["images"], measured=True)
-        documented = _DOCUMENTED.get((backbone, device))
-        if documented is None:
-            return None
-        views, a_class, further = documented
-        return Rate(views + classes * (a_class + further * (methods - 1)), measured=False)
+        return None if known is None else known["seconds"] / known["images"]
 
     def add(self, backbone: str, group: str, device: str, *, images: int, seconds: float) -> None:
         """Remember what a run took for images that it predicted."""

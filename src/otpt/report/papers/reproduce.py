@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from otpt.costs import plan_dataset, read_architecture, texts_of
 from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError, unknown
+from otpt.methods import get_methods
 from otpt.report.papers.paper import BACKBONES, PaperTable, paper_tables
 from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
 from otpt.report.papers.published import Paper, get_paper
@@ -143,7 +145,9 @@ def _of_methods(tables: Sequence[PaperTable], methods: Sequence[str] | None) -> 
 class _Present:
     make: Callable[[], Dataset]
     images: int
-    classes: int
+    classes: tuple[str, ...]
+    family: str
+    augmix: bool
 
 
 def _datasets(table: PaperTable) -> tuple[str, ...]:
@@ -168,7 +172,7 @@ def _found(tables: Sequence[PaperTable], conditions: Conditions) -> dict[str, _P
                 found[name] = str(error)
             else:
                 images = min(len(data), conditions.limit or len(data))
-                found[name] = _Present(make, images, len(data.class_names))
+                found[name] = _Present(make, images, tuple(data.class_names), data.family, data.augmix)
     return found
 
 
@@ -204,11 +208,11 @@ def _planned(
         data = found[name]
         if isinstance(data, _Present):
             folder = conditions.out / table.backbone.replace("/", "-") / group / name.replace("/", "-")
-            columns = len(methods) * len(prompts or ("",))
-            rate = rates.seconds(table.backbone, group, conditions.device, classes=data.classes, methods=columns)
+            measured_rate = rates.seconds(table.backbone, group, conditions.device)
             left = _left(folder, name, methods, prompts, seeds, data.images)
-            seconds = None if rate is None else rate.seconds * left
-            measured = rate is not None and rate.measured
+            measured = measured_rate is not None
+            rate = measured_rate if measured else _predicted(table, name, data, methods, prompts, augmix, conditions)
+            seconds = None if rate is None else rate * left
             run = PlannedRun(
                 folder, name, group, methods, prompts, seeds, data.make, data.images, left, seconds, measured, augmix
             )
@@ -216,6 +220,32 @@ def _planned(
     missing = {name: why for name in names if isinstance(why := found[name], str)}
     layout, backbone = table.layout, table.backbone
     return PlannedTable(table.number, layout, backbone, prompt, table.methods, names, tuple(runs), missing, None)
+
+
+def _predicted(
+    table: PaperTable,
+    name: str,
+    data: _Present,
+    methods: Sequence[str],
+    prompts: Sequence[str] | None,
+    augmix: bool | None,
+    conditions: Conditions,
+) -> float | None:
+    """Seconds per image by the model of the cost; None without a machine to predict for."""
+    if conditions.machine is None:
+        return None
+    return plan_dataset(
+        read_architecture(MODELS.get(table.backbone, BENCH_MODEL)),
+        texts_of(data.classes),
+        get_methods(list(methods)),
+        conditions.machine,
+        dataset=name,
+        images=data.images,
+        views=conditions.views,
+        augmix=data.augmix if augmix is None else augmix,
+        family=data.family,
+        prompts=len(prompts or ("",)),
+    ).seconds
 
 
 def _left(

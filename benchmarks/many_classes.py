@@ -1,0 +1,249 @@
+"""The text side with many classes, before and after: ``python -m benchmarks.many_classes [--quick] [--parts …]``.
+
+Three tables, each of ratios within one run; seconds are those of one thread's processor time, so that other programs on
+the machine disturb little, and the ways take turns.
+
+exact
+    O-TPT's text side of one image with the shared-prefix encoder and with the encoder that is chosen, the trie where it
+    pays; and by how much results differ.
+gate
+    Images of which three quarters agree, by O-TPT and by O-TPT with the gate ``agreement``; ImageNet's names.
+frozen
+    The approximation ``frozen-below`` against its threshold τ: how much faster, how many classes are tuned, and how far
+    probabilities and labels are from the exact ones. Speed on ImageNet's names; deviations also on the emoji sets with
+    ``pocket``, whose images are real, and on small random CLIPs.
+
+Text towers are ViT-B/16's with random weights (quick: a small random CLIP's); image features are drawn around text
+features, so that views are as confident as CLIP's are on ImageNet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.engine import class_names
+from benchmarks.paths import TESTS
+from otpt.classifier import Classifier
+from otpt.data import load_dataset
+from otpt.data.classes import builtin_class_list
+from otpt.methods import get_method
+from otpt.methods.groups import TextGroup
+from otpt.methods.predictor import Predictor
+from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
+from otpt.methods.prompt_tuning.frozen_classes import tuned_classes
+from otpt.methods.task import Task
+from otpt.prompts import Prompt, TrieEncoder
+from otpt.threads import one_thread
+from otpt.views import ViewRecipe
+
+PARTS = ("exact", "gate", "frozen")
+LISTS = ("cars", "aircraft", "sun397", "imagenet")
+THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+EMOJI = ("emoji/objects", "emoji/food")
+VIEWS, CONFIDENCE = 64, 0.6
+
+
+def names_of(dataset: str) -> list[str]:
+    """The class names of a data set."""
+    return class_names(1000) if dataset == "imagenet" else list(builtin_class_list(dataset).names)
+
+
+def real_backbone() -> Any:
+    """ViT-B/16 with random weights."""
+    from otpt.backbones import load_backbone
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_backbone("random:ViT-B-16", device="cpu")
+
+
+def small_backbone(seed: int = 0, precision: str = "float32") -> Any:
+    """A random CLIP of the tests."""
+    if str(TESTS) not in sys.path:
+        sys.path.insert(0, str(TESTS))
+    from oracles.models import tiny_backbone  # type: ignore[import-not-found]
+
+    return tiny_backbone("vit", precision, seed)
+
+
+def drawn_views(text: TextSide, images: int, *, seed: int = 0) -> Tensor:
+    """(B, V, D) unit features around text features, such that the mean confidence of a view is :data:`CONFIDENCE`.
+
+    An image's views look like one class, and like a second one to a degree that differs from view to view.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    texts = text.text_features
+    directions = F.normalize(texts - texts.mean(dim=0), dim=-1)
+    first, second = torch.randint(len(texts), (2, images), generator=generator)
+    shares = 0.6 * torch.rand(images, VIEWS, 1, generator=generator).to(texts)
+    towards = directions[first, None] + shares * directions[second, None]
+    noise = F.normalize(torch.randn(images, VIEWS, texts.shape[1], generator=generator).to(texts), dim=-1)
+    low, high = 0.0, 100.0
+    for _ in range(30):
+        strength = (low + high) / 2
+        views = F.normalize(noise + strength * towards, dim=-1)
+        confidence = text.logits(views, texts).softmax(dim=-1).amax(dim=-1).mean()
+        low, high = (strength, high) if confidence < CONFIDENCE else (low, strength)
+    return views
+
+
+def config_of(method: str, **changes: float) -> TuningConfig:
+    """The steps of a method on a fine-grained set."""
+    config = get_method(method).override({key.replace("_", "-"): value for key, value in changes.items()})
+    tuning = config.tuning("fine-grained")
+    assert tuning is not None
+    return tuning
+
+
+def seconds(ways: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """The least processor time of each way; they take turns, and the first round warms up."""
+    found: list[list[float]] = [[] for _ in ways]
+    for _ in range(repeats + 1):
+        for own, way in zip(found, ways, strict=True):
+            started = time.process_time()
+            way()
+            own.append(time.process_time() - started)
+    return [min(own[1:]) for own in found]
+
+
+def exact(backbone: Any, lists: Sequence[str], repeats: int) -> Iterator[str]:
+    """A row for each class list."""
+    yield (
+        f"{'':10}{'classes':>8}{'encoder':>9}{'rows':>12}{'before':>9}{'after':>9}{'ratio':>8}"
+        f"{'Δ features':>12}{'Δ probabilities':>17}"
+    )
+    config = config_of("o-tpt")
+    for name in lists:
+        names = names_of(name)
+        with patch("otpt.prompts.encoders.trie_pays", return_value=False):
+            before = TextSide(backbone, names, allow_duplicates=True)
+        after = TextSide(backbone, names, allow_duplicates=True)
+        views = drawn_views(before, 1)
+        answers = [tune(text, views, [config], keep_texts=True)[config] for text in (before, after)]
+        logits = [each.logits.double().softmax(dim=-1) for each in answers]
+        texts = [each.text_features for each in answers]
+        assert texts[0] is not None
+        assert texts[1] is not None
+        times = seconds([partial(tune, text, views, [config]) for text in (before, after)], repeats)
+        kind = "trie" if isinstance(after.encoder, TrieEncoder) else "prefix"
+        rows = f"{_row_count(before.encoder)}/{_row_count(after.encoder)}"
+        yield (
+            f"{name:10}{len(names):8}{kind:>9}{rows:>12}{times[0]:8.2f}s{times[1]:8.2f}s{times[0] / times[1]:7.2f}×"
+            f"{float((texts[0] - texts[1]).abs().max()):12.1e}{float((logits[0] - logits[1]).abs().max()):17.1e}"
+        )
+
+
+def _row_count(encoder: Any) -> int:
+    return sum(len(plan.rows.fixed) for plan in encoder._plans)
+
+
+def gate(backbone: Any, dataset: str, repeats: int) -> Iterator[str]:
+    """Eight images of which six agree, by both methods."""
+    names = names_of(dataset)
+    text = TextSide(backbone, names, allow_duplicates=True)
+    views = drawn_views(text, 8)
+    clean = views[:, 0].clone()
+    for i in range(8):  # augmented views of the same label as the clean one, or of another
+        views[i, 1:] = clean[i] if i >= 2 else clean[i + 1]
+    task = Task(tuple(names), family="fine-grained", recipe=ViewRecipe(n_views=VIEWS), allow_duplicates=True)
+    predictors = []
+    for method in map(get_method, ("o-tpt", "o-tpt+agreement")):
+        group = TextGroup(task.prompts[0].name, (method,), backbone, text, task)
+        predictors.append(Predictor(backbone, task, [method], groups=[group]))
+    adapted = sum(each[0].extras["adapted"] for each in predictors[1].of_features(views))
+    times = seconds([partial(each.of_features, views) for each in predictors], repeats)
+    yield f"{dataset}, {len(names)} classes: {int(adapted)} of {len(views)} images are adapted"
+    yield f"per image, all {times[0] / 8:.3f} s, gated {times[1] / 8:.3f} s: {times[0] / times[1]:.2f}×"
+
+
+def deviations(text: TextSide, views: Tensor, method: str, below: float) -> tuple[float, float, float, float]:
+    """Share of tuned classes, the largest and the mean difference of a probability, share of other labels."""
+    plain, frozen = config_of(method), config_of(method, frozen_below=below)
+    found = tune(text, views, [plain, frozen])
+    a, b = (found[each].logits.double().softmax(dim=-1) for each in (plain, frozen))
+    classes = [len(tuned_classes(text, image, frozen)) for image in views]
+    largest = (a - b).abs().amax(dim=1)
+    other = (a.argmax(dim=1) != b.argmax(dim=1)).double()
+    return sum(classes) / len(classes) / a.shape[1], float(largest.max()), float(largest.mean()), float(other.mean())
+
+
+def frozen(backbone: Any, dataset: str, images: int, repeats: int, *, emoji: Sequence[str]) -> Iterator[str]:
+    """The curve on ImageNet's names with times, then deviations on other sets."""
+    text = TextSide(backbone, names_of(dataset), allow_duplicates=True)
+    yield f"{'':22}{'method':8}{'τ':>8}{'tuned':>9}{'ratio':>8}{'max |Δp|':>11}{'mean |Δp|':>11}{'labels':>9}"
+    views = drawn_views(text, images)
+    configs = [config_of("o-tpt"), *(config_of("o-tpt", frozen_below=below) for below in THRESHOLDS)]
+    times = seconds([partial(tune, text, views[:1], [each]) for each in configs], repeats)
+    for below, taken in zip(THRESHOLDS, times[1:], strict=True):
+        yield _row(f"{dataset}, drawn", "o-tpt", below, deviations(text, views, "o-tpt", below), times[0] / taken)
+    sets = [(f"{name}, pocket", *_emoji_views(name, images)) for name in emoji]
+    for seed in range(2):
+        small = TextSide(small_backbone(seed), names_of("imagenet")[:200], allow_duplicates=True)
+        sets.append((f"200 names, random {seed}", small, drawn_views(small, images, seed=seed)))
+    for title, own, features in sets:
+        for method in ("tpt", "o-tpt"):
+            for below in THRESHOLDS:
+                yield _row(title, method, below, deviations(own, features, method, below))
+
+
+def _row(
+    title: str, method: str, below: float, found: tuple[float, float, float, float], ratio: float | None = None
+) -> str:
+    shown = "–" if ratio is None else f"{ratio:.2f}×"
+    share, largest, mean, other = found
+    return (
+        f"{title:22}{method:8}{below:8.0e}{100 * share:7.1f} %{shown:>8}{largest:11.1e}{mean:11.1e}{100 * other:7.1f} %"
+    )
+
+
+def _emoji_views(name: str, images: int) -> tuple[TextSide, Tensor]:
+    """The text side of an emoji set under ``pocket``, and features of some of its images."""
+    from otpt.backbones import load_backbone
+
+    backbone, dataset = load_backbone("pocket", device="cpu"), load_dataset(name)
+    classifier = Classifier(backbone).set_classes(dataset.class_names)
+    step = max(len(dataset) // images, 1)
+    features = [classifier.encode_views(dataset[i].source) for i in range(0, step * images, step)]
+    text = TextSide(backbone, dataset.class_names, Prompt())
+    return text, torch.stack(features).to(text.text_features)
+
+
+def run(quick: bool = False, parts: Sequence[str] = PARTS, images: int | None = None) -> None:
+    """Print the tables, a row as soon as it is measured."""
+    repeats, images = (1, images or 2) if quick else (3, images or 16)
+    backbone = small_backbone() if quick else real_backbone()
+    tables: dict[str, Callable[[], Iterator[str]]] = {
+        "exact": lambda: exact(backbone, LISTS[:2] if quick else LISTS, repeats),
+        "gate": lambda: gate(backbone, "imagenet", 1),
+        "frozen": lambda: frozen(backbone, "imagenet", images, repeats, emoji=() if quick else EMOJI),
+    }
+    with one_thread():
+        for part in parts:
+            print(f"\n-- {part}", flush=True)
+            for line in tables[part]():
+                print(line, flush=True)
+
+
+def main() -> None:
+    """The tables that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a small text tower")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--images", type=int, help="images for the deviations (16; quick: 2)")
+    options = parser.parse_args()
+    run(options.quick, options.parts, options.images)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The tokens of class names, by CLIP's own tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from otpt.costs.language import Texts
+
+CONTEXT = "a photo of a"
+_TYPICAL = (4, 5)
+"""Tokens of a class that is not known: a name of two or three, full stop, end token; in turns."""
+
+
+@lru_cache(maxsize=64)
+def texts_of(names: Sequence[str], context: str = CONTEXT) -> Texts:
+    """The tokens of "{context} {name}." for each class."""
+    from otpt.backbones.clip_tokenizer import clip_tokenizer
+
+    tokenizer = clip_tokenizer()
+    words = len(tokenizer.encode(context))
+    # the tokenizer's own end and the full stop come after the name
+    tails = tuple(len(tokenizer.encode(f"{name.replace('_', ' ')}.")) + 1 for name in names)
+    return Texts(1 + words, tails, words)
+
+
+def typical_texts(classes: int) -> Texts:
+    """So many classes of unknown names."""
+    return Texts(5, tuple(_TYPICAL[i % len(_TYPICAL)] for i in range(classes)))

@@ -1,0 +1,125 @@
+"""Gates of a batch: exactly the images whose gate is open go through the text tower; answers stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from oracles.evaluation_bench import dataset, rows, settings
+from oracles.models import tiny_backbone
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt import Classifier, ViewRecipe
+from otpt.backbones import Backbone
+from otpt.evaluation import evaluate
+from otpt.features.pipeline import EncodedImage
+from otpt.methods import get_methods
+from otpt.methods.batch import Batch
+from otpt.methods.groups import TextGroup
+from otpt.methods.output import Output
+from otpt.prompts import Linearisation, PromptEncoder
+
+NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "house")
+RECIPE = ViewRecipe(n_views=20)
+OPEN = (1, 4)
+"""Images of the batch whose confident views contradict the clean one."""
+
+
+@contextmanager
+def counting() -> Iterator[dict[str, int]]:
+    """Passes through the text tower, in contexts and cotangents."""
+    passes = {"forward": 0, "backward": 0}
+
+    def counted(patch: pytest.MonkeyPatch, kind: type, name: str, key: str) -> None:
+        original = getattr(kind, name)
+
+        def call(self: Any, given: Tensor) -> Tensor:
+            passes[key] += len(given)
+            found: Tensor = original(self, given)
+            return found
+
+        patch.setattr(kind, name, call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        counted(patch, PromptEncoder, "encode", "forward")
+        counted(patch, Linearisation, "vjp", "backward")
+        yield passes
+
+
+@cache
+def backbone() -> Backbone:
+    return tiny_backbone("vit", "float64")
+
+
+def _group(*names: str) -> TextGroup:
+    """A predictor of its own each time: nothing is known from before."""
+    classifier = Classifier(backbone(), recipe=RECIPE).set_classes(NAMES)
+    (group,) = classifier._predictor(get_methods(names))._groups
+    assert isinstance(group, TextGroup)
+    return group
+
+
+def _views(text_features: Tensor) -> Tensor:
+    """(6, V, D): views near one class's text; in images of :data:`OPEN` the augmented ones are at another's."""
+    noise = torch.randn(6, RECIPE.n_views, text_features.shape[1], generator=torch.Generator().manual_seed(3))
+    views = text_features[torch.arange(6), None] + 0.05 * noise.double()
+    for i in OPEN:
+        views[i, 1:] = text_features[(i + 1) % 6]
+    return F.normalize(views, dim=-1)
+
+
+def _predict(group: TextGroup, views: Tensor) -> list[list[Output]]:
+    (kind,) = {recipe.kind for recipe in group._recipes}
+    images = [EncodedImage.of_features({kind: own}, seed=0) for own in views]
+    return group.predict(Batch(images, 0))
+
+
+@pytest.mark.parametrize("gate", ["agreement", "cas"])
+def test_only_images_with_an_open_gate_are_tuned(gate: str) -> None:
+    group, plain = _group(f"tpt+{gate}"), _group("tpt", "zero-shot")
+    views = _views(group.text.text_features)
+    with counting() as passes:
+        (found,) = _predict(group, views)
+    assert passes == {"forward": len(OPEN), "backward": len(OPEN)}
+    tuned, zero_shot = _predict(plain, views)
+    for i, output in enumerate(found):
+        assert output.extras["adapted"] == (i in OPEN)
+        expected = tuned[i] if i in OPEN else zero_shot[i]
+        assert np.array_equal(output.probabilities, expected.probabilities)
+        assert output.extras["mean_cosine"] == expected.extras["mean_cosine"]
+
+
+def test_methods_with_and_without_a_gate_share_gradients() -> None:
+    group = _group("tpt", "o-tpt+agreement", "tpt+agreement", "o-tpt+agreement+weak-strong")
+    group.text.text_gradient("orthogonality", {})  # a constant of the class list
+    views = _views(group.text.text_features)
+    with counting() as passes:
+        found = _predict(group, views)
+    assert passes == {"forward": 6 + len(OPEN), "backward": 6}
+    alone = _predict(_group("o-tpt+agreement"), views)[0]
+    assert [each.index for each in found[1]] == [each.index for each in alone]
+    for one, other in zip(found[1], alone, strict=True):
+        assert np.array_equal(one.probabilities, other.probabilities)
+
+
+def test_nothing_is_computed_where_all_gates_are_closed() -> None:
+    group = _group("o-tpt+agreement")
+    views = _views(group.text.text_features)
+    with counting() as passes:
+        _predict(group, views[[0, 2, 3, 5]])
+    assert passes == {"forward": 0, "backward": 0}
+
+
+def test_an_evaluation_spares_them_too(tmp_path: Path) -> None:
+    with counting() as passes:
+        evaluate(dataset(12), backbone(), settings(methods=["tpt+agreement"], recipe=RECIPE), out=tmp_path)
+    adapted = int(sum(row["adapted"] for row in rows(tmp_path)))
+    assert 0 < adapted < 12, "or the test shows nothing"
+    assert passes == {"forward": adapted, "backward": adapted}

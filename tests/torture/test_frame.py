@@ -1,0 +1,52 @@
+"""The frame of the reliability campaign: bounds, counts, the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from torture.campaign import run_part
+from torture.page import PAGE, fault_table, faults, table
+from torture.parts import PARTS
+from torture.records import Case, Outcome, Plan
+from torture.results import RESULTS, read
+
+ROOT = Path(__file__).parents[2]
+
+
+def endless(plan: Plan) -> Iterator[Outcome]:
+    number = plan.seed
+    while True:
+        ok = number % 3 != 0
+        yield Outcome(Case("odd" if number % 2 else "even", number), "fine" if ok else "bad", ok, "why", 0.5)
+        number += 1
+
+
+def test_a_part_ends_with_its_plan_and_is_counted(tmp_path: Path) -> None:
+    said: list[str] = []
+    tally = run_part("kills", endless, Plan(tmp_path, cases=6, seed=1), said.append)
+    assert (tally.cases, tally.failing.total(), tally.seconds) == (6, 2, 3.0)
+    assert [line.split(":")[0] for line in said] == ["FAILED odd (seed 3; )", "FAILED even (seed 6; )"]
+    tally.write(tmp_path / "kills.json")
+    again = run_part("kills", endless, Plan(tmp_path, cases=2, seed=7), said.append, read(tmp_path / "kills.json"))
+    assert again.cases == 8
+    assert run_part("kills", endless, Plan(tmp_path, minutes=0.0), said.append).cases == 1
+    assert table(tally).splitlines()[2:] == [
+        "| even | 3 | fine: 2; bad: 1 | 1 |",
+        "| odd | 3 | fine: 2; bad: 1 | 1 |",
+        "| **all** | **6** | in 3 s | **2** |",
+    ]
+
+
+def test_the_page_shows_the_stored_counts() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for path in RESULTS.glob("*.json"):
+        assert path.stem in PARTS
+        assert table(read(path)) in page
+    assert fault_table(faults()) in page
+
+
+def test_every_fault_is_held_by_a_test_that_exists() -> None:
+    for fault in faults():
+        path, _, name = fault["test"].partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), fault

@@ -1,0 +1,1 @@
+"""A reliability campaign: runs are killed, disks fill up, files rot, inputs lie; the promises must hold."""

@@ -1,0 +1,53 @@
+"""A part from beginning to end: within the bounds of its plan, with a line now and then, to a tally."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from torture.records import Outcome, Part, Plan
+from torture.results import Tally
+
+_SAY_EVERY = 10.0  # seconds
+
+
+def bounded(part: Part, plan: Plan) -> Iterator[Outcome]:
+    """The outcomes of the part until the plan's number of cases or its minutes are used up."""
+    end = None if plan.minutes is None else time.monotonic() + 60 * plan.minutes
+    outcomes = part(plan)
+    try:
+        for outcome in islice(outcomes, plan.cases):
+            yield outcome
+            if end is not None and time.monotonic() >= end:
+                return
+    finally:
+        if isinstance(outcomes, Iterator) and hasattr(outcomes, "close"):
+            outcomes.close()  # ends the processes that a part keeps
+
+
+def run_part(
+    name: str,
+    part: Part,
+    plan: Plan,
+    say: Callable[[str], None],
+    tally: Tally | None = None,
+    save: Callable[[Tally], None] | None = None,
+) -> Tally:
+    """Run the part; failing cases are told at once. The counts are added to ``tally``, if given.
+
+    ``save`` is called now and then: a campaign that is itself killed has counted what it did.
+    """
+    tally = tally or Tally(name)
+    said = time.monotonic()
+    for outcome in bounded(part, plan):
+        tally.add(outcome)
+        if not outcome.ok:
+            case = outcome.case
+            say(f"FAILED {case.kind} (seed {case.seed}; {case.detail}): {outcome.result}. {outcome.note}")
+        if time.monotonic() - said > _SAY_EVERY:
+            said = time.monotonic()
+            say(f"{tally.cases} cases, {tally.failing.total()} failing, {tally.seconds:.0f} s")
+            if save is not None:
+                save(tally)
+    return tally
