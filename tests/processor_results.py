@@ -116,7 +116,7 @@ def numbers(answers: Iterable[Prediction]) -> list[Any]:
 
 def predictions(name: str, backbone: Backbone, threads: int, methods: list[str]) -> Iterator[tuple[str, str]]:
     """One image at a time, several in one call, in another order."""
-    classifier = Classifier(backbone, recipe=RECIPE).set_classes(NAMES)
+    classifier = Classifier(backbone, "o-tpt", recipe=RECIPE).set_classes(NAMES)
     yield from texts(name, backbone)
     count = 3 if name == "ViT" else 2
     images = [image(i) for i in range(count)]

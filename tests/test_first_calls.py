@@ -34,6 +34,7 @@ def names() -> Iterator[dict[str, Any]]:
         yield found
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torchmetrics warns, then ours says what to do
 @pytest.mark.parametrize("call", SCRIPT.CALLS, ids=lambda call: call.text[:60])
 def test_first_call(call: Any, names: dict[str, Any]) -> None:
     outcome, said = SCRIPT.run(call, names)

@@ -25,6 +25,13 @@ from otpt.objectives.registry import OBJECTIVES, TEXTS
 
 METHODS = DOCS / "methods.md"
 OTHER_TOOLS = {
+    "--photograph-images",
+    "--parts",
+    "--wheel",
+    "--disable-pip",
+    "--cases",
+    "--no-deps",
+    "--requirement",
     "--strict",
     "--import-mode",
     "--quick",
@@ -159,12 +166,18 @@ def test_objectives() -> None:
 
 def test_settings() -> None:
     table = [row for row in rows(section(METHODS, "Change numbers: `--set`")) if code(row[0])]
-    values: Mapping[str, str | float] = {"reference": "clean", "two-step": "on", "calibrate": "sals"}
+    values: Mapping[str, str | float] = {
+        "reference": "clean",
+        "two-step": "on",
+        "calibrate": "sals",
+        "selection-ratio": 1.0,
+        "frozen-below": 0.5,
+    }
     names = [code(row[0])[0] for row in table]
     assert {"lambda", "steps", *values} < set(names)
     method = otpt.get_method("o-tpt").override({"calibrate": "temperature"})
     for name in names:
-        assert method.override({name: values.get(name, 1.0 if name == "selection-ratio" else 2.0)}) != method
+        assert method.override({name: values.get(name, 2.0)}) != method
     with pytest.raises(OtptError, match="Available") as error:
         method.override({"nothing": 1})
     available = str(error.value).split("Available: ")[1].rstrip(".").split(", ")

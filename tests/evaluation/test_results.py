@@ -240,8 +240,8 @@ def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:
     configs = json.loads((tmp_path / "run/config.json").read_text())["datasets"]
     assert [c["folder"] for c in configs] == ["tiny", "emoji-shift"]
     assert ["augmix=on" in c["columns"][0]["views"] for c in configs] == [True, False]
-    row = rows(tmp_path / "run", name="emoji-shift")[0]
-    clf = Classifier(backbone(), family="shift", recipe=RECIPE.__class__(n_views=12, augmix=False))
+    (row,) = (row for row in rows(tmp_path / "run", name="emoji-shift") if row["id"] == "p/0")
+    clf = Classifier(backbone(), "o-tpt", family="shift", recipe=RECIPE.__class__(n_views=12, augmix=False))
     expected = clf.set_classes(NAMES, "an example of").predict(image(0))
     assert (row["prompt"], row["confidence"]) == ("an example of", expected.confidence)
 

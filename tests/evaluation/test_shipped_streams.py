@@ -165,5 +165,5 @@ def test_numbers_that_were_chosen_on_test_images_are_told_once(
     assert run_command(capsys, *given)[::2] == (0, "")
     _, out, _ = run_command(capsys, "methods")
     assert "Caution: its alpha and beta were published by data set" in " ".join(
-        line[line.rfind("  ") :].strip() for line in out.splitlines()
+        line.strip().rpartition("  ")[2] for line in out.splitlines()
     )

@@ -69,3 +69,15 @@ def test_what_others_did_meanwhile_is_left_out_and_the_list_read_anew(tmp_path: 
         pauses = [schedule.pause() for _ in range(20)]
         assert pauses == sorted(pauses)
         assert pauses[-1] == PATIENCE * 100.0
+
+
+def test_what_is_in_the_works_here_is_not_taken_again(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", config(images=400))
+    with Locks(run.folder / "locks") as others, Locks(run.folder / "locks") as locks:
+        schedule = Schedule(run, run.datasets, locks, seed=0)
+        missing = schedule.list_missing()
+        for item in missing[1::7]:
+            assert others.take(item.lock)
+        taken = list(schedule.take())  # none is written yet, and our own locks are granted to us again
+    assert len(taken) > 5
+    assert len({item.lock for item in taken}) == len(taken)

@@ -67,10 +67,14 @@ class Schedule:
     def take(self) -> Iterator[WorkItem]:
         """Items of the list that this process got, each locked; until the list is done or out of date."""
         items, place, misses = self._missing, 0, 0
+        taken: set[int] = set()
         for _ in range(len(items)):
+            while place in taken:  # still in the works here, and its lock is granted to its holder again
+                place = (place + 1) % len(items)
             item = items[place]
             if self._got(item):
                 self._granted, misses = True, 0
+                taken.add(place)
                 yield item
                 place = (place + 1) % len(items)
                 continue

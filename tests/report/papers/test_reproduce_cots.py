@@ -37,8 +37,6 @@ def test_plan_of_what_is_present(root: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     few = make_plan(Conditions(data=root, out=tmp_path, methods=["tpt", "o-tpt"], tables=["sets"]), get_study("cots"))
     assert [run.methods for run in few.runs] == [("tpt", "o-tpt")] * 2
-    # 2 CPU cores, 47 classes, RN50: 3.26 s for the views, 0.0035 s per class, 0.0020 s per class and further method
-    assert few.runs[1].seconds == pytest.approx(3 * 1692 * (3.26 + 47 * (0.0035 + 0.0020)))
 
 
 def test_views_of_shifts_are_not_mixed() -> None:
@@ -142,7 +140,7 @@ def test_without_numbers_to_stand_beside(
 BAD = {
     ("cot",): "Unknown paper to reproduce 'cot'. Did you mean: cots? Available: paper, cots",
     ("cots", "--tables", "set"): "Unknown table of the paper 'set'. Did you mean: sets",
-    ("cots", "--backbone", "ViT-L/14"): "Unknown backbone of the paper 'ViT-L/14'. Did you mean: ViT-B/16",
+    ("cots", "--paper-backbone", "ViT-L/14"): "Unknown backbone of the paper 'ViT-L/14'. Did you mean: ViT-B/16",
     ("cots", "--methods", "otpt"): "Unknown method of the paper 'otpt'. Did you mean: o-tpt",
     ("cots", "--data", "nowhere"): "The data root 'nowhere' is not a folder",
     ("paper", "--methods", "soc"): "Unknown method of the paper 'soc'",
