@@ -218,9 +218,7 @@ def _count(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], target: tor
             counts.wait("size")
         elif func in _DECOMPOSITIONS:
             counts.wait("decomposition")
-        elif func is _aten._to_copy.default and target.type == "cpu":
-            counts.wait("copy to the host")
-        elif func is _aten.copy_.default and args[0].device.type == "cpu":
+        elif func in _COPIES and (target if func is _aten._to_copy.default else args[0].device).type == "cpu":
             counts.wait("copy to the host")
         elif func is _aten.copy_.default and args[1].device.type == "cpu" and args[1].ndim:
             counts.upload(args[1], waits=waits)

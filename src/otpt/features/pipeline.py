@@ -25,6 +25,7 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key
 from otpt.features.digests import ShardDigests, file_state
 from otpt.images import KEYS, ImageSource, UrlLimits, open_with_digest
+from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
 
 _MOST_THREADS = 16
@@ -197,6 +198,7 @@ class FeaturePipeline:
                 break
             rounds = look_ahead(lambda each: self._next_round(*good[each[0]], each[1]), more, self._threads)
             gone |= {i: error for (i, _), error in rounds if error is not None}
+        self._store([pair for i, pair in enumerate(good) if i not in gone])
         position = iter(range(len(good)))
         for task, found in waiting:
             if task.digests is not None and task.last:
@@ -206,7 +208,6 @@ class FeaturePipeline:
             elif (i := next(position)) in gone:
                 yield task, gone[i]
             else:
-                self._store(task, found)
                 yield task, EncodedImage(found.features, task, found.opened if task.keep_image else None)
 
     def _encode_pixels(self, images: Sequence[_Prepared]) -> None:
@@ -260,22 +261,26 @@ class FeaturePipeline:
                     break
         return found
 
-    def _store(self, task: ImageTask, found: _Prepared) -> None:
-        """Keep what was encoded."""
-        if self._cache is None or task.image_id is not None or not found.encoded:
+    def _store(self, images: Sequence[tuple[ImageTask, _Prepared]]) -> None:
+        """Keep what was encoded, which comes to the host in one copy."""
+        if self._cache is None:
             return
-        assert found.opened is not None  # to be encoded
-        for recipe in task.recipes:
-            if recipe.kind in found.encoded:
-                features = found.features[recipe.kind]
-                features = features.half() if self._form == "float16" else features
-                self._cache.put(self._key(task, recipe, found.opened[1]), features.cpu().numpy())
+        new = {
+            self._key(task, recipe, found.opened[1]): found.features[recipe.kind]
+            for task, found in images
+            if task.image_id is None and found.opened is not None
+            for recipe in task.recipes
+            if recipe.kind in found.encoded
+        }
+        kept = (features.half() if self._form == "float16" else features for features in new.values())
+        for key, features in zip(new, to_host(list(kept)), strict=True):
+            self._cache.put(key, features.numpy())
 
     def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
 
     def _placed(self, features: Tensor) -> Tensor:
-        return features.to(device=self._backbone.device, dtype=self._backbone.dtype)
+        return to_device(features, self._backbone.device, self._backbone.dtype)
 
 
 def look_ahead(work: Callable[[_In], _Out], tasks: Iterable[_In], threads: int) -> Iterator[tuple[_In, _Out]]:

@@ -48,6 +48,7 @@ class Adapted:
         skipped: (B,) whether the gradient was not finite, so that the image kept the initial prompt.
         extras: (B,) each.
         texts: position in the batch → text features (C, D) that the logits come from; None if not kept.
+        same_texts: whether these are the same for all images.
     """
 
     logits: Tensor
@@ -55,6 +56,7 @@ class Adapted:
     skipped: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     texts: Callable[[int], Tensor] | None = None
+    same_texts: bool = False
 
     def view_logits(self, i: int) -> Tensor:
         """(V, C) of image ``i``."""
@@ -72,6 +74,8 @@ class Adapted:
         rows: Callable[[int], Tensor],
         extras: Mapping[str, Tensor],
         texts: Callable[[int], Tensor],
+        *,
+        same_texts: bool = False,
     ) -> Adapted:
         """Of images that nothing was adapted for."""
-        return Adapted(logits, rows, torch.zeros(len(logits), dtype=torch.bool), extras, texts)
+        return Adapted(logits, rows, torch.zeros(len(logits), dtype=torch.bool), extras, texts, same_texts)

@@ -19,6 +19,7 @@ from otpt.methods.prompt_tuning.text_side import TextSide
 from otpt.objectives import logit_range
 from otpt.objectives.entropy import SELECTED_BY
 from otpt.objectives.registry import OBJECTIVES, find_objective
+from otpt.transfers import to_host
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class GradientStore(Protocol):
         """The gradient, or None if it is not known."""
 
     def put(self, objective: ViewObjective, gradient: Tensor) -> None:
-        """Take note of a gradient."""
+        """Take note of a gradient, which is on the host."""
 
 
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
@@ -76,9 +77,11 @@ def init_gradients(
     found = {i: known for i, store in enumerate(stores) if (known := store.get(objective)) is not None}
     missing = [i for i in range(len(stores)) if i not in found]
     if missing:
-        for i, gradient in zip(missing, _computed(text, views[missing], objective), strict=True):
+        computed = _computed(text, torch.stack([views[i] for i in missing]), objective)
+        (kept,) = to_host([computed])
+        for i, gradient, own in zip(missing, computed, kept, strict=True):
             found[i] = gradient
-            stores[i].put(objective, gradient)
+            stores[i].put(objective, own)
     return torch.stack([found[i] for i in range(len(stores))])
 
 
