@@ -72,6 +72,13 @@ class Counts:
         """How often the host waited."""
         return sum(self.waits.values())
 
+    def add(self, other: Counts) -> None:
+        """Also what was counted elsewhere."""
+        self.waits += other.waits
+        self.uploads += other.uploads
+        self.uploaded_bytes += other.uploaded_bytes
+        self.devices |= other.devices
+
     def wait(self, why: str) -> None:
         """One more."""
         self.waits[f"{why} at {_caller()}"] += 1
