@@ -26,8 +26,8 @@ from benchmarks.paths import TESTS
 
 sys.path.insert(0, str(TESTS))
 
-from oracles.device_bench import ALL, FROZEN, Bench, backbone_on  # type: ignore[import-not-found]  # noqa: E402
-from oracles.elsewhere import DEVICES, claimed_devices  # type: ignore[import-not-found]  # noqa: E402
+from oracles.device_bench import ALL, FROZEN, Bench, backbone_on  # type: ignore[import-not-found]
+from oracles.elsewhere import DEVICES, claimed_devices  # type: ignore[import-not-found]
 
 HEAD = f"{'method':<22} {'predict':>14} {'evaluate':>14}  two devices     CPU     bf16"
 

@@ -27,11 +27,15 @@ from otpt.features.digests import ShardDigests, file_state
 from otpt.images import KEYS, ImageSource, UrlLimits, open_with_digest
 from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
+from otpt.views.layers import ViewLayers
+from otpt.views.recipe import view_layers
 
 _MOST_THREADS = 16
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
+
+_Views = npt.NDArray[np.floating] | ViewLayers
 
 Opened = tuple[Image.Image, str]
 """An RGB image and the digest of its content."""
@@ -102,13 +106,13 @@ class _Prepared:
 
     Attributes:
         features: (n, D) of its first views, as the backbone's device and type have them.
-        pixels: (m, 3, S, S) of the next views, which are to be encoded.
+        pixels: (m, 3, S, S) of the next views, which are to be encoded; or what they are put together from.
         encoded: kinds of which something was encoded, which the cache does not have.
         opened: the image, once it was opened.
     """
 
     features: dict[str, Tensor] = field(default_factory=dict)
-    pixels: dict[str, npt.NDArray[np.floating]] = field(default_factory=dict)
+    pixels: dict[str, _Views] = field(default_factory=dict)
     encoded: set[str] = field(default_factory=set)
     opened: Opened | None = None
 
@@ -177,13 +181,14 @@ class FeaturePipeline:
             return error
         return found
 
-    def _views(
-        self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0
-    ) -> npt.NDArray[np.floating]:
+    def _views(self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0) -> _Views:
         image, digest = opened
         name = digest if task.image_id is None else task.image_id
         preprocessing = self._backbone.preprocessing
-        return make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype, first=first)
+        options: dict[str, Any] = {"seed": task.seed, "image_id": name, "dtype": self._dtype, "first": first}
+        if self._backbone.device.type == "cpu" or recipe.noise:
+            return make_views(image, recipe, preprocessing, **options)
+        return view_layers(image, recipe, preprocessing, **options)  # put together over there, with the same bits
 
     def _encode(
         self, waiting: list[tuple[ImageTask, _Prepared | OtptError]]
@@ -215,7 +220,12 @@ class FeaturePipeline:
         new = [pixels for found in images for pixels in found.pixels.values()]
         if not new:
             return
-        features = self._backbone.encode_pixels(torch.cat([torch.from_numpy(each) for each in new]))
+        device = self._backbone.device
+        pixels = [
+            each.on(device) if isinstance(each, ViewLayers) else to_device(torch.from_numpy(each), device)
+            for each in new
+        ]
+        features = self._backbone.encode_pixels(torch.cat(pixels))
         if self._form == "float16":
             features = features.half()
         encoded = iter(features.split([len(each) for each in new]))
