@@ -17,6 +17,7 @@ from otpt.evaluation import Job, ProcessEngine, evaluate, run_job
 from otpt.features import FeatureCache
 from otpt.learning import Recipe, train_coop, train_maple
 from otpt.methods.output import Output
+from otpt.methods.prompt_tuning import TextSide
 
 CLOSE = 2e-5  # passes of eight contexts in place of one, and other kernels
 PIXELS = tuple(name for name in IMAGE_METHODS if ALL[name].init == "maple" or ALL[name].adapt == "promptsmooth")
@@ -130,6 +131,17 @@ def test_one_process_per_device(bench: Bench, tmp_path: Path) -> None:
     run_job(one)
     run_job(two, ProcessEngine(2, DEVICES))
     assert rows(tmp_path / "one") == rows(tmp_path / "two")
+
+
+def test_low_precision_of_both_towers_reaches_texts_and_gradients() -> None:
+    sides = {name: TextSide(backbone_on("cpu", name), NAMES[:3]) for name in ("float32", "bf16", "bf16-both")}
+    cotangent = torch.ones_like(sides["float32"].text_features)[None]
+    found = {name: (side.text_features, side.linearisation.vjp(cotangent)) for name, side in sides.items()}
+    for plain, image_only, both in zip(*found.values(), strict=True):
+        assert torch.equal(plain, image_only)
+        assert both.dtype == torch.float32
+        difference = (both - plain).norm() / plain.norm()
+        assert 1e-4 < difference < 0.2
 
 
 def test_training(bench: Bench) -> None:

@@ -19,7 +19,13 @@ from torch.nn import functional as F
 
 
 class PromptEncoder(ABC):
-    """Text features of all classes as a function of the context."""
+    """Text features of all classes as a function of the context.
+
+    Attributes:
+        autocast: type in which the tower runs, gradients included; None for that of the contexts.
+    """
+
+    autocast: torch.dtype | None = None
 
     def __init__(self, chunks: Sequence[Tensor], *, graph_bytes: int, memory_budget: int) -> None:
         """``chunks``: class indices of each chunk; ``graph_bytes``: of one context's whole graph."""
@@ -34,7 +40,11 @@ class PromptEncoder(ABC):
         """Features, not normalised, of one chunk's classes: contexts (B, n, W) → (B, C_chunk, D)."""
 
     def _features(self, chunk: int, contexts: Tensor) -> Tensor:
-        return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
+        if self.autocast is None:
+            return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
+        with torch.autocast(contexts.device.type, dtype=self.autocast):
+            features = self._encode_chunk(chunk, contexts)
+        return F.normalize(features.to(contexts.dtype), dim=-1)
 
     def _assemble(self, parts: Sequence[Tensor]) -> Tensor:
         """Chunks' features in the order of the class list."""

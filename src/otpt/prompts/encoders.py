@@ -12,5 +12,7 @@ from otpt.prompts.tokens import PromptTokens
 
 def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
     """The shared-prefix encoder where the tower allows it, the plain one elsewhere."""
-    kind = PlainEncoder if tower.causal is None else PrefixEncoder
-    return kind(tower, tokens, memory_budget=memory_budget)
+    kind: type[PlainEncoder | PrefixEncoder] = PlainEncoder if tower.causal is None else PrefixEncoder
+    encoder = kind(tower, tokens, memory_budget=memory_budget)
+    encoder.autocast = tower.autocast
+    return encoder

@@ -96,6 +96,7 @@ class TwoTowerSide:
         words = Prompt(WORDS, tokens=prompts.text.shape[1])
         tokens = tokenize_prompts(backbone.text, self.class_names, words)
         self.encoder = DeepPrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
+        self.encoder.autocast = backbone.text.autocast
         text, weights, biases = (tensor.to(backbone.device, backbone.dtype) for tensor in prompts.tensors)
         self.init: Tensors = (text, weights, biases)
         self.linearisation = self.encoder.linearise(text.flatten(0, 1)[None])
