@@ -212,7 +212,7 @@ class TextGroup:
             and (config := method.tuning(family, dataset)) is not None
         }
         all_views = any(method.needs_adapted_views for method in methods)
-        known = yield from self._known(views, starts)
+        known = (yield from self._known(views, starts)) if configs else None
         with naming_images(batch.names, list(configs.values())):
             tuned = self._tune(views, list(configs.values()), starts, known, keep_texts=all_views)
         adapted: dict[str, Adapted] = {}
@@ -238,10 +238,10 @@ class TextGroup:
         on_host = dict(zip(distinct, copies, strict=True))
         answers = {}
         for method in methods:
-            own, name = gates[method.name], method.name
+            name = method.name
             found = on_host[id(adapted[name])].adapted if name in adapted else initial.adapted
             if method.gate != NONE:
-                found = gated(found, initial.adapted, own)
+                found = gated(found, initial.adapted, gates[name])
             answers[name] = finish(
                 method,
                 found,

@@ -119,12 +119,12 @@ class MapleGroup:
         outputs = []
         for method in methods:
             found = on_host[id(adapted[method.name])] if method.name in adapted else initial
-            own = found.adapted
+            logits = found.adapted
             if method.gate != NONE:
-                own = gated(own, initial.adapted, gates[method.name])
+                logits = gated(logits, initial.adapted, gates[method.name])
             outputs += finish(
                 method,
-                own,
+                logits,
                 initial.adapted,
                 tower=self._backbone.family,
                 official=self._task.official_precision,

@@ -149,14 +149,11 @@ class TwoTowerSide:
             finite = finite & torch.stack([each.isfinite().all() for each in total]).all()
             if on_cpu and not finite:
                 return self._predict(tokens, self.init, ~finite)
-            # elsewhere nobody waits for the answer: what follows is made from zeros, and not used in the end
-            zeros = (torch.zeros_like(each) for each in total)
-            total = total if on_cpu else tuple(map(torch.where, 3 * [finite], total, zeros))
+            # elsewhere nobody waits for the answer: steps go on, and are not used in the end
             text.grad, weights.grad, biases.grad = total
             optimiser.step()
         state = (text, weights, biases)
-        kept = state if on_cpu else tuple(map(torch.where, 3 * [finite], state, self.init))
-        return self._predict(tokens, kept, ~finite)
+        return self._predict(tokens, state if on_cpu else _where(finite, state, self.init), ~finite)
 
     def _gradient(
         self,
@@ -240,6 +237,11 @@ class TwoTowerSide:
         texts = self.text_features if state is self.init else self.encoder.encode(state[0].flatten(0, 1)[None])[0]
         logits = self.logits(self.tower(tokens[:1], visual_prompts(*state)), texts)
         return TwoTowerTuned(self, tokens, state, logits, texts, skipped)
+
+
+def _where(condition: Tensor, one: Tensors, other: Tensors) -> Tensors:
+    text, weights, biases = (torch.where(condition, *pair) for pair in zip(one, other, strict=True))
+    return text, weights, biases
 
 
 @dataclass(frozen=True)
