@@ -6,8 +6,8 @@ CPU's, and count. For each method, on a tiny random model and a batch of three i
 - predict, evaluate: how often the host waits for the device per batch, and the kilobytes that are copied to it;
 - two devices: whether a second claimed device beside the first gives the same bits;
 - CPU: the largest difference of a probability from the CPU's;
-- bf16, bf16-both: the largest change of a probability, and changed labels, by ``--precision`` on the CPU. The models are
-  random and their logits large: real ones move less; methods can be compared with each other.
+- bf16, bf16-both: the largest change of a probability, and changed labels, by ``--precision`` on the CPU. The model is
+  random and its logits large: a real one moves less; methods can be compared with each other.
 
 Nothing is timed; a loaded machine gives the same table.
 """

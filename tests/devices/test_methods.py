@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.device_bench import ALL, FROZEN, IMAGE_METHODS, STREAMS, Bench, backbone_on, prompts
+from oracles.device_bench import ALL, BAPLE, FROZEN, IMAGE_METHODS, STREAMS, Bench, backbone_on, prompts
 from oracles.elsewhere import DEVICES, claimed_devices, counted
 from oracles.evaluation_bench import NAMES, dataset, image, rows, small_dataset
 
@@ -21,7 +21,7 @@ from otpt.methods.prompt_tuning import TextSide
 
 CLOSE = 2e-5  # passes of eight contexts in place of one, and other kernels
 PIXELS = tuple(name for name in IMAGE_METHODS if ALL[name].init == "maple" or ALL[name].adapt == "promptsmooth")
-FEATURES = tuple(name for name in IMAGE_METHODS if name not in PIXELS)
+FEATURES = tuple(name for name in IMAGE_METHODS if name not in (*PIXELS, *BAPLE))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def same(one: Sequence[Sequence[Output]], other: Sequence[Sequence[Output]]) -> 
                 assert value == pytest.approx(b.extras[key], abs=1e-3, nan_ok=True), key
 
 
-@pytest.mark.parametrize("methods", [FEATURES, PIXELS, FROZEN], ids=["features", "pixels", "frozen"])
+@pytest.mark.parametrize("methods", [FEATURES, PIXELS, BAPLE, FROZEN], ids=["features", "pixels", "baple", "frozen"])
 def test_a_batch_of_images_asks_the_device_twice_whatever_the_methods(methods: Sequence[str], bench: Bench) -> None:
     """All methods at once: what one of them would ask beyond that is seen here."""
     found = {}

@@ -49,6 +49,7 @@ _SIZES = {
 _DECOMPOSITIONS = {_aten._linalg_svd.default, _aten._linalg_eigh.default, _aten.linalg_inv_ex.default}
 _INDEXING = {_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default}
 _COPIES = {_aten.copy_.default, _aten._to_copy.default, _aten._copy_from.default}
+_TO = {_aten.to.device, _aten.to.dtype_layout, _aten.to.other}
 _JOINS = {_aten.cat.default, _aten.stack.default}
 
 
@@ -160,16 +161,14 @@ class ElsewhereTensor(torch.Tensor):
         tensors = [each for each in found if isinstance(each, Tensor)]
         here = next(each.device for each in tensors if isinstance(each, ElsewhereTensor))
         _check_devices(func, tensors)
-        target = kwargs.get("device")
-        target = here if target is None else _indexed(torch.device(target))
+        # in inference mode ``to`` comes whole, with its device by position
+        target = next((_indexed(each) for each in found if isinstance(each, torch.device)), here)
         _count(func, args, kwargs, tensors, target)
         if func in _COPIES and func is not _aten._to_copy.default:
             _inner(args[0]).copy_(_inner(args[1]))
             return args[0]
         if func is _aten._fused_sdp_choice.default:
             return 0  # the formula, operator by operator: fused kernels are a device's own
-        if kwargs.get("device") is not None:
-            kwargs["device"] = torch.device("cpu")
         out = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
         if target.type == "cpu":
             return out
@@ -190,6 +189,8 @@ def _is_view(func: Any) -> bool:
 
 
 def _inner(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
     return value.inner if isinstance(value, ElsewhereTensor) else value
 
 
@@ -225,7 +226,7 @@ def _count(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], target: tor
             counts.wait("size")
         elif func in _DECOMPOSITIONS:
             counts.wait("decomposition")
-        elif func in _COPIES and (target if func is _aten._to_copy.default else args[0].device).type == "cpu":
+        elif func in _COPIES | _TO and (args[0].device if func is _aten.copy_.default else target).type == "cpu":
             counts.wait("copy to the host")
         elif func is _aten.copy_.default and args[1].device.type == "cpu" and args[1].ndim:
             counts.upload(args[1], waits=waits)

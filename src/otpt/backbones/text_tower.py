@@ -21,7 +21,7 @@ class TextTower:
 
     Attributes: ``width`` W, ``output_dim`` D, ``context_length`` L, ``start_length`` (special tokens before
     the text), and ``causal``, the canonical weights if this is a CLIP text tower (else ``None``: use
-    ``encode_embeddings``). ``autocast``: the type in which encoders of prompts run it, ``None`` for that of the weights.
+    ``encode_embeddings``). ``autocast``: the type in which prompts are encoded, ``None`` for that of the weights.
     """
 
     autocast: torch.dtype | None = None

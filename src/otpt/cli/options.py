@@ -53,7 +53,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         default="float32",
-        help="float32, bf16 or fp16 (autocast of the image tower; bf16-both, fp16-both: of the text tower too), float64 "
+        help="float32, bf16 or fp16 (autocast of the image tower), bf16-both or fp16-both (of both towers), float64 "
         "(default: %(default)s)",
     )
 
