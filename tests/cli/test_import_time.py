@@ -8,10 +8,8 @@ import sys
 
 import pytest
 
-from otpt.cli.parser import COMMANDS
-
-MILLISECONDS = {"import otpt": 60, "import otpt.cli.parser": 100}
-"""Bounds of processor time beyond the interpreter's own; several times what a quiet machine takes."""
+MILLISECONDS = {"import otpt": 300, "import otpt.cli.parser": 500}
+"""Bounds of time beyond the interpreter's own: far above a loaded machine, far below numpy, let alone torch."""
 
 
 def milliseconds(statement: str) -> float:
@@ -38,4 +36,3 @@ def test_options_of_no_command_need_a_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
-    assert len(COMMANDS) == 18

@@ -11,12 +11,9 @@ import pytest
 from oracles.command import run
 from oracles.simulated_runs import simulate_run, simulated_dataset
 
-from otpt.errors import OtptError
 from otpt.evaluation import LogProgress, Settings
 from otpt.evaluation.progress import Counter as ProgressCounter
 from otpt.evaluation.progress import ImageDone, Started
-from otpt.report import open_results
-from otpt.runs import Run, score_run
 
 METHODS = ("zero-shot", "o-tpt")
 
@@ -29,40 +26,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for model in ("ViT-B-16/openai", "RN50/openai"):
         simulate_run(folder / model.partition("/")[0], sets, Settings(methods=METHODS), model=model)
     return folder
-
-
-def test_report_sets_models_side_by_side(runs: Path, tmp_path: Path, capsys) -> None:
-    code, _, err = run(capsys, "report", runs / "ViT-B-16", runs / "RN50", "-o", tmp_path / "page.html")
-    assert (code, err) == (0, "")
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for method in METHODS:
-        for model in ("ViT-B-16/openai", "RN50/openai"):
-            assert f"{method} · {model}" in page
-    results = open_results([runs / "ViT-B-16", runs / "RN50"], apart=True)
-    for key in results.keys:
-        method, _, model = key.method.partition(" · ")
-        (own,) = (
-            score
-            for score in score_run(Run(runs / model.partition("/")[0]))
-            if (score.dataset, score.method) == (key.dataset, method)
-        )
-        found = results.score(key)
-        assert found is not None
-        assert found.metrics == own.metrics
-        assert len(results.rows(key)) == results.images_of(key.dataset, key.method) == 60
-        assert not results.is_partial(key)
-
-
-def test_a_single_model_keeps_its_names(runs: Path) -> None:
-    assert open_results([runs / "RN50"], apart=True).methods == METHODS
-
-
-def test_models_that_saw_other_images_do_not_stand_side_by_side(runs: Path, tmp_path: Path) -> None:
-    simulate_run(
-        tmp_path / "x", [simulated_dataset("dtd", classes=6, images=30)], Settings(methods=METHODS), model="X/y"
-    )
-    with pytest.raises(OtptError, match="cannot stand side by side: they saw different"):
-        open_results([runs / "RN50", tmp_path / "x"], apart=True)
 
 
 def test_one_csv_over_many_runs(runs: Path, tmp_path: Path, capsys) -> None:

@@ -132,8 +132,8 @@ def test_the_package_is_imported_name_by_name() -> None:
     program = """
 import sys, otpt
 assert not {"torch", "numpy", "PIL"} & set(sys.modules)
-rooms = "backbones calibration data evaluation features images learning methods metrics objectives prompts report "
-rooms += "runs views"
+rooms = "backbones calibration data evaluation features functional images learning methods metrics objectives prompts "
+rooms += "report runs views"
 assert {"load", "Classifier", "Method", "__version__"} <= set(otpt.__all__)
 assert set(dir(otpt)) - {"errors"} == {*otpt.__all__, *rooms.split()}
 otpt.metrics.expected_calibration_error, otpt.report.open_results, otpt.data.load_dataset

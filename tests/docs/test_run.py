@@ -117,7 +117,8 @@ def _arguments(line: str) -> list[str]:
         arguments += [] if "--backbone" in arguments else ["--backbone", "tiny"]
         arguments += ["--device", "cpu"]
     if arguments[0] == "evaluate":
-        arguments += ["--limit", "2", "--views", "4", "--device", "cpu", "--no-cache"]
+        views = [] if "--budget" in arguments else ["--views", "4"]
+        arguments += ["--limit", "2", *views, "--device", "cpu", "--no-cache"]
     return arguments
 
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from otpt.cli.terminal import terminal_width
 from otpt.report.defaults import FEW, LEVEL
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def print_headline(run: Run, scores: Sequence[Score], *, bins: int | None = None
         title = "average" if len(datasets) > 1 else datasets[0]
         print_score_tables([ScoreTable(title, tuple(TITLES[name] for name in HEADLINE), tuple(rows))], width=80)
     if words := few_images(known):
-        print(textwrap.fill(words, 80))
+        print(textwrap.fill(words, min(80, terminal_width() or 80)))
 
 
 def few_images(scores: Sequence[Score]) -> str:

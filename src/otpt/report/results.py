@@ -183,6 +183,8 @@ def open_results(
         seeds: only these.
         one_backbone: all runs must be of the same model and have the same seeds; else only those of the same data set.
     """
+    if isinstance(folders, (str, Path)):
+        raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
     if not folders:
         raise OtptError("No run was given; expected at least one run folder.")
     runs = []
