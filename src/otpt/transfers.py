@@ -41,7 +41,9 @@ def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     away = [tensor for tensor in tensors if tensor.device.type != "cpu"]
     if not away:
         return list(tensors)
-    flat = [tensor.detach().contiguous().flatten().view(torch.uint8) for tensor in away]
+    # a copy of each: one number that was expanded counts as contiguous, but has no stride to read bytes by
+    plain = (tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in away)
+    flat = [tensor.flatten().view(torch.uint8) for tensor in plain]
     parts = torch.cat(flat).cpu().split([len(each) for each in flat])
     copies = iter([part.clone().view(own.dtype).view(own.shape) for part, own in zip(parts, away, strict=True)])
     return [tensor if tensor.device.type == "cpu" else next(copies) for tensor in tensors]

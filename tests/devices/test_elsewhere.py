@@ -74,9 +74,10 @@ def test_one_copy_brings_all_tensors_to_the_host_bit_by_bit() -> None:
         torch.arange(4, dtype=torch.uint8),
         torch.randn(2, 3, generator=draw).bfloat16(),
         torch.tensor(7),
+        torch.tensor(7.0).expand(1),
         torch.empty(0, 4),
     ]
-    away = [each.to(HERE) for each in plain]
+    away = [each.to(HERE).expand_as(each) for each in plain]
     with counted() as counts:
         found = to_host([away[0].mT, *away[1:], plain[0]])
     assert counts.synchronisations == 1
