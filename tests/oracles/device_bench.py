@@ -90,16 +90,16 @@ class Bench:
         """Of an evaluation, small."""
         kinds = {ALL[name].init for name in methods}
         trained = [each for each in self._trained() if each.split("=")[0].split(":")[0] in methods]
-        return Settings(
-            methods=methods,
-            recipe=RECIPE,
-            contexts=[learned for kind, learned in prompts().items() if kind in kinds],
-            attributes=ATTRIBUTES if "attributes" in kinds else None,
-            trained=trained,
-            smoothing=Smoothing(copies=3, samples=4, selection=2),
-            fpp=Fpp(steps=2, noises=1),
-            **changes,
-        )
+        given: dict[str, Any] = {
+            "methods": methods,
+            "recipe": RECIPE,
+            "contexts": [learned for kind, learned in prompts().items() if kind in kinds],
+            "attributes": ATTRIBUTES if "attributes" in kinds else None,
+            "trained": trained,
+            "smoothing": Smoothing(copies=3, samples=4, selection=2),
+            "fpp": Fpp(steps=2, noises=1),
+        }
+        return Settings(**{**given, **changes})
 
     def _trained(self) -> list[str]:
         return write_trained(self.folder)
