@@ -120,8 +120,8 @@ class Predictor:
         return self(Batch(images, seed))
 
     def _predict(self, batch: Batch) -> list[list[Output]]:
-        works: list[Steps[Any]] = [group.steps(batch) for group in self._groups]
-        *answers, unknown = run(join([*works, self._unknown(batch)]))
+        works: list[Steps[Any]] = [*(group.steps(batch) for group in self._groups), self._unknown(batch)]
+        *answers, unknown = run(join(works))
         found: dict[Column, list[Output]] = {}
         for group, own in zip(self._groups, answers, strict=True):
             found |= {(group.prompt, method.name): outputs for method, outputs in zip(group.methods, own, strict=True)}

@@ -79,13 +79,13 @@ class PromptSmoothGroup(GraphlessGroup):
             for purpose, count in self._copies.items()
         ]
         rows = iter((yield [*logits, *cosines, *tuned.skipped, *labels]))
-        numbers = [[next(rows) for _ in self.methods] for _ in range(3)]
+        logits, cosines, skipped = ([next(rows) for _ in self.methods] for _ in range(3))
         votes = {
             purpose: _votes(own, len(self._text.class_names)) for purpose, own in zip(self._copies, rows, strict=True)
         }
         return [
-            self._output(method, *own, {purpose: each[row] for purpose, each in votes.items()})
-            for row, (method, *own) in enumerate(zip(self.methods, *numbers, strict=True))
+            self._output(method, logits[i], cosines[i], skipped[i], {purpose: own[i] for purpose, own in votes.items()})
+            for i, method in enumerate(self.methods)
         ]
 
     def _output(
