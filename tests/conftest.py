@@ -8,6 +8,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
+# a loaded machine is slow; that is no fault of the code
+hypothesis_settings.register_profile("otpt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("otpt")
 
 THREADS = int(os.environ.get("OTPT_TEST_THREADS", "0"))
 
