@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,6 +88,39 @@ def test_an_evaluation_at_many_moments_goes_on(folder: Path) -> None:
 @pytest.mark.parametrize("moment", [0.8, 2.5, 4.0, 6.0])
 def test_worker_processes_are_silent(folder: Path, moment: float) -> None:
     check(*interrupted(folder, (*EVALUATE, *RUN, "--workers", "2"), (moment,)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells which signals a process holds back")
+def test_no_worker_process_ever_sees_the_signal(folder: Path) -> None:
+    """Also the first one, also before it runs a line of ours: it would print a traceback from within its imports."""
+    command = [sys.executable, "-c", PROGRAM, *EVALUATE, *RUN, "--workers", "2"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            held: dict[int, bool] = {}
+            end = time.monotonic() + 120
+            while len(held) < 2 and time.monotonic() < end and process.poll() is None:
+                held |= {pid: _holds_back(pid) for pid in _workers(process.pid) if pid not in held}
+        finally:
+            process.kill()
+    assert list(held.values()) == [True, True]
+
+
+def _workers(parent: int) -> list[int]:
+    """Children of a process that multiprocessing has spawned for work."""
+    found = []
+    for children in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread or the child has ended meanwhile
+            for pid in children.read_text().split():
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+    return found
+
+
+def _holds_back(pid: int) -> bool:
+    """Whether SIGINT is blocked in the process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    blocked = next(line for line in lines if line.startswith("SigBlk:")).split()[1]
+    return bool(int(blocked, 16) & 1 << (signal.SIGINT - 1))
 
 
 @pytest.mark.parametrize("moments", [(0.3, 0.3), (3.5, 3.52), (3.5, 3.6, 3.7)])
