@@ -155,7 +155,7 @@ def _draw(calibration: Calibration, path: Path) -> None:
     from otpt.report.figures.style import save
 
     words = {
-        when: f"debiased ECE {percent(own['debiased_ece'][0])}\nNLL {own['nll'][0]:.3f}"
+        when: f"debiased ECE {percent(own['debiased_ece'][0])} %, NLL {own['nll'][0]:.4f}"
         for when, own in calibration.reliability.items()
     }
     save(draw_before_after(calibration.diagram, words, calibration.facts["method"]["name"]), path)

@@ -50,7 +50,12 @@ def run(options: argparse.Namespace) -> int:
         models, title=options.title, root=options.data, images=options.images, command=options.command_line
     )
     write_page(options.out, page)
-    print(f"The page is in {str(options.out)!r} ({len(page.encode('utf-8', 'replace')) / 1e6:.1f} MB).")
+    print(f"The page is in {str(options.out)!r} ({_size(len(page.encode('utf-8', 'replace')))}).")
     for progress in (each for results in models.values() for each in results.partial):
         print(f"It is not complete: the run {str(progress.run.folder)!r} has {progress.done} of {progress.all} images.")
     return 0
+
+
+def _size(count: int) -> str:
+    """Bytes in the unit that shows a digit of them."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.0f} kB"

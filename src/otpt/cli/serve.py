@@ -37,6 +37,8 @@ LIMITS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``serve``."""
+    from otpt.methods.registry import DEFAULT_METHOD
+
     parser.description = (
         "Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at "
         "/models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve]."
@@ -53,9 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
-    add_methods_option(
-        parser, default=None, words="of requests that name none (default: o-tpt)", dest="method", several=False
-    )
+    words = f"of requests that name none (default: {DEFAULT_METHOD})"
+    add_methods_option(parser, default=None, words=words, dest="method", several=False)
     parser.add_argument("--views", type=int, default=64, metavar="N", help="of requests that say none (default: 64)")
     parser.add_argument(
         "--classes-folder", type=Path, metavar="DIR", help="class lists by name: DIR/pets.txt is 'pets'"

@@ -7,7 +7,7 @@ from typing import Any
 
 from otpt.errors import OtptError
 from otpt.prediction import Prediction
-from otpt.serve.errors import unusable
+from otpt.serve.errors import unusable_image
 from otpt.serve.jobs import Answer, Query
 
 
@@ -55,4 +55,4 @@ def rounded(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _failed(error: OtptError) -> dict[str, Any]:
-    return unusable(error, "an image that can be decoded, within the limits", "image").content()
+    return unusable_image(error).content()

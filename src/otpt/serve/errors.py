@@ -39,6 +39,13 @@ def unusable(error: OtptError, expected: str = "what can be used", kind: str = "
     return RequestError(422, kind, f"{what}." if found else what, own if found else expected)
 
 
+def unusable_image(error: OtptError) -> RequestError:
+    """An image that cannot be read."""
+    found = unusable(error, "an image that can be decoded, within the limits", "image")
+    found.do = "Give another image, or this one as PNG or JPEG."
+    return found
+
+
 def busy(seconds: int, what: str) -> RequestError:
     """429: come back later."""
     return RequestError(

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from otpt.answering import candidates
 from otpt.errors import OtptError
 from otpt.serve.answers import compared, predicted, rounded, scored
-from otpt.serve.errors import unusable
+from otpt.serve.errors import unusable_image
 from otpt.serve.openapi import BAD, body_of
 from otpt.serve.reading import parse_json, read_request
 from otpt.serve.schemas import (
@@ -80,7 +80,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         _, answers, _ = await service.answer(fields, [method])
         (answer,) = answers
         if isinstance(answer, OtptError):
-            raise unusable(answer, kind="image")
+            raise unusable_image(answer)
         return JSONResponse(scored(answer))
 
     shape: dict[str, Any] = {
@@ -102,4 +102,4 @@ def add_routes(app: FastAPI, service: Service) -> None:
 def _raise_only(answers: list[Any]) -> None:
     """The error of a single image is that of the request; of several images each has its own in its place."""
     if len(answers) == 1 and isinstance(answers[0], OtptError):
-        raise unusable(answers[0], "an image that can be decoded, within the limits", "image")
+        raise unusable_image(answers[0])

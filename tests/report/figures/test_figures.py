@@ -160,7 +160,7 @@ def test_templates(bench: Bench) -> None:
         assert points(panel, "3 most accurate") == pytest.approx(np.array([where[i] for i in order[:3]]))
         assert points(panel, "other templates") == pytest.approx(np.array([where[i] for i in order[3:]]))
         r = np.corrcoef(np.array(where).T)[0, 1]
-        assert f"all 4  r {r:+.2f}" in panel.texts[0].get_text()
+        assert f"all 4  r {r:+.2f}".replace("-", "−") in panel.texts[0].get_text()
 
 
 def test_posthoc(bench: Bench) -> None:

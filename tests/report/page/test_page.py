@@ -27,11 +27,14 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.methods.output import Output
 from otpt.metrics import percent
+from otpt.metrics.binomial import clopper_pearson
 from otpt.report import ResultKey, Results, open_models, open_results
 from otpt.report.page import content as page_content
 from otpt.report.page import make_page, write_page
-from otpt.report.page.images import choose_images, data_uri
+from otpt.report.page.diagrams import HIGH, line_chart
+from otpt.report.page.images import Answer, choose_images, data_uri
 from otpt.report.page.numbers import average_lines, dataset_lines
+from otpt.report.page.page import marked
 from otpt.report.page.summary import summary
 
 
@@ -119,7 +122,7 @@ def test_summary_in_words(bench: Bench) -> None:
         for m in results.methods
     }
     best, second = sorted(ece, key=ece.__getitem__)[:2]
-    page = make_page(results, images=0).replace("\u2068", "").replace("\u2069", "")
+    page = re.sub("</?bdi>", "", make_page(results, images=0)).replace("\u00a0", " ")
     assert f"{best} has the lowest ECE on average over 3 data sets: {100 * ece[best]:.2f} %, debiased " in page
     assert f"; next is {second} with {100 * ece[second]:.2f} %" in page
     assert "With fewer than 500 images in a data set" in page
@@ -136,6 +139,46 @@ def test_summary_says_what_is_noise(tmp_path: Path) -> None:
     half = open_results([simulate_run(tmp_path / "few", [simulated_dataset("few", 4, 12)], Settings(methods=twins))])
     (line,) = [each for each in _plain(half) if "highest accuracy" in each]
     assert re.search(r"a difference within noise \(p = [0-9.]+\)", line)
+
+
+def test_summary_names_all_that_share_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not two of three that are equal; and of many only the first."""
+    column_of = {name: "tpt" for name in ("tpt", "c-tpt", "o-tpt", "soc", "a-tpt", "d-tpt")}
+
+    def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
+        return simulated_output(data, index, (column[0], column_of.get(column[1], column[1])), seed)
+
+    monkeypatch.setattr(simulated_runs, "simulated_output", output)
+    data = simulated_dataset("few", 4, 12)
+
+    def sentence(*methods: str) -> str:
+        results = open_results([simulate_run(tmp_path / str(len(methods)), [data], Settings(methods=methods))])
+        (found,) = [each for each in _plain(results) if "highest accuracy" in each]
+        return found
+
+    assert sentence("tpt", "c-tpt").startswith("tpt and c-tpt share the highest accuracy: ")
+    assert sentence("tpt", "c-tpt", "o-tpt").startswith("All methods share the highest accuracy: ")
+    names = sentence("zero-shot", "tpt", "c-tpt", "o-tpt", "soc", "a-tpt", "d-tpt")
+    assert "tpt, c-tpt, o-tpt and 3 more" in names
+
+
+def test_sentences_and_confidences_as_they_are_shown() -> None:
+    assert marked("\u2068a<b\u2069 has -1.50 % (p = 0.1), o-tpt[lambda=-1]") == (
+        "<bdi>a&lt;b</bdi> has −1.50\u00a0% (p\u00a0=\u00a00.1), o-tpt[lambda=-1]"
+    )
+    assert [Answer("tpt", "cat", each, True).percent for each in (1.0, 0.9999, 0.994, 0.001)] == [
+        "100 %",
+        "> 99 %",
+        "99 %",
+        "0 %",
+    ]
+
+
+def test_a_chart_does_not_blow_up_small_differences() -> None:
+    """A fifth of a point is a twenty-fifth of the height; ten points fill it."""
+    small, large = (line_chart("ECE %", ["a", "b"], values, name="x") for values in ([0.1293, 0.1313], [0.1, 0.2]))
+    assert abs(small.points[0][1] - small.points[1][1]) == pytest.approx(HIGH / 25)
+    assert abs(large.points[0][1] - large.points[1][1]) == pytest.approx(HIGH)
 
 
 def _plain(results: Results) -> list[str]:
@@ -197,16 +240,19 @@ def test_prediction_sets_and_abstention(tmp_path: Path, monkeypatch: pytest.Monk
     def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
         plain = simulated_output(data, index, column, seed)
         extras = {"set_size": float(sizes[index]), "covered": float(index < 3), "answered": float(index % 2 == 0)}
-        return replace(plain, extras=extras if column[1] == "tpt" else {})
+        extras["unknown"] = 0.5
+        flags = ("rejected",) if index == 1 else ()
+        return replace(plain, extras=extras, flags=flags) if column[1] == "tpt" else plain
 
     monkeypatch.setattr(simulated_runs, "simulated_output", output)
     data = simulated_dataset("some", classes=5, images=6)
     results = open_results([simulate_run(tmp_path / "run", [data], Settings(methods=("tpt", "o-tpt")))])
     header, *lines = Reader(make_page(results, images=0)).tables["sets"]
-    assert header[2:] == ["Classes per set", "Coverage %", "Abstained %", "Accuracy of the rest %"]
-    rows = results.rows(results.keys[0])
-    rest = f"{100 * np.mean(rows.correct[[0, 2, 4]]):.2f}"
-    assert lines == [["some", "tpt", "2.00", "50.00", "50.00", rest]]
+    names = ["Classes per set", "Coverage %", "Abstained %", "Accuracy of the rest %", "None of these %"]
+    assert header[2:] == names
+    right = int(np.sum(results.rows(results.keys[0]).correct[[0, 2, 4]]))
+    rest = f"{percent(right / 3)} ({' – '.join(percent(end, 1) for end in clopper_pearson(right, 3))})".replace(" – ", "–")
+    assert lines == [["some", "tpt", "2.00", "50.00 (11.8–88.2)", "50.00", rest, "16.67"]]
     without = open_results([simulate_run(tmp_path / "other", [data], Settings(methods=("o-tpt",)))])
     assert 'id="sets"' not in make_page(without, images=0)
 

@@ -14,6 +14,9 @@ from otpt.report.figures.words import footnote, short
 _MANY = 3000
 """From so many points on, a vector file holds them as an image."""
 
+_LARGEST, _SMALLEST = 18.0, 5.0
+"""Areas of a point, of few images and of many."""
+
 
 def draw_cosine(selection: Selection) -> Figure:
     """A line of panels for each data set: one point per image and method, their distribution, the initial value."""
@@ -31,7 +34,7 @@ def draw_cosine(selection: Selection) -> Figure:
             points.scatter(
                 rows.indices,
                 rows.mean_cosines,
-                s=5,
+                s=float(np.clip(900 / len(rows), _SMALLEST, _LARGEST)),
                 color=look[method].colour,
                 marker=look[method].marker,
                 linewidth=0,

@@ -1,7 +1,8 @@
 """How methods are drawn: colours that the colour-blind tell apart, and never a colour alone.
 
-Colours are those of Okabe and Ito, with grey in place of black, which would vanish on a dark background. A method keeps
-its colour in every figure; lines have markers and dashes of their own, bars hatches.
+Colours are those of Okabe and Ito, with grey in place of black, which would vanish on a dark background, and olive in
+place of yellow, which does on a light one. A method keeps its colour in every figure; lines have markers and dashes of
+their own, bars hatches.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+OLIVE, BLUE, VERMILION, PURPLE = "#8F8500", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#777777"
 
 
@@ -33,7 +34,7 @@ _OWN = {
     "c-tpt+penalty": Look(ORANGE, "P", "-.", "xxxx"),
     "c-tpt+sals": Look(SKY, "X", ":", "----"),
 }
-_COLOURS = (GREEN, BLUE, VERMILION, PURPLE, ORANGE, SKY, GREY, YELLOW)
+_COLOURS = (GREEN, BLUE, VERMILION, PURPLE, ORANGE, SKY, GREY, OLIVE)
 _MARKERS = ("o", "D", "^", "v", "P", "X", "s", "<", ">", "*", "p")
 _DASHES = ("-", "--", "-.", ":")
 _HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "----", "++++")
@@ -49,11 +50,12 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
         if name in _OWN:
             found[name] = _OWN[name]
             continue
+        turn = others % len(free) + others // len(free)  # methods of one colour differ in the rest
         found[name] = Look(
             free[others % len(free)],
             _MARKERS[others % len(_MARKERS)],
-            _DASHES[(others // len(free)) % len(_DASHES)],
-            _HATCHES[(others // len(free)) % len(_HATCHES)],
+            _DASHES[turn % len(_DASHES)],
+            _HATCHES[turn % len(_HATCHES)],
         )
         others += 1
     return found

@@ -33,28 +33,29 @@ def draw_pareto(selection: Selection) -> Figure:
     for panel, dataset in zip(flat, selection.datasets, strict=False):
         labels: list[str] = []
         places: list[tuple[float, float]] = []
+        beside: list[tuple[float, float]] = []  # what the labels keep clear of as well
         for base, values in sweeps.items():
             accuracy, ece = _points(selection, dataset, [method for _, method in values])
             front = pareto_front(accuracy, ece)
             colour, marker = look[base].colour, look[base].marker
             if len(front) > 1:
+                beside += _along(ece[front], accuracy[front])
                 panel.plot(ece[front], accuracy[front], color=colour, linewidth=1.0, label="_front")
                 fronts += 1
             panel.scatter(ece, accuracy, s=22, color=colour, marker=marker, label=f"{short(base)}, swept", zorder=3)
             labels += [short(value, 14) for value, _ in values]
             places += zip(ece.tolist(), accuracy.tolist(), strict=True)
-        others = []
         for method in singles:
             accuracy, ece = _points(selection, dataset, [method])
             panel.scatter(
                 ece, accuracy, s=34, color=paper(), edgecolor=look[method].colour, marker=look[method].marker,
                 linewidth=1.3, label=short(method), zorder=4,
             )  # fmt: skip
-            others.append((float(ece[0]), float(accuracy[0])))
+            beside.append((float(ece[0]), float(accuracy[0])))
         panel.set(xlabel="ECE %", ylabel="accuracy %")
         panel.set_title(short(dataset))
         panel.margins(0.18)
-        labelled.append((panel, places, labels, others))
+        labelled.append((panel, places, labels, beside))
     for panel in flat[len(selection.datasets) :]:
         panel.set_visible(False)
     handles, names = flat[0].get_legend_handles_labels()
@@ -62,12 +63,18 @@ def draw_pareto(selection: Selection) -> Figure:
         handles.append(Line2D([], [], color=GREY, linewidth=1.0))
         names.append("Pareto front of the sweep")
     legend(figure, handles, names)
-    footnote(figure, f"up and left is better; {selection.note()}")
-    for panel, places, labels, others in labelled:  # once the layout is known
-        label_points(panel, places, labels, others)
+    footnote(figure, f"up and left is better; {selection.note(ece=True)}")
+    for panel, places, labels, beside in labelled:  # once the layout is known
+        label_points(panel, places, labels, beside)
     return figure
 
 
 def _points(selection: Selection, dataset: str, methods: list[str]) -> tuple[np.ndarray, np.ndarray]:
     accuracy = [100 * selection.mean("accuracy", dataset, method) for method in methods]
     return np.array(accuracy), np.array([100 * selection.mean("ece", dataset, method) for method in methods])
+
+
+def _along(x: np.ndarray, y: np.ndarray, steps: int = 24) -> list[tuple[float, float]]:
+    """Points on the line through (x, y), ``steps`` from each to the next."""
+    at = np.linspace(0, len(x) - 1, steps * (len(x) - 1) + 1)
+    return list(zip(*(np.interp(at, np.arange(len(x)), each).tolist() for each in (x, y)), strict=True))

@@ -39,8 +39,10 @@ def draw_posthoc(selection: Selection) -> Figure:
             linewidth=0.4,
             label=short(method),
         )
-    axes.set_xticks(np.arange(len(groups)), [short(name, 18) for name in groups], rotation=25, ha="right")
-    if len(datasets) > 1:
+    if len(groups) == 1:
+        axes.set_xticks([0], [short(groups[0], 36)])
+    else:
+        axes.set_xticks(np.arange(len(groups)), [short(name, 18) for name in groups], rotation=25, ha="right")
         axes.axvline(len(datasets) - 0.5, color=ink(), linewidth=0.6)
     axes.grid(visible=False, axis="x")
     axes.set(ylabel="ECE %", xlim=(-0.5, len(groups) - 0.5))
@@ -48,5 +50,5 @@ def draw_posthoc(selection: Selection) -> Figure:
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     legend(figure, list(named.values()), list(named))
     whiskers = "error bars: sample standard deviation over seeds; " if several else ""
-    footnote(figure, f"{whiskers}{selection.note()}")
+    footnote(figure, f"{whiskers}{selection.note(ece=True)}")
     return figure

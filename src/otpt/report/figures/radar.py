@@ -53,6 +53,6 @@ def draw_radar(selection: Selection) -> Figure:
     footnote(
         figure,
         "ECE in percent, the same scale from 0 on every axis; smaller is better; below each name its smallest and "
-        f"largest ECE; {selection.note()}",
+        f"largest ECE; {selection.note(ece=True)}",
     )
     return figure

@@ -51,15 +51,20 @@ def draw_reliability(selection: Selection) -> Figure:
                 lower.set_ylabel("fraction", fontsize=6.5)
             if row == len(methods) - 1:
                 lower.set_xlabel("confidence")
+    explain_bins(figure)
+    footnote(figure, f"Wilson intervals; {selection.note(one_seed=True, ece=True)}")
+    return figure
+
+
+def explain_bins(figure: Figure) -> None:
+    """The legend of what :func:`draw_bins` draws."""
     handles = [
         Patch(facecolor=GREY, label="accuracy (the fainter, the fewer images)"),
-        Line2D([], [], color=ink(), linewidth=0.9, marker="_", markersize=4, label="its 95 % interval"),
+        Line2D([], [], color=ink(), linewidth=0.9, marker="|", markersize=9, linestyle="none", label="its 95 % interval"),
         Patch(facecolor="none", edgecolor=VERMILION, hatch="//////", label="gap: over-confident"),
-        Patch(facecolor="none", edgecolor=GREY, hatch="......", label="gap: under-confident"),
+        Patch(facecolor="none", edgecolor=faint(), hatch="......", label="gap: under-confident"),
     ]
     legend(figure, handles, [str(handle.get_label()) for handle in handles])
-    footnote(figure, f"Wilson intervals; {selection.note(one_seed=True)}")
-    return figure
 
 
 def draw_bins(axes: Axes, bins: ReliabilityBins, look: Look) -> None:
@@ -72,7 +77,7 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, look: Look) -> None:
     )
     for bar, alpha in zip(bars, opacities(counts), strict=True):
         bar.set_alpha(float(alpha))
-    for over, colour, hatch in ((True, VERMILION, "//////"), (False, GREY, "......")):
+    for over, colour, hatch in ((True, VERMILION, "//////"), (False, faint(), "......")):
         own = (gaps > 0) == over
         axes.bar(
             left[own],

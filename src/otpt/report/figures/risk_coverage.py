@@ -15,7 +15,7 @@ from otpt.report.figures.words import footnote, short
 def draw_risk_coverage(selection: Selection) -> Figure:
     """A panel for each data set, a curve for each method, the area under it in the legend."""
     rows, columns = grid_of(len(selection.datasets), across=3)
-    figure, axes = panels(rows, columns, size=(2.9, 2.5))
+    figure, axes = panels(rows, columns, size=(2.9, 2.3 + 0.13 * -(-len(selection.methods) // 2)))
     flat = [panel for line in axes for panel in line]
     look = looks(selection.methods)
     for panel, dataset in zip(flat, selection.datasets, strict=False):
@@ -33,7 +33,8 @@ def draw_risk_coverage(selection: Selection) -> Figure:
             xlabel="coverage: predictions kept %", ylabel="risk: wrong among them %", xlim=(0, 100), ylim=(0, None)
         )
         panel.set_title(short(dataset))
-        panel.legend(fontsize=6.5)
+        # below: whatever corner is free in one panel is not in the next
+        panel.legend(loc="upper left", bbox_to_anchor=(-0.16, -0.2), ncols=2, fontsize=6.5, columnspacing=1.0)
     for panel in flat[len(selection.datasets) :]:
         panel.set_visible(False)
     footnote(figure, f"lower is better; {selection.note(one_seed=True, bins=False)}")

@@ -40,7 +40,8 @@ def draw_seeds(selection: Selection) -> Figure:
                 elinewidth=1.0,
                 label=short(method),
             )
-            panel.scatter(np.repeat(at, len(seeds)), values.ravel(), s=7, color=ink(), alpha=0.55, zorder=3)
+            beside = np.repeat(at + 0.3 * step, len(seeds))  # not on the mean, which they would hide
+            panel.scatter(beside, values.ravel(), s=6, color=ink(), alpha=0.55, linewidth=0, zorder=3)
         panel.set_ylabel(name)
         panel.grid(visible=False, axis="x")
     axes[1].set_xticks(np.arange(len(datasets)), [short(name, 18) for name in datasets], rotation=25, ha="right")
@@ -48,7 +49,6 @@ def draw_seeds(selection: Selection) -> Figure:
     legend(figure, *axes[0].get_legend_handles_labels())
     footnote(
         figure,
-        f"mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}; small points are single seeds; "
-        f"{selection.results.bins} bins",
+        f"bars: sample standard deviation over seeds; small points: single seeds; {selection.note(ece=True)}",
     )
     return figure

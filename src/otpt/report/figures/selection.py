@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
+from otpt.report.defaults import FEW
 
 if TYPE_CHECKING:
     from otpt.metrics import Metrics
@@ -73,16 +74,20 @@ class Selection:
         means = [mean(getattr(self.metrics(each, method, seed), metric) for each in datasets) for seed in self.seeds]
         return stdev(means) if len(means) > 1 else None
 
-    def note(self, *, one_seed: bool = False, bins: bool = True) -> str:
+    def note(self, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:
         """What a reader must know and the axes do not say.
 
         Args:
             one_seed: the figure shows the first seed only.
             bins: something in the figure is computed with bins.
+            ece: values of an ECE are shown, of which a word is needed where the images are few.
         """
         seeds = self.seeds[:1] if one_seed else self.seeds
         words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
         words += [f"{self.results.bins} bins"] if bins else []
+        least = min(self.results.images_of(dataset) for dataset in self.datasets)
+        if ece and least < FEW:
+            words.append(f"fewer than {FEW} images of a data set ({least} here): most of an ECE may be bias")
         words += [f"run in progress, {done} of {total} images" for _, done, total in self.results.partial]
         return "; ".join(words)
 

@@ -47,7 +47,7 @@ def draw_similarity(texts: Sequence[PromptTexts], *, title: str, note: str) -> F
         _draw_curve(each, at, look, figure)
     axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=short(title, 60), ylim=(0, None))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2, labelspacing=0.8)
-    footnote(figure, note)
+    footnote(figure, f"markers: the peak, and on the axis the mean; {note}")
     return figure
 
 

@@ -41,17 +41,19 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Legend:
-    """A legend above the panels, in as many columns as the figure is wide enough for; it grows with the rows."""
+    """A legend above the panels, in as few rows as the figure is wide enough for; it grows with them."""
     renderer = _renderer(figure)
-    columns = len(labels)
-    while True:
-        found = figure.legend(list(handles), list(labels), loc="outside upper left", ncols=columns)
+    for rows in range(1, len(labels) + 1):
+        columns = -(-len(labels) // rows)
+        order = [i for column in range(columns) for i in range(column, len(labels), columns)]  # read line by line
+        found = figure.legend(
+            [handles[i] for i in order], [labels[i] for i in order], loc="outside upper left", ncols=columns
+        )
         if columns == 1 or found.get_window_extent(renderer).width <= figure.bbox.width:
-            rows = -(-len(labels) // columns)
-            figure.set_figheight(figure.get_figheight() + _ROW * (rows - 1))
-            return found
+            break
         found.remove()
-        columns -= 1
+    figure.set_figheight(figure.get_figheight() + _ROW * (-(-len(labels) // columns) - 1))
+    return found
 
 
 def _renderer(figure: Figure) -> Any:

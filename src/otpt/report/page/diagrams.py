@@ -95,13 +95,20 @@ class Chart:
 WIDE, HIGH = 280.0, 110.0
 """Size of a chart in units of the drawing."""
 
+_LEAST_SPAN = 0.05
+"""Fraction that the height of a chart stands for at least."""
+
 
 def line_chart(title: str, labels: Sequence[str], fractions: Sequence[float], *, name: str) -> Chart:
-    """Fractions (as percent) at equal steps, since values such as 0, 1, 2, 6, 18, 54 fit no scale."""
+    """Fractions (as percent) at equal steps, since values such as 0, 1, 2, 6, 18, 54 fit no scale.
+
+    The vertical axis spans five points at least: differences of a tenth are not to look like a cliff.
+    """
     low, high = min(fractions), max(fractions)
-    span = (high - low) or 1.0
+    span = max(high - low, _LEAST_SPAN)
+    top = (high + low + span) / 2
     x = [WIDE / 2] if len(fractions) == 1 else [WIDE * i / (len(fractions) - 1) for i in range(len(fractions))]
-    y = [HIGH / 2 if high == low else HIGH * (high - value) / span for value in fractions]
+    y = [HIGH * (top - value) / span for value in fractions]
     points = tuple(zip(x, y, labels, map(percent, fractions), strict=True))
     said = ", ".join(f"{percent(value)} at {label}" for label, value in zip(labels, fractions, strict=True))
     path = "M" + "L".join(f"{_short(a)} {_short(b)}" for a, b in zip(x, y, strict=True))

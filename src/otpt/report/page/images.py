@@ -34,6 +34,12 @@ class Answer:
     confidence: float
     correct: bool
 
+    @property
+    def percent(self) -> str:
+        """The confidence as it is shown; what is not quite sure never reads as 100 %."""
+        whole = f"{100 * self.confidence:.0f} %"
+        return "> 99 %" if whole == "100 %" and self.confidence < 1 else whole
+
 
 @dataclass(frozen=True)
 class Shown:

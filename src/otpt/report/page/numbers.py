@@ -86,7 +86,9 @@ def by_method(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
 
 
 def better(metric: str, first: float, second: float) -> bool:
-    """Whether the first value is the better one."""
+    """Whether the first value is the better one; a debiased ECE below 0 is chance, and no better than 0."""
+    if metric == "debiased_ece":
+        first, second = max(first, 0.0), max(second, 0.0)
     return cost(metric, first) < cost(metric, second)
 
 

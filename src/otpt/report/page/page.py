@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from otpt._version import __version__
 from otpt.errors import OtptError
@@ -63,6 +64,7 @@ def make_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(marked=marked, signed=signed)
     return environment.get_template("page.html").render(
         title=title,
         lede=lede(every, contents),
@@ -103,6 +105,18 @@ def lede(every: Sequence[Results], contents: Sequence[DatasetContent]) -> str:
         _counted(len(seeds), "seed"),
     ]
     return " · ".join(words)
+
+
+def marked(sentence: str) -> Markup:
+    """A sentence of the summary: its isolated names as elements of their own, no line break before a unit."""
+    for plain, kept in ((" %", "\u00a0%"), ("p = ", "p\u00a0=\u00a0")):
+        sentence = sentence.replace(plain, kept)
+    return Markup(str(escape(signed(sentence))).replace("\u2068", "<bdi>").replace("\u2069", "</bdi>"))
+
+
+def signed(text: str) -> str:
+    """Numbers with a minus sign in place of a hyphen."""
+    return re.sub(r"(?<![\w=[-])-(?=\d)", "−", text)
 
 
 def _counted(count: int, noun: str) -> str:

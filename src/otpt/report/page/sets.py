@@ -8,13 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.metrics import percent
+from otpt.metrics.sets import SetMetrics, set_metrics
+from otpt.report.tables.sets import NOTHING
 from otpt.runs import Rows
 
-SET_SIZE, COVERED, ANSWERED = "set_size", "covered", "answered"
+SET_SIZE, COVERED, ANSWERED, UNKNOWN = "set_size", "covered", "answered", "unknown"
 """Columns of the rows, as the extras of a method are stored."""
 
-ABSTAINED = "abstained"
-"""Flag of an image that PromptSmooth's votes leave open."""
+ABSTAINED, REJECTED = "abstained", "rejected"
+"""Flags of an image that PromptSmooth's votes leave open, and of one that fits none of the classes."""
 
 
 @dataclass(frozen=True)
@@ -22,38 +24,53 @@ class SetNumbers:
     """Prediction sets and abstention of a method on a data set; None where a method has neither.
 
     Attributes:
-        size: mean number of classes in a set.
-        coverage: fraction of images whose set holds the true class.
-        abstained: fraction of images that are not answered.
-        answered: accuracy on the others; None if there are none.
+        measured: coverage, size of the sets and risk, with their intervals.
+        rejected: fraction of images that fit none of the classes.
     """
 
-    size: float | None
-    coverage: float | None
-    abstained: float | None
-    answered: float | None
+    measured: SetMetrics
+    rejected: float | None
 
     @property
-    def texts(self) -> tuple[str, str, str, str]:
-        """As they are shown."""
-        rates = (self.coverage, self.abstained, self.answered)
-        coverage, abstained, answered = ("–" if rate is None else percent(rate) for rate in rates)
-        return "–" if self.size is None else f"{self.size:.2f}", coverage, abstained, answered
+    def texts(self) -> tuple[str, str, str, str, str]:
+        """Classes per set, coverage, abstained, accuracy of the rest, none of these; as they are shown."""
+        own = self.measured
+        size = NOTHING if own.set_size is None else f"{own.set_size:.2f}"
+        abstained = NOTHING if own.answered is None else percent(1 - own.answered)
+        right = None if own.risk is None else 1 - own.risk
+        around = None if own.risk_interval is None else (1 - own.risk_interval[1], 1 - own.risk_interval[0])
+        rejected = NOTHING if self.rejected is None else percent(self.rejected)
+        return size, _within(own.coverage, own.coverage_interval), abstained, _within(right, around), rejected
 
 
 def set_numbers(rows: Rows) -> SetNumbers | None:
-    """What the rows hold; None if they hold no sets and no abstention."""
+    """What the rows hold; None if they hold no sets, no abstention and no rejection."""
     size, covered = (_column(rows, name) for name in (SET_SIZE, COVERED))
-    abstained = _abstained(rows)
-    if size is None and covered is None and abstained is None:
+    abstained, rejected = _abstained(rows), _rejected(rows)
+    if size is None and covered is None and abstained is None and rejected is None:
         return None
-    kept = None if abstained is None else rows.correct[~abstained]
-    return SetNumbers(
-        size=None if size is None else float(np.nanmean(size)),
-        coverage=None if covered is None else float(np.nanmean(covered)),
-        abstained=None if abstained is None else float(abstained.mean()),
-        answered=float(kept.mean()) if kept is not None and len(kept) else None,
+    has = None if covered is None else np.isfinite(covered)
+    measured = set_metrics(
+        rows.correct,
+        covered=None if covered is None else covered[has] == 1,
+        sizes=None if size is None else size[has],
+        answered=None if abstained is None else ~abstained,
     )
+    return SetNumbers(measured, rejected)
+
+
+def _within(value: float | None, interval: tuple[float, float] | None) -> str:
+    """A fraction with its 95 % interval."""
+    if value is None or interval is None:
+        return NOTHING
+    return f"{percent(value)} ({percent(interval[0], 1)}–{percent(interval[1], 1)})"
+
+
+def _rejected(rows: Rows) -> float | None:
+    """Fraction of the images with the flag, of a run that looked for such images."""
+    if _column(rows, UNKNOWN) is None:
+        return None
+    return float(np.mean([REJECTED in (flags or ()) for flags in rows.table["flags"].to_pylist()]))
 
 
 def _column(rows: Rows, name: str) -> npt.NDArray[np.float64] | None:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from otpt.metrics import percent
 from otpt.report.defaults import FEW
-from otpt.report.page.numbers import OWN_PROMPT, Line, better, by_method
+from otpt.report.page.numbers import OWN_PROMPT, Line, by_method
 from otpt.report.ranking import gap
 from otpt.report.results import Results
+from otpt.report.tables.table import cost
+
+_NAMED = 4
+"""Methods that a sentence names at most."""
 
 _CALIBRATED = 0.01
 """Over-confidence below this fraction is called none."""
@@ -40,50 +44,60 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069"
 
 
-def _best(lines: Sequence[Line], metric: str) -> Line:
-    best = lines[0]
-    for line in lines[1:]:
-        if better(metric, line.numbers[metric].value, best.numbers[metric].value):
-            best = line
-    return best
-
-
 def _best_calibrated(
     results: Results, deciding: Sequence[Line], known: Sequence[Line], averages: Sequence[Line]
 ) -> str:
-    best, next_ = _first_two(deciding, "ece")
+    best, *others = _ranked(deciding, "ece")
     where = f" on average over {len({line.dataset for line in known})} data sets" if averages else ""
     debiased = best.numbers["debiased_ece"].text
     words = f"{label(best, deciding)} has the lowest ECE{where}: {best.numbers['ece'].text} %, debiased {debiased} %"
-    if next_ is not None:
-        words += f"; next is {label(next_, deciding)} with {next_.numbers['ece'].text} %"
-        words += _surely(results, "ece", best, next_, known)
+    words += _next(results, "ece", best, others, deciding, known)
     words += "."
     if averages:
-        own = {line.dataset: _best([o for o in known if o.dataset == line.dataset], "ece") for line in known}
+        own = {line.dataset: _ranked([o for o in known if o.dataset == line.dataset], "ece")[0] for line in known}
         count = sum(line.method == best.method and best.prompt in {line.prompt, OWN_PROMPT} for line in own.values())
-        words += f" It has the lowest ECE on {count} of {len(own)}."
+        often = {0: "none", len(own): "each"}.get(count, str(count))
+        words += f" It has the lowest ECE on {often} of them."
     return words
 
 
 def _most_accurate(results: Results, deciding: Sequence[Line], known: Sequence[Line]) -> str:
-    best, next_ = _first_two(deciding, "accuracy")
-    if next_ is not None and next_.numbers["accuracy"].value == best.numbers["accuracy"].value:
-        return (
-            f"{label(best, deciding)} and {label(next_, deciding)} share the highest accuracy: "
-            f"{best.numbers['accuracy'].text} %."
-        )
+    best, *others = _ranked(deciding, "accuracy")
+    shown = best.numbers["accuracy"].mean
+    alike = [best, *_alike(others, "accuracy", shown)]
+    if len(alike) > 1:
+        who = "All methods" if len(alike) == len(deciding) > 2 else _listed(alike, deciding)
+        return f"{who} share the highest accuracy: {shown} %."
     words = f"{label(best, deciding)} has the highest accuracy: {best.numbers['accuracy'].text} %"
-    if next_ is not None:
-        words += f"; next is {label(next_, deciding)} with {next_.numbers['accuracy'].text} %"
-        words += _surely(results, "accuracy", best, next_, known)
-    return f"{words}."
+    return f"{words}{_next(results, 'accuracy', best, others, deciding, known)}."
 
 
-def _first_two(lines: Sequence[Line], metric: str) -> tuple[Line, Line | None]:
-    best = _best(lines, metric)
-    others = [line for line in lines if line is not best]
-    return best, _best(others, metric) if others else None
+def _ranked(lines: Sequence[Line], metric: str) -> list[Line]:
+    """The best first; equal ones in their order."""
+    return sorted(lines, key=lambda line: cost(metric, line.numbers[metric].value))
+
+
+def _alike(lines: Sequence[Line], metric: str, shown: str) -> list[Line]:
+    return [line for line in lines if line.numbers[metric].mean == shown]
+
+
+def _listed(lines: Sequence[Line], deciding: Sequence[Line]) -> str:
+    """Their names; of many the first ones."""
+    names = [label(line, deciding) for line in lines]
+    if len(names) > _NAMED:
+        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _next(
+    results: Results, metric: str, best: Line, others: Sequence[Line], deciding: Sequence[Line], known: Sequence[Line]
+) -> str:
+    """The runner-up, or all that share its place, and whether the difference to the first of them may be chance."""
+    if not others:
+        return ""
+    alike = _alike(others, metric, others[0].numbers[metric].mean)
+    words = f"; next {'is' if len(alike) == 1 else 'are'} {_listed(alike, deciding)} with {alike[0].numbers[metric].mean} %"
+    return words + _surely(results, metric, best, others[0], known)
 
 
 def _surely(results: Results, metric: str, best: Line, next_: Line, known: Sequence[Line]) -> str:
@@ -125,4 +139,4 @@ def _confidence(deciding: Sequence[Line]) -> str:
     furthest = max(deciding, key=lambda line: abs(line.numbers["overconfidence"].value))
     value = furthest.numbers["overconfidence"].value
     word = "over-confident" if value > 0 else "under-confident"
-    return f"{label(furthest, deciding)} is {word} by {percent(abs(value), 1)} points, more than any other method."
+    return f"{label(furthest, deciding)} is {word} by {percent(abs(value), 1)} points, more than any other."

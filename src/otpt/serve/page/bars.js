@@ -21,10 +21,19 @@ export function showHeadline(place, methods) {
       ];
   const notes = [];
   if (others.length > 0 && against.length === 0) notes.push(`All ${entries.length} methods agree.`);
-  else notes.push(...against.map(([name, other]) => `${name} says ${other.label}.`));
+  else notes.push(...dissent(against));
   const elsewhere = unknown.filter((name) => name !== main);
   if (elsewhere.length > 0 && !unknown.includes(main)) notes.push(`By ${listed(elsewhere)} the image fits none of the labels.`);
   return place.replaceChildren(...verdict, make("p", { class: "small" }, notes.join(" ")));
+}
+
+/** One sentence per other answer, with all methods that give it. */
+function dissent(against) {
+  const labels = [...new Set(against.map(([, other]) => other.label))];
+  return labels.map((label) => {
+    const names = against.filter(([, other]) => other.label === label).map(([name]) => name);
+    return `${listed(names)} ${names.length === 1 ? "says" : "say"} ${label}.`;
+  });
 }
 
 /** A card of bars per method. */
@@ -47,9 +56,12 @@ function card(name, answer) {
     answer.set && set(answer, members),
     answer.unknown !== null && answer.unknown !== undefined && fits(answer.unknown),
     answer.abstained && make("p", { class: "badge warn" }, "Abstains: not sure enough"),
-    answer.flags.length > 0 && make("p", { class: "small" }, answer.flags.join(", ")),
+    told(answer.flags) && make("p", { class: "small" }, told(answer.flags)),
   );
 }
+
+/** The flags that no badge shows. */
+const told = (flags) => flags.filter((flag) => flag !== "rejected" && flag !== "abstained").join(", ");
 
 function bar({ label, score }, rank, member) {
   return make(

@@ -49,9 +49,14 @@ async function setImage(file, example) {
   preview.src = URL.createObjectURL(file);
   preview.alt = `The image ${name}`;
   preview.hidden = false;
-  const size = bytes.length < 1e5 ? `${(bytes.length / 1e3).toFixed(1)} kB` : `${(bytes.length / 1e6).toFixed(1)} MB`;
-  $("image-facts").replaceChildren(name, ` · ${size} · `, make("a", { href: preview.src, download: name }, "save"));
+  preview.onerror = () => (preview.hidden = true); // the service may read what a browser cannot, a TIFF say
+  $("image-facts").replaceChildren(name, ` · ${size(bytes.length)} · `, make("a", { href: preview.src, download: name }, "save"));
   for (const button of $("examples").children) button.setAttribute("aria-pressed", String(button.dataset.name === example));
+}
+
+function size(count) {
+  if (count < 1e3) return `${count} byte${count === 1 ? "" : "s"}`;
+  return count < 1e5 ? `${(count / 1e3).toFixed(1)} kB` : `${(count / 1e6).toFixed(1)} MB`;
 }
 
 /** Buttons of the service's own examples. */

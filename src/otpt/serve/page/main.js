@@ -73,7 +73,7 @@ function show(answer, result, body, image, seconds) {
       "Command line": asCommand(sent, image.name, answer.labels),
     },
     link,
-    `The commands read the image from ${image.name}, which “save” below it writes. The link holds the settings` +
+    `The commands read ${image.name}; “save” under the image writes that file. The link holds the settings` +
       (image.example ? " and the example." : ", not the image."),
   );
   $("about").textContent = `otpt with the model ${answer.model}`;

@@ -13,8 +13,9 @@ export const chosenMethods = () => [...$("methods").querySelectorAll("input:chec
 export const summaryOf = (name) => summaries.get(name) ?? "";
 
 /** Offers the service's methods; `changed` is called when another set is chosen. */
-export function listenForMethods({ methods, default: usual }, changed) {
-  summaries = new Map(methods.map((method) => [method.name, method.summary]));
+export function listenForMethods({ methods, parts, default: usual }, changed) {
+  const all = [...Object.values(parts).flat(), ...methods]; // a part alone is a method too
+  summaries = new Map(all.map((each) => [each.name, each.summary]));
   $("known-methods").append(...methods.map((method) => make("option", { value: method.name }, method.summary)));
   for (const name of new Set([...AT_HAND.filter((each) => summaries.has(each)), usual])) addMethod(name);
   $("methods").addEventListener("change", changed);

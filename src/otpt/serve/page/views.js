@@ -9,7 +9,7 @@ export function showViews(views) {
   const { images, selected } = views;
   $("views-facts").textContent =
     `${images.length} views of the image: the clean one, then random crops mixed by AugMix. ` +
-    (selected.length > 0 ? `Tuning listens to the ${selected.length} marked ones, in which zero-shot is most certain.` : "");
+    (selected.length > 0 ? `Tuning listens to the ${selected.length === 1 ? "marked one" : `${selected.length} marked ones`}, in which zero-shot is most certain.` : "");
   $("thumbnails").replaceChildren(...images.map((source, at) => thumbnail(source, at, selected.indexOf(at))));
 }
 

@@ -25,7 +25,7 @@
   showTheme();
 
   const valueOf = (cell) => {
-    const number = parseFloat(cell.dataset.value ?? cell.textContent);
+    const number = parseFloat((cell.dataset.value ?? cell.textContent).replace("−", "-"));
     return Number.isNaN(number) ? null : number;
   };
   const compare = (a, b, words) => {
