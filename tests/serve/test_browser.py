@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ DROP = """(() => {{
   const options = {{ dataTransfer: transfer, bubbles: true, cancelable: true }};
   document.getElementById("drop").dispatchEvent(new DragEvent("drop", options));
 }})()"""
+ADD = 'document.getElementById("add-method")'
 TYPE = """(() => {{
   const field = document.getElementById("{id}");
   field.value = {value};
@@ -139,7 +144,9 @@ def test_colours_width_and_errors(server: Server, browser: Browser) -> None:
     assert [line for line in browser.console if "422" not in line] == []
 
 
-def test_set_unknown_and_lists(server: Server, browser: Browser) -> None:
+def test_set_unknown_and_lists(
+    server: Server, folders: tuple[Path, Path], browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only what was asked for is shown."""
     browser.open(server.url)
     browser.wait('document.querySelectorAll("#methods input").length > 0')
@@ -153,4 +160,20 @@ def test_set_unknown_and_lists(server: Server, browser: Browser) -> None:
     assert browser.run('document.querySelectorAll("#bars .set").length') == 1, "the calibration is of one method"
     assert browser.run('document.querySelector("#bars .set").closest("article").dataset.method') == "tpt"
     assert browser.run('document.querySelectorAll("#bars .badge").length') == len(METHODS)
+    assert "rejected" not in browser.run('document.getElementById("bars").textContent'), "the badge says it"
+
+    # a part alone is a method too, with a sentence of its own; the Python lines give the same answers
+    bars = ask(browser, 'document.getElementById("method").value = "confident-half"; $ADD.click()'.replace("$ADD", ADD))
+    assert browser.run("""document.querySelector('[data-method="confident-half"] .what').textContent""")
+    browser.run('document.getElementById("tab-1").click()')
+    classes, calibrations = folders
+    for file in (classes / "animals.txt", calibrations / "animals.json"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "my cat's photo.png").write_bytes(picture(5))
+    monkeypatch.chdir(tmp_path)
+    told = io.StringIO()
+    with redirect_stdout(told):
+        exec(browser.run('document.getElementById("snippet").textContent'), {})
+    said = [re.split(r" \(| None", line)[0] for line in told.getvalue().splitlines()]
+    assert said == [f"{method} {shown[0][0]} {shown[0][1]:.3f}" for method, shown in bars.items()]
     assert browser.console == []

@@ -58,10 +58,10 @@ def class_list_of(given: ClassSource) -> ClassList:
     return ClassList(tuple(given), tuple(given))
 
 
-def read_class_list(path: Path, *, unique: bool = True) -> ClassList:
+def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
     """The class list of a UTF-8 text file; ``unique`` refuses one that names a class twice."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise OtptError(f"Cannot read the class list {str(path)!r}: {error.strerror or error}.") from None
     except ValueError:

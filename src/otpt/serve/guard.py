@@ -149,7 +149,10 @@ class Guard:
         size = int(announced) if announced.isdigit() else limits.body
         size = min(size, limits.body)
         if self._held + size > limits.memory:
-            raise busy(1, f"The requests under way hold {self._held:,} bytes; {limits.memory:,} may.")
+            raise busy(
+                1,
+                f"The service is busy: the requests under way hold {self._held:,} of at most {limits.memory:,} bytes.",
+            )
         self._held += size
         return size
 

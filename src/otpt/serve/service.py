@@ -163,7 +163,8 @@ class Service:
 
     def _busy(self, images: int) -> RequestError:
         seconds = max(math.ceil(self._engine.length * self._rate), 1)
-        return busy(seconds, f"{images} images were sent while {self._engine.length} wait; {self.limits.queue} may.")
+        room = f"The service is busy: the queue holds {self._engine.length} of at most {self.limits.queue} images"
+        return busy(seconds, f"{room}, and {images} more {'was' if images == 1 else 'were'} sent.")
 
     def _count(self, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]) -> None:
         """Counters, and how long an image takes of late."""

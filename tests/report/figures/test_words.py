@@ -17,7 +17,8 @@ from oracles.figure_bench import Bench
 from otpt.errors import OtptError
 from otpt.report.figures import FIGURES, THEMES, PromptTexts, draw, draw_similarity, select, styled
 from otpt.report.figures.curves import density
-from otpt.report.figures.words import label_points
+from otpt.report.figures.looks import looks
+from otpt.report.figures.words import label_points, legend
 
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 
@@ -106,3 +107,46 @@ def test_words_can_be_read_in_both_themes(bench: Bench, theme: str) -> None:
             assert (max(light, ground) + 0.05) / (min(light, ground) + 0.05) >= 4.5, text.get_text()
     with pytest.raises(OtptError, match="Unknown theme 'blue'"):
         draw("radar", select(bench.results()), theme="blue")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_methods_are_told_apart_and_seen(theme: str) -> None:
+    """No two share colour and dash, however many there are; every colour stands out from the background."""
+    styles = looks(["zero-shot", "tpt", "c-tpt", "o-tpt", *(f"method {i}" for i in range(12))])
+    assert len({(look.colour, look.dash) for look in styles.values()}) == len(styles)
+    with styled(theme):
+        ground = _luminance(mpl.rcParams["figure.facecolor"])
+    for look in styles.values():
+        light = _luminance(look.colour)
+        assert (max(light, ground) + 0.05) / (min(light, ground) + 0.05) >= 2, look
+
+
+def test_a_legend_is_read_line_by_line() -> None:
+    """In rows of equal length, the first entries in the first row."""
+    with styled():
+        figure = Figure(figsize=(3.6, 2.0), layout="constrained")
+        (line,) = figure.subplots().plot([0, 1])
+        found = legend(figure, [line] * 7, [f"the method {i}" for i in range(7)])
+    renderer = rendered(figure)
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in found.get_texts()]
+    read = [name for name, box in sorted(boxes, key=lambda each: (-round(each[1].y0), each[1].x0))]
+    assert read == [f"the method {i}" for i in range(7)]
+
+
+def test_legends_do_not_lie_on_curves(bench: Bench) -> None:
+    figure = draw("risk-coverage", select(bench.results()))
+    renderer = rendered(figure)
+    for axes in figure.axes:
+        found = axes.get_legend()
+        if found is not None:
+            assert not found.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))
+
+
+def test_few_images_are_told_beside_an_ece(bench: Bench) -> None:
+    """Of the bench's images, fewer than 500, an ECE may be bias; the figures of ECE say so, others do not."""
+    chosen = select(bench.results())
+    assert "most of an ECE may be bias" in chosen.note(ece=True)
+    assert "bias" not in chosen.note()
+    for kind in ("reliability", "posthoc", "radar"):
+        footnote = draw(kind, select(bench.results(), usual=FIGURES[kind].usual)).get_supxlabel()
+        assert "bias" in " ".join(footnote.split())

@@ -143,10 +143,11 @@ def test_summary_says_what_is_noise(tmp_path: Path) -> None:
 
 def test_summary_names_all_that_share_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not two of three that are equal; and of many only the first."""
-    column_of = {name: "tpt" for name in ("tpt", "c-tpt", "o-tpt", "soc", "a-tpt", "d-tpt")}
 
     def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
-        return simulated_output(data, index, (column[0], column_of.get(column[1], column[1])), seed)
+        plain = simulated_output(data, index, (column[0], "tpt"), seed)
+        wrong = (data.labels[index] + 1) % 4
+        return replace(plain, probabilities=np.eye(4)[wrong], index=wrong) if column[1] == "zero-shot" else plain
 
     monkeypatch.setattr(simulated_runs, "simulated_output", output)
     data = simulated_dataset("few", 4, 12)
@@ -251,7 +252,9 @@ def test_prediction_sets_and_abstention(tmp_path: Path, monkeypatch: pytest.Monk
     names = ["Classes per set", "Coverage %", "Abstained %", "Accuracy of the rest %", "None of these %"]
     assert header[2:] == names
     right = int(np.sum(results.rows(results.keys[0]).correct[[0, 2, 4]]))
-    rest = f"{percent(right / 3)} ({' – '.join(percent(end, 1) for end in clopper_pearson(right, 3))})".replace(" – ", "–")
+    rest = f"{percent(right / 3)} ({' – '.join(percent(end, 1) for end in clopper_pearson(right, 3))})".replace(
+        " – ", "–"
+    )
     assert lines == [["some", "tpt", "2.00", "50.00 (11.8–88.2)", "50.00", rest, "16.67"]]
     without = open_results([simulate_run(tmp_path / "other", [data], Settings(methods=("o-tpt",)))])
     assert 'id="sets"' not in make_page(without, images=0)

@@ -60,7 +60,9 @@ def explain_bins(figure: Figure) -> None:
     """The legend of what :func:`draw_bins` draws."""
     handles = [
         Patch(facecolor=GREY, label="accuracy (the fainter, the fewer images)"),
-        Line2D([], [], color=ink(), linewidth=0.9, marker="|", markersize=9, linestyle="none", label="its 95 % interval"),
+        Line2D(
+            [], [], color=ink(), linewidth=0.9, marker="|", markersize=9, linestyle="none", label="its 95 % interval"
+        ),
         Patch(facecolor="none", edgecolor=VERMILION, hatch="//////", label="gap: over-confident"),
         Patch(facecolor="none", edgecolor=faint(), hatch="......", label="gap: under-confident"),
     ]

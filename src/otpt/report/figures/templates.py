@@ -40,7 +40,9 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
         )
         panel.scatter(ece[top], cosine[top], s=26, color=BLUE, marker="D", label=f"{len(top)} most accurate")
         words = [
-            f"{name}  r {pearson(ece[own], cosine[own]):+.2f}  ρ {spearman(ece[own], cosine[own]):+.2f}".replace("-", "−")
+            f"{name}  r {pearson(ece[own], cosine[own]):+.2f}  ρ {spearman(ece[own], cosine[own]):+.2f}".replace(
+                "-", "−"
+            )
             for name, own in ((f"best {len(top)}", top), (f"all {len(prompts)}", np.arange(len(prompts))))
         ]
         panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=faint())

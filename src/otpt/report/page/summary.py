@@ -96,7 +96,9 @@ def _next(
     if not others:
         return ""
     alike = _alike(others, metric, others[0].numbers[metric].mean)
-    words = f"; next {'is' if len(alike) == 1 else 'are'} {_listed(alike, deciding)} with {alike[0].numbers[metric].mean} %"
+    words = (
+        f"; next {'is' if len(alike) == 1 else 'are'} {_listed(alike, deciding)} with {alike[0].numbers[metric].mean} %"
+    )
     return words + _surely(results, metric, best, others[0], known)
 
 
