@@ -38,8 +38,8 @@ def test_the_legend_is_never_cut(bench: Bench, kind: str) -> None:
     renderer = rendered(figure)
     legends = [*figure.legends, *(each for axes in figure.axes if (each := axes.get_legend()) is not None)]
     assert legends
-    for legend in legends:
-        box = legend.get_window_extent(renderer)
+    for each in legends:
+        box = each.get_window_extent(renderer)
         assert min(box.x0, box.y0) >= -1
         assert box.x1 <= figure.bbox.width + 1
         assert box.y1 <= figure.bbox.height + 1
