@@ -38,8 +38,13 @@ FROZEN = tuple(name for name, each in ALL.items() if each.adapt == "fpt")
 """Methods whose model is a frozen ViT in place of a CLIP."""
 BAPLE = tuple(name for name, each in ALL.items() if each.adapt == "baple")
 IMAGE_METHODS = tuple(name for name, each in ALL.items() if each.scope == IMAGE and name not in FROZEN)
+PIXELS = tuple(name for name in IMAGE_METHODS if ALL[name].init == "maple" or ALL[name].adapt == "promptsmooth")
+"""Methods that encode pixels under prompts or noise of their own."""
+FEATURES = tuple(name for name in IMAGE_METHODS if name not in (*PIXELS, *BAPLE))
 STREAMS = tuple(name for name, each in ALL.items() if each.scope != IMAGE)
 IMAGES, RECIPE = 3, ViewRecipe(n_views=6)
+CLOSE = 2e-5
+"""What a probability may differ by from the CPU's: passes of eight contexts in place of one, and other kernels."""
 ATTRIBUTES = {name: ["big", "small"] for name in NAMES}
 
 
@@ -125,16 +130,21 @@ class Bench:
             outputs = predictor(Batch([each for each in found if isinstance(each, EncodedImage)], 0))
         return outputs, counts
 
-    def evaluated(self, methods: Sequence[str], model: Any, folder: Path) -> tuple[list[dict[str, Any]], Counts]:
-        """Rows of an evaluation, and what its one batch asked of the device, without what is prepared once."""
-        with _counted_batches() as counts:
-            evaluate(dataset(IMAGES), model, self.settings(methods), out=folder)
+    def evaluated(
+        self, methods: Sequence[str], model: Any, folder: Path, **changes: Any
+    ) -> tuple[list[dict[str, Any]], Counts]:
+        """Rows of an evaluation, and what its one batch asked of the device, without what is prepared once.
+
+        ``changes`` are to the settings.
+        """
+        with counted_batches() as counts:
+            evaluate(dataset(IMAGES), model, self.settings(methods, **changes), out=folder)
         return rows(folder), counts
 
 
 @contextmanager
-def _counted_batches() -> Iterator[Counts]:
-    """Counts while images are encoded and predicted."""
+def counted_batches() -> Iterator[Counts]:
+    """Counts while images are encoded, asked for more views, and predicted."""
     total = Counts()
 
     def counting(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,6 +159,7 @@ def _counted_batches() -> Iterator[Counts]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in (
             (Predictor, "__call__"),
+            (Predictor, "is_enough"),
             (FeaturePipeline, "_encode_pixels"),
             (FeaturePipeline, "_store"),
         ):

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
-from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICES = ("lazy:0", "lazy:1")
 
@@ -51,6 +51,7 @@ _INDEXING = {_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.defau
 _COPIES = {_aten.copy_.default, _aten._to_copy.default, _aten._copy_from.default}
 _TO = {_aten.to.device, _aten.to.dtype_layout, _aten.to.other}
 _JOINS = {_aten.cat.default, _aten.stack.default}
+_NOTED = _VALUES | _SIZES | _DECOMPOSITIONS | _INDEXING | _COPIES | _TO
 
 
 @dataclass
@@ -145,6 +146,10 @@ class ElsewhereTensor(torch.Tensor):
         """Through the host, as every device's."""
         return self.cpu().tolist()
 
+    def untyped_storage(self) -> Any:
+        """The memory that it really has: a device's tensor has an address, too."""
+        return self.inner.untyped_storage()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> ElsewhereTensor:
         copy = ElsewhereTensor(self.inner.detach().clone(), self.device).requires_grad_(self.requires_grad)
         copy.__dict__.update({name: value for name, value in self.__dict__.items() if name != "inner"})
@@ -157,7 +162,7 @@ class ElsewhereTensor(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute on the host what was asked of the device."""
         kwargs = dict(kwargs or {})
-        found, _ = tree_flatten((args, kwargs))
+        found = list(_leaves([*args, *kwargs.values()]))
         tensors = [each for each in found if isinstance(each, Tensor)]
         here = next(each.device for each in tensors if isinstance(each, ElsewhereTensor))
         _check_devices(func, tensors)
@@ -169,29 +174,50 @@ class ElsewhereTensor(torch.Tensor):
             return args[0]
         if func is _aten._fused_sdp_choice.default:
             return 0  # the formula, operator by operator: fused kernels are a device's own
-        out = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        out = func(*_inner(args), **{name: _inner(value) for name, value in kwargs.items()})
         if target.type == "cpu":
             return out
+        view, aliases = _returns(func)
         # a view of an ordinary tensor is an ordinary one, in inference mode too
-        inference = args[0].is_inference() if _is_view(func) else None
-        with nullcontext() if inference is None else torch.inference_mode(inference):
-            out = tree_map(lambda each: ElsewhereTensor(each, target) if isinstance(each, Tensor) else each, out)
-        return return_and_correct_aliasing(func, args, kwargs, out)
+        with torch.inference_mode(args[0].is_inference()) if view else nullcontext():
+            out = _claimed(out, target)
+        return return_and_correct_aliasing(func, args, kwargs, out) if aliases else out
 
 
 def _unpickled(inner: Tensor, device: str, requires_grad: bool) -> ElsewhereTensor:
     return ElsewhereTensor(inner, torch.device(device)).requires_grad_(requires_grad)
 
 
-def _is_view(func: Any) -> bool:
-    aliases = [each.alias_info for each in func._schema.returns]
-    return any(each is not None and not each.is_write for each in aliases)
+@cache
+def _returns(func: Any) -> tuple[bool, bool]:
+    """Whether an operator gives a view of its argument; whether it gives a view or the argument itself."""
+    aliases = [each.alias_info for each in func._schema.returns if each.alias_info is not None]
+    return any(not each.is_write for each in aliases), bool(aliases)
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """Arguments and those within lists; by hand, which is much quicker than PyTorch's trees."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value
 
 
 def _inner(value: Any) -> Any:
+    """Arguments as the CPU takes them."""
+    if isinstance(value, ElsewhereTensor):
+        return value.inner
     if isinstance(value, torch.device):
         return torch.device("cpu")
-    return value.inner if isinstance(value, ElsewhereTensor) else value
+    return type(value)(map(_inner, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _claimed(value: Any, device: torch.device) -> Any:
+    """Results as those of a device."""
+    if isinstance(value, Tensor):
+        return ElsewhereTensor(value, device)
+    return type(value)(_claimed(each, device) for each in value) if isinstance(value, (list, tuple)) else value
 
 
 def _indexed(device: torch.device) -> torch.device:
@@ -200,7 +226,7 @@ def _indexed(device: torch.device) -> torch.device:
 
 def _check_devices(func: Any, tensors: list[Tensor]) -> None:
     """As CUDA does: one device for all that have dimensions; indices may be on the host, and are copied."""
-    if func in _COPIES:
+    if func in _COPIES or all(each.device == tensors[0].device for each in tensors):
         return
     if func in _INDEXING and tensors[0].device.type == "lazy":
         own = [each for each in tensors if each.device.type != "cpu" or each.is_floating_point()]
@@ -217,25 +243,30 @@ def _check_devices(func: Any, tensors: list[Tensor]) -> None:
 
 
 def _count(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], target: torch.device) -> None:
-    waits = not (kwargs.get("non_blocking") or (func is _aten.copy_.default and len(args) > 2 and args[2]))
     for counts in _counting:
         counts.devices.update(str(each.device) for each in tensors if each.device.type != "cpu")
-        if func in _VALUES:
-            counts.wait("value")
-        elif func in _SIZES:
-            counts.wait("size")
-        elif func in _DECOMPOSITIONS:
-            counts.wait("decomposition")
-        elif func in _COPIES | _TO and (args[0].device if func is _aten.copy_.default else target).type == "cpu":
-            counts.wait("copy to the host")
-        elif func is _aten.copy_.default and args[1].device.type == "cpu" and args[1].ndim:
-            counts.upload(args[1], waits=waits)
-        elif func in _INDEXING:
-            for index in args[1]:
-                if index is not None and index.device.type == "cpu":
-                    counts.upload(index, waits=True)
-                if index is not None and index.dtype in (torch.bool, torch.uint8):
-                    counts.wait("size")
+        if func in _NOTED:
+            _note(counts, func, args, kwargs, target)
+
+
+def _note(counts: Counts, func: Any, args: Any, kwargs: Any, target: torch.device) -> None:
+    waits = not (kwargs.get("non_blocking") or (func is _aten.copy_.default and len(args) > 2 and args[2]))
+    if func in _VALUES:
+        counts.wait("value")
+    elif func in _SIZES:
+        counts.wait("size")
+    elif func in _DECOMPOSITIONS:
+        counts.wait("decomposition")
+    elif func in _INDEXING:
+        for index in args[1]:
+            if index is not None and index.device.type == "cpu":
+                counts.upload(index, waits=True)
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                counts.wait("size")
+    elif (args[0].device if func is _aten.copy_.default else target).type == "cpu":
+        counts.wait("copy to the host")
+    elif func is _aten.copy_.default and args[1].device.type == "cpu" and args[1].ndim:
+        counts.upload(args[1], waits=waits)
 
 
 def _caller() -> str:
