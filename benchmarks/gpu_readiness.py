@@ -1,15 +1,17 @@
-"""``python -m benchmarks.gpu_readiness``: what every method would ask of a GPU, counted on a machine that has none.
+"""``python -m benchmarks.gpu_readiness [--write]``: what every method would ask of a GPU, counted where there is none.
 
 Tensors that claim to be on another device (``tests/oracles/elsewhere.py``) compute on the CPU, refuse to mix with the
 CPU's, and count. For each method, on a tiny random model and a batch of three images:
 
-- predict, evaluate: how often the host waits for the device per batch, and the kilobytes that are copied to it;
-- two devices: whether a second claimed device beside the first gives the same bits;
-- CPU: the largest difference of a probability from the CPU's;
-- bf16, bf16-both: the largest change of a probability, and changed labels, by ``--precision`` on the CPU. The model is
-  random and its logits large: a real one moves less; methods can be compared with each other.
+- predict, evaluate: how often the host waits for the device per batch, on the first and on the second claimed device;
+- up: kilobytes that a prediction copies to the device;
+- CPU: the largest difference of a probability from the CPU's, and whether both devices give the same bits;
+- bf16, bf16-both, fp16-both: the largest change of a probability, and the share of changed labels, by ``--precision``
+  on the CPU: with ``pocket`` on emoji where it has the method's prompt, and on random images with the tiny random model
+  (†) elsewhere.
 
-Nothing is timed; a loaded machine gives the same table.
+Then the exceptions: views in rounds, a cold and a warm cache, frozen classes. Nothing is timed; a loaded machine gives
+the same table. ``--write`` puts it into ``docs/gpu.md``.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import put_into
 from benchmarks.paths import TESTS
 
 sys.path.insert(0, str(TESTS))
@@ -30,61 +35,125 @@ sys.path.insert(0, str(TESTS))
 from oracles.device_bench import ALL, FROZEN, Bench, backbone_on  # type: ignore[import-not-found]
 from oracles.elsewhere import DEVICES, claimed_devices  # type: ignore[import-not-found]
 
-HEAD = f"{'method':<22} {'predict':>14} {'evaluate':>14}  two devices  CPU    bf16       bf16-both"
+from otpt import Classifier, ViewRecipe
+from otpt.backbones import load_backbone
+from otpt.data import load_dataset
+from otpt.features import FeatureCache
+from otpt.methods import get_method
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
+LOW = ("bf16", "bf16-both", "fp16-both")
+SET, POCKET_IMAGES, VIEWS = "emoji/food", 16, 16
+OF_WORDS = [
+    name
+    for name, each in ALL.items()
+    if each.adapt not in ("baple", "fpt", "promptsmooth") and each.init in ("words", "templates-7")
+]
+"""Methods that need no file: ``pocket`` runs them."""
+HEAD = ("method", "predict", "evaluate", "up, kB", "CPU", *LOW)
 
 
 def main() -> None:
-    """Print a line per method."""
+    """Print a line per method, and one per exception."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", metavar="NAME", default=list(ALL), help="(default: all)")
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
-    print(f"{HEAD}\n{'':<22} {'waits   kB up':>14} {'waits   kB up':>14}", flush=True)
     with tempfile.TemporaryDirectory() as folder, claimed_devices():
         bench = Bench(Path(folder))
-        for name in options.methods:
-            print(line(bench, name), flush=True)
+        methods = list(shown(HEAD, (row(bench, name) for name in options.methods)))
+        exceptions = list(shown(("what", "methods", "waits"), exceptional(bench)))
+    if options.write:
+        put_into(PAGE, "methods", "\n".join(methods))
+        put_into(PAGE, "exceptions", "\n".join(exceptions))
 
 
-def line(bench: Any, name: str) -> str:
-    """The row of one method."""
-    methods, (first, second) = (name,), DEVICES
-    answers, counts = {}, {}
-    for device in ("cpu", first, second):
+def shown(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table in Markdown, printed as they come."""
+    for cells in chain([head, ["---"] * len(head)], rows):
+        line = f"| {' | '.join(cells)} |"
+        print(line, flush=True)
+        yield line
+
+
+def row(bench: Any, name: str) -> list[str]:
+    """What is known of one method."""
+    methods = (name,)
+    answers: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    evaluated: dict[str, Any] = {}
+    for device in ("cpu", *DEVICES):
         model = bench.model(methods, device)
-        predictor = bench.predictor(methods, model)
-        if ALL[name].scope == "image":
-            bench.predicted(methods, model, predictor)  # what is computed once goes with the first batch
-        answers[device], counts[device] = bench.predicted(methods, model, predictor)
-    rows = {}
-    for device in (first, second):
-        where = bench.folder / f"{name} on {device}".replace(":", "-")
-        rows[device], counted = bench.evaluated(methods, bench.model(methods, device), where)
-    equal = rows[first] == rows[second] and difference(answers[first], answers[second])[0] == 0
-    columns = [f"{each.synchronisations:>5} {each.uploaded_bytes / 1000:>8.0f}" for each in (counts[first], counted)]
-    deviation = difference(answers["cpu"], answers[first])[0]
-    return (
-        f"{name:<22} {columns[0]:>14} {columns[1]:>14}  {'same bits' if equal else 'DIFFERENT':<11} {deviation:.0e}"
-        f"  {low_precision(bench, methods, answers['cpu'])}"
-    )
+        answers[device], asked[device] = bench.predicted(methods, model, bench.predictor(methods, model))
+        if device != "cpu":
+            folder = bench.folder / f"{name} on {device}".replace(":", "-")
+            rows[device], evaluated[device] = bench.evaluated(methods, model, folder)
+    one, two = DEVICES
+    same = difference(answers[one], answers[two])[0] == 0 and str(rows[one]) == str(rows[two])
+    waits = [", ".join(str(each[device].synchronisations) for device in DEVICES) for each in (asked, evaluated)]
+    deviation = f"{difference(answers['cpu'], answers[one])[0]:.0e}{'' if same else ', DEVICES DIFFER'}"
+    return [f"`{name}`", *waits, f"{asked[one].uploaded_bytes / 1000:.0f}", deviation, *low_precision(bench, name)]
 
 
-def low_precision(bench: Any, methods: Sequence[str], expected: Any) -> str:
-    """How far bf16 moves probabilities and labels."""
-    if methods[0] in FROZEN:
-        return "-"
-    found = []
-    for precision in ("bf16", "bf16-both"):
+def low_precision(bench: Any, name: str) -> list[str]:
+    """How far low precision moves probabilities and labels."""
+    if name in FROZEN:
+        return ["–"] * len(LOW)
+    if name in OF_WORDS:
+        plain, *low = ([own[name] for own in pocket_answers(each)] for each in ("float32", *LOW))
+        return [change(plain, each) for each in low]
+    answers = []
+    for precision in ("float32", *LOW):
         model = backbone_on("cpu", precision)
-        change, labels = difference(expected, bench.predicted(methods, model, bench.predictor(methods, model))[0])
-        found.append(f"{change:.3f} ({labels})")
-    return "  ".join(found)
+        answers.append([own[0] for own in bench.predicted((name,), model, bench.predictor((name,), model))[0]])
+    return [f"{change(answers[0], each)} †" for each in answers[1:]]
+
+
+@cache
+def pocket_answers(precision: str) -> list[dict[str, Any]]:
+    """All methods that need nothing but words, image by image, by the model that is shipped."""
+    data = load_dataset(SET)
+    recipe = ViewRecipe(n_views=VIEWS)
+    backbone = load_backbone("pocket", device="cpu", precision=precision)
+    classifier = Classifier(backbone, "zero-shot", recipe=recipe).set_classes(data.class_names)
+    step = len(data) // POCKET_IMAGES
+    return [dict(classifier.compare(data.source(i * step), OF_WORDS)) for i in range(POCKET_IMAGES)]
+
+
+def exceptional(bench: Any) -> Iterator[list[str]]:
+    """What asks more often: per batch of three images."""
+    one = DEVICES[0]
+    for rounds in ((3,), (3, 6)):
+        recipe = ViewRecipe(n_views=12, rounds=rounds)
+        folder = bench.folder / f"rounds {len(rounds)}"
+        _, counts = bench.evaluated(("zero-shot", "tpt"), backbone_on(one), folder, recipe=recipe)
+        yield [f"`--budget`: views in {len(rounds) + 1} rounds", "`zero-shot tpt`", str(counts.synchronisations)]
+    for turn in ("cold", "warm"):
+        cache = FeatureCache(bench.folder / "cache")
+        _, counts = bench.evaluated(("zero-shot", "tpt"), backbone_on(one), bench.folder / turn, cache=cache)
+        yield [f"a {turn} cache of features and gradients", "`zero-shot tpt`", str(counts.synchronisations)]
+    frozen = [get_method("tpt").override({"frozen-below": 0.02})]
+    _, counts = bench.evaluated(("tpt",), backbone_on(one), bench.folder / "frozen", methods=frozen)
+    yield ["`--set frozen-below=0.02`: texts of each image's own classes", "`tpt`", str(counts.synchronisations)]
 
 
 def difference(one: Any, other: Any) -> tuple[float, int]:
     """The largest difference of a probability, and how many labels differ."""
-    pairs = [(a[0], b[0]) for a, b in zip(one, other, strict=True)]
+    return compared([own[0] for own in one], [own[0] for own in other])
+
+
+def compared(one: Sequence[Any], other: Sequence[Any]) -> tuple[float, int]:
+    """The same for one method's answers."""
+    pairs = list(zip(one, other, strict=True))
     largest = max(float(np.abs(a.probabilities - b.probabilities).max()) for a, b in pairs)
     return largest, sum(a.index != b.index for a, b in pairs)
+
+
+def change(one: Sequence[Any], other: Sequence[Any]) -> str:
+    """For a cell."""
+    largest, labels = compared(one, other)
+    return f"{largest:.3f} ({labels}/{len(one)})"
 
 
 if __name__ == "__main__":

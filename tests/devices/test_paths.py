@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from oracles.alike_names import ALIKE
 from oracles.command import run
 from oracles.device_bench import CLOSE, RECIPE, Bench, backbone_on, counted_batches
 from oracles.elsewhere import DEVICES, counted
@@ -28,8 +29,7 @@ from otpt.serve.jobs import Job as Request
 from otpt.serve.texts import TextCache
 
 ONE, TWO = DEVICES
-KINDS = ("2012 BMW three series", "old and very small red", "2007 Audi")
-MANY = [f"{kind} {name}" for kind in KINDS for name in ("cat", "dog", "coupe", "sea lion")]
+MANY = list(dict.fromkeys(ALIKE))
 
 
 def test_compare_on_two_devices_in_one_process() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from oracles.models import tiny_clip, tiny_preprocessing, tokenizer
 
 from otpt.backbones import Backbone
 from otpt.evaluation import Settings, evaluate
+from otpt.features import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline
 from otpt.methods import field_methods, get_methods, published_methods
 from otpt.methods.axes import IMAGE
@@ -59,7 +60,7 @@ def _normal(*shape: int, seed: int) -> torch.Tensor:
     return 0.5 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@cache
+@lru_cache
 def prompts() -> dict[str, LearnedPrompt]:
     """Learned prompts of CoOp, CoCoOp and MaPLe, of random numbers."""
     shapes = ((4, 64), (2, 32), (2,), (64, 2), (64,))
@@ -131,14 +132,14 @@ class Bench:
         return outputs, counts
 
     def evaluated(
-        self, methods: Sequence[str], model: Any, folder: Path, **changes: Any
+        self, methods: Sequence[str], model: Any, folder: Path, cache: FeatureCache | None = None, **changes: Any
     ) -> tuple[list[dict[str, Any]], Counts]:
         """Rows of an evaluation, and what its one batch asked of the device, without what is prepared once.
 
         ``changes`` are to the settings.
         """
         with counted_batches() as counts:
-            evaluate(dataset(IMAGES), model, self.settings(methods, **changes), out=folder)
+            evaluate(dataset(IMAGES), model, self.settings(methods, **changes), out=folder, cache=cache)
         return rows(folder), counts
 
 
