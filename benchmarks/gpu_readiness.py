@@ -6,9 +6,8 @@ CPU's, and count. For each method, on a tiny random model and a batch of three i
 - predict, evaluate: how often the host waits for the device per batch, on the first and on the second claimed device;
 - up: kilobytes that a prediction copies to the device;
 - CPU: the largest difference of a probability from the CPU's, and whether both devices give the same bits;
-- bf16, bf16-both, fp16-both: the largest change of a probability, and the share of changed labels, by ``--precision``
-  on the CPU: with ``pocket`` on emoji where it has the method's prompt, and on random images with the tiny random model
-  (†) elsewhere.
+- bf16, bf16-both, fp16-both: the largest change of a probability, and how many labels change, by ``--precision`` on the
+  CPU. The model is random and its logits large; what counts is how methods compare.
 
 Then the exceptions: views in rounds, a cold and a warm cache, frozen classes. Nothing is timed; a loaded machine gives
 the same table. ``--write`` puts it into ``docs/gpu.md``.
@@ -35,21 +34,12 @@ sys.path.insert(0, str(TESTS))
 from oracles.device_bench import ALL, FROZEN, Bench, backbone_on  # type: ignore[import-not-found]
 from oracles.elsewhere import DEVICES, claimed_devices  # type: ignore[import-not-found]
 
-from otpt import Classifier, ViewRecipe
-from otpt.backbones import load_backbone
-from otpt.data import load_dataset
 from otpt.features import FeatureCache
 from otpt.methods import get_method
+from otpt.views import ViewRecipe
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
 LOW = ("bf16", "bf16-both", "fp16-both")
-SET, POCKET_IMAGES, VIEWS = "emoji/food", 16, 16
-OF_WORDS = [
-    name
-    for name, each in ALL.items()
-    if each.adapt not in ("baple", "fpt", "promptsmooth") and each.init in ("words", "templates-7")
-]
-"""Methods that need no file: ``pocket`` runs them."""
 HEAD = ("method", "predict", "evaluate", "up, kB", "CPU", *LOW)
 
 
@@ -84,7 +74,7 @@ def row(bench: Any, name: str) -> list[str]:
     asked: dict[str, Any] = {}
     evaluated: dict[str, Any] = {}
     for device in ("cpu", *DEVICES):
-        model = bench.model(methods, device)
+        model = bench.model(methods, device) if name in FROZEN else tiny(device)
         answers[device], asked[device] = bench.predicted(methods, model, bench.predictor(methods, model))
         if device != "cpu":
             folder = bench.folder / f"{name} on {device}".replace(":", "-")
@@ -100,25 +90,20 @@ def low_precision(bench: Any, name: str) -> list[str]:
     """How far low precision moves probabilities and labels."""
     if name in FROZEN:
         return ["–"] * len(LOW)
-    if name in OF_WORDS:
-        plain, *low = ([own[name] for own in pocket_answers(each)] for each in ("float32", *LOW))
-        return [change(plain, each) for each in low]
-    answers = []
-    for precision in ("float32", *LOW):
-        model = backbone_on("cpu", precision)
-        answers.append([own[0] for own in bench.predicted((name,), model, bench.predictor((name,), model))[0]])
-    return [f"{change(answers[0], each)} †" for each in answers[1:]]
+    plain, *low = (answers_in(bench, name, precision) for precision in ("float32", *LOW))
+    return [change(plain, each) for each in low]
+
+
+def answers_in(bench: Any, name: str, precision: str) -> Any:
+    """The answers of a method on the CPU, image by image."""
+    model = tiny("cpu", precision)
+    return bench.predicted((name,), model, bench.predictor((name,), model))[0]
 
 
 @cache
-def pocket_answers(precision: str) -> list[dict[str, Any]]:
-    """All methods that need nothing but words, image by image, by the model that is shipped."""
-    data = load_dataset(SET)
-    recipe = ViewRecipe(n_views=VIEWS)
-    backbone = load_backbone("pocket", device="cpu", precision=precision)
-    classifier = Classifier(backbone, "zero-shot", recipe=recipe).set_classes(data.class_names)
-    step = len(data) // POCKET_IMAGES
-    return [dict(classifier.compare(data.source(i * step), OF_WORDS)) for i in range(POCKET_IMAGES)]
+def tiny(device: str, precision: str = "float32") -> Any:
+    """The tiny model, made once."""
+    return backbone_on(device, precision)
 
 
 def exceptional(bench: Any) -> Iterator[list[str]]:
@@ -127,33 +112,28 @@ def exceptional(bench: Any) -> Iterator[list[str]]:
     for rounds in ((3,), (3, 6)):
         recipe = ViewRecipe(n_views=12, rounds=rounds)
         folder = bench.folder / f"rounds {len(rounds)}"
-        _, counts = bench.evaluated(("zero-shot", "tpt"), backbone_on(one), folder, recipe=recipe)
+        _, counts = bench.evaluated(("zero-shot", "tpt"), tiny(one), folder, recipe=recipe)
         yield [f"`--budget`: views in {len(rounds) + 1} rounds", "`zero-shot tpt`", str(counts.synchronisations)]
     for turn in ("cold", "warm"):
         cache = FeatureCache(bench.folder / "cache")
-        _, counts = bench.evaluated(("zero-shot", "tpt"), backbone_on(one), bench.folder / turn, cache=cache)
+        _, counts = bench.evaluated(("zero-shot", "tpt"), tiny(one), bench.folder / turn, cache=cache)
         yield [f"a {turn} cache of features and gradients", "`zero-shot tpt`", str(counts.synchronisations)]
     frozen = [get_method("tpt").override({"frozen-below": 0.02})]
-    _, counts = bench.evaluated(("tpt",), backbone_on(one), bench.folder / "frozen", methods=frozen)
+    _, counts = bench.evaluated(("tpt",), tiny(one), bench.folder / "frozen", methods=frozen)
     yield ["`--set frozen-below=0.02`: texts of each image's own classes", "`tpt`", str(counts.synchronisations)]
 
 
 def difference(one: Any, other: Any) -> tuple[float, int]:
     """The largest difference of a probability, and how many labels differ."""
-    return compared([own[0] for own in one], [own[0] for own in other])
-
-
-def compared(one: Sequence[Any], other: Sequence[Any]) -> tuple[float, int]:
-    """The same for one method's answers."""
-    pairs = list(zip(one, other, strict=True))
+    pairs = [(a[0], b[0]) for a, b in zip(one, other, strict=True)]
     largest = max(float(np.abs(a.probabilities - b.probabilities).max()) for a, b in pairs)
     return largest, sum(a.index != b.index for a, b in pairs)
 
 
-def change(one: Sequence[Any], other: Sequence[Any]) -> str:
+def change(one: Any, other: Any) -> str:
     """For a cell."""
-    largest, labels = compared(one, other)
-    return f"{largest:.3f} ({labels}/{len(one)})"
+    largest, labels = difference(one, other)
+    return f"{largest:.4f}" + (f" ({labels} of {len(one)})" if labels else "")
 
 
 if __name__ == "__main__":

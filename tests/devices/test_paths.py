@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_the_engine_of_the_service() -> None:
         assert counts.devices == ({device} if device != "cpu" else set())
         assert counts.synchronisations == (device != "cpu"), counts.waits
     for device in DEVICES:
-        for mine, theirs in zip(sum(found["cpu"], []), sum(found[device], []), strict=True):
+        for mine, theirs in zip(chain(*found["cpu"]), chain(*found[device]), strict=True):
             for name, prediction in mine.predictions.items():
                 other = theirs.predictions[name].probabilities
                 np.testing.assert_allclose(prediction.probabilities, other, rtol=0, atol=CLOSE)
