@@ -90,6 +90,7 @@ def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
 
 
 def reachable(url: str) -> bool:
+    """Whether its host takes a connection within a moment; with a proxy between, that cannot be told beforehand."""
     parts = urlsplit(url)
     if parts.scheme in urllib.request.getproxies():
         return True  # a proxy stands between; let the download itself find out
