@@ -51,7 +51,11 @@ def test_evaluations(kind: str, bench: Bench, tmp_path: Path) -> None:
     assert {row["method"] for row in found[ONE]} == set(methods)
     assert _without_nan(found[ONE]) == _without_nan(found[TWO])
     for mine, theirs in zip(found["cpu"], found[ONE], strict=True):
-        assert (mine["id"], mine["method"], mine["prediction"]) == (theirs["id"], theirs["method"], theirs["prediction"])
+        assert (mine["id"], mine["method"], mine["prediction"]) == (
+            theirs["id"],
+            theirs["method"],
+            theirs["prediction"],
+        )
         assert mine["confidence"] == pytest.approx(theirs["confidence"], abs=CLOSE)
 
 
