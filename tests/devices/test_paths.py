@@ -1,4 +1,4 @@
-"""The ways to a prediction on a device that is not the CPU: classifier, service, commands, caches, rounds, processes."""
+"""Ways to a prediction on a device that is not the CPU: classifier, service, commands, caches, rounds, processes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from oracles.models import tiny_clip, tiny_preprocessing, tokenizer
 
 from otpt.backbones import Backbone
 from otpt.evaluation import Settings, evaluate
-from otpt.features import FeatureCache
+from otpt.features import FeatureCache, pipeline
 from otpt.features.pipeline import EncodedImage, FeaturePipeline
 from otpt.methods import field_methods, get_methods, published_methods
 from otpt.methods.axes import IMAGE
@@ -33,6 +33,7 @@ from otpt.methods.predictor import Predictor
 from otpt.methods.promptsmooth import Smoothing
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 from otpt.views import ViewRecipe
+from otpt.views.layers import ViewLayers
 
 ALL = {**published_methods(), **field_methods()}
 FROZEN = tuple(name for name, each in ALL.items() if each.adapt == "fpt")
@@ -145,15 +146,21 @@ class Bench:
 
 @contextmanager
 def counted_batches() -> Iterator[Counts]:
-    """Counts while images are encoded, asked for more views, and predicted."""
+    """Counts while images are encoded, asked for more views, predicted and kept; not what is prepared once."""
     total = Counts()
+    under_way: list[str] = []
 
     def counting(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **more: Any) -> Any:
-            with counted() as counts:
-                result = real(*given, **more)
-            total.add(counts)
-            return result
+            if under_way:  # encoding as a part of a prediction
+                return real(*given, **more)
+            under_way.append(real.__name__)
+            try:
+                with counted() as counts:
+                    return real(*given, **more)
+            finally:
+                under_way.clear()
+                total.add(counts)
 
         return call
 
@@ -161,8 +168,9 @@ def counted_batches() -> Iterator[Counts]:
         for owner, name in (
             (Predictor, "__call__"),
             (Predictor, "is_enough"),
-            (FeaturePipeline, "_encode_pixels"),
-            (FeaturePipeline, "_store"),
+            (ViewLayers, "on"),
+            (Backbone, "encode_pixels"),
+            (pipeline, "to_host"),
         ):
             patch.setattr(owner, name, counting(getattr(owner, name)))
         yield total
