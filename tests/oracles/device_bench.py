@@ -93,7 +93,7 @@ class Bench:
 
     folder: Path
 
-    def settings(self, methods: Sequence[str], **changes: Any) -> Settings:
+    def settings(self, methods: Sequence[str], /, **changes: Any) -> Settings:
         """Of an evaluation, small."""
         kinds = {ALL[name].init for name in methods}
         trained = [each for each in self._trained() if each.split("=")[0].split(":")[0] in methods]
@@ -133,7 +133,7 @@ class Bench:
         return outputs, counts
 
     def evaluated(
-        self, methods: Sequence[str], model: Any, folder: Path, cache: FeatureCache | None = None, **changes: Any
+        self, methods: Sequence[str], model: Any, folder: Path, /, cache: FeatureCache | None = None, **changes: Any
     ) -> tuple[list[dict[str, Any]], Counts]:
         """Rows of an evaluation, and what its one batch asked of the device, without what is prepared once.
 
