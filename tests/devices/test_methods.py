@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles.device_bench import BAPLE, CLOSE, FEATURES, FROZEN, IMAGE_METHODS, PIXELS, STREAMS, Bench
 from oracles.elsewhere import DEVICES
+from oracles.evaluation_bench import NAMES
 
 from otpt.methods.output import Output
 
@@ -47,7 +48,8 @@ def test_evaluations(kind: str, bench: Bench, tmp_path: Path) -> None:
         model = bench.model(methods, device)
         found[device], counts = bench.evaluated(methods, model, tmp_path / device.replace(":", "-"))
         assert counts.devices == ({device} if device != "cpu" else set())
-        assert counts.synchronisations <= 2 or kind == "streams", counts.waits
+        batches = len(NAMES) if kind == "baple" else 1  # a pass for each of its target classes
+        assert counts.synchronisations <= 2 * batches or kind == "streams", counts.waits
     assert {row["method"] for row in found[ONE]} == set(methods)
     assert _without_nan(found[ONE]) == _without_nan(found[TWO])
     for mine, theirs in zip(found["cpu"], found[ONE], strict=True):
