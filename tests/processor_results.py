@@ -28,6 +28,7 @@ import torch
 from open_clip import SimpleTokenizer
 from open_clip.model import CustomTextCLIP
 from oracles import medical_bench
+from oracles.alike_names import ALIKE
 from oracles.evaluation_bench import NAMES, files, image
 from oracles.maple import maple_state, tiny_prompted_backbone
 from oracles.medical_models import write_vit
@@ -102,12 +103,13 @@ def features(name: str, backbone: Backbone, batch: int) -> Iterator[tuple[str, s
 
 
 def texts(name: str, backbone: Backbone) -> Iterator[tuple[str, str]]:
-    with one_thread():
-        text = TextSide(backbone, NAMES)
-    yield f"{name}: text features", digest([text.text_features])
-    with one_thread():
-        cotangents = torch.randn(1, *text.text_features.shape, generator=torch.Generator().manual_seed(3))
-        yield f"{name}: text gradient", digest([text.linearisation.vjp(cotangents)])
+    for names, words in ((NAMES, ""), (tuple(dict.fromkeys(ALIKE)), " of names that begin alike")):
+        with one_thread():
+            text = TextSide(backbone, names)
+        yield f"{name}: text features{words}", digest([text.text_features])
+        with one_thread():
+            cotangents = torch.randn(1, *text.text_features.shape, generator=torch.Generator().manual_seed(3))
+            yield f"{name}: text gradient{words}", digest([text.linearisation.vjp(cotangents)])
 
 
 def numbers(answers: Iterable[Prediction]) -> list[Any]:

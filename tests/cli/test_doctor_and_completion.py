@@ -41,11 +41,11 @@ def test_doctor_says_what_is_missing_for_what_and_never_fails(capsys, monkeypatc
             raise metadata.PackageNotFoundError(name)
         return known(name)
 
-    def broken() -> dict[str, object]:
+    def broken() -> list[str]:
         raise RuntimeError("the driver\nis gone.")
 
     monkeypatch.setattr(doctor.metadata, "version", version)
-    monkeypatch.setattr(doctor, "_devices", broken)
+    monkeypatch.setattr("otpt.backbones.devices.available_devices", broken)
     code, out, err = run(capsys, "doctor")
     assert (code, err) == (0, "")
     assert "For evaluate --engine ray: many machines, ray is missing: pip install 'otpt[ray]'." in out

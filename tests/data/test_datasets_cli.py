@@ -9,21 +9,16 @@ from pathlib import Path
 import pytest
 import torchvision
 from oracles.command import run
-from oracles.data_files import put_images
+from oracles.data_files import DTD_FILES, put_images, write_dtd
 
 from otpt.data.classes import builtin_class_list
-
-NAMES = builtin_class_list("dtd").names
-FILES = [f"{name}/{name}_{i}.jpg" for name in NAMES for i in range(36)]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """DTD, whole; Caltech101 without its split file."""
     root = tmp_path_factory.mktemp("data")
-    put_images(root / "dtd/images", FILES)
-    rows = [[file, i // 36, NAMES[i // 36]] for i, file in enumerate(FILES)]
-    (root / "dtd/split_zhou_DescribableTextures.json").write_text(json.dumps({"test": rows}))
+    write_dtd(root)
     put_images(root / "Caltech101", ["Faces/image_0426.jpg"])
     return root
 
@@ -58,7 +53,7 @@ def test_list_with_a_root(capsys, root: Path) -> None:
 
 
 def test_list_says_how_much_is_missing(capsys, root: Path, tmp_path: Path) -> None:
-    put_images(tmp_path / "dtd/images", FILES[: len(FILES) // 5])
+    put_images(tmp_path / "dtd/images", DTD_FILES[: len(DTD_FILES) // 5])
     split = "dtd/split_zhou_DescribableTextures.json"
     (tmp_path / split).write_text((root / split).read_text())
     code, out, _ = run(capsys, "datasets", "--data", tmp_path)

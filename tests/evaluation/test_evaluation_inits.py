@@ -6,34 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.evaluation_bench import NAMES, backbone, dataset, image_number, settings
+from oracles.evaluation_bench import COUNT, NAMES, backbone, confidences, dataset, settings
 from oracles.models import tiny_backbone
 
 from otpt.errors import OtptError
-from otpt.evaluation import Settings, evaluate
+from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 from otpt.methods import Fpp
 from otpt.methods.fpp import pretrain
 from otpt.prompts import Prompt, Templates, dataset_templates
 
 FPP = Fpp(steps=3, seed=5)
-COUNT = 3
-
-
-def confidences(
-    folder: Path, given: Settings, name: str = "tiny", **more: object
-) -> dict[tuple[str, str], list[float]]:
-    """By (prompt, method), of each image."""
-    run = evaluate(dataset(COUNT, name), backbone(), given, out=folder, **more).run  # type: ignore[arg-type]
-    return {
-        column: [
-            row["confidence"]
-            for row in sorted(
-                (row for shard in run.shards(name, 0, column) for row in shard.table.to_pylist()), key=image_number
-            )
-        ]
-        for column in run.columns(name)
-    }
 
 
 @pytest.mark.equality

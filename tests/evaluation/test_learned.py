@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, image_number, settings
+from oracles.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confidences, dataset, image, settings
 from oracles.maple import maple_state
 from safetensors.torch import save_file
 
 from otpt.backbones.image_tower import first
 from otpt.errors import OtptError
-from otpt.evaluation import Settings, evaluate
+from otpt.evaluation import evaluate
 from otpt.images import image_digest
 from otpt.methods import get_method
 from otpt.methods.maple import TwoTowerSide
@@ -22,8 +22,6 @@ from otpt.methods.prompt_tuning import TextSide
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
 from otpt.views import ViewRecipe, make_views
-
-COUNT = 4
 
 
 def normal(*shape: int, seed: int) -> torch.Tensor:
@@ -44,20 +42,6 @@ def maple(folder: Path) -> MaplePrompts:
     found = read_learned(folder / "maple.pt")
     assert isinstance(found, MaplePrompts)
     return found
-
-
-def confidences(folder: Path, given: Settings, name: str = "images") -> dict[tuple[str, str], list[float]]:
-    """By (prompt, method), of each image."""
-    run = evaluate(dataset(COUNT, name), backbone(), given, out=folder).run
-    return {
-        column: [
-            row["confidence"]
-            for row in sorted(
-                (row for shard in run.shards(name, 0, column) for row in shard.table.to_pylist()), key=image_number
-            )
-        ]
-        for column in run.columns(name)
-    }
 
 
 @pytest.mark.equality

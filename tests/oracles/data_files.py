@@ -12,8 +12,12 @@ import pytest
 from PIL import Image
 
 from otpt.data import find_entry
+from otpt.data.classes import builtin_class_list
 
 REAL_SPLITS = Path(__file__).resolve().parents[2] / "../shared/data/splits"
+
+
+DTD_FILES = [f"{name}/{name}_{i}.jpg" for name in builtin_class_list("dtd").names for i in range(36)]
 
 
 def jpeg(colour: tuple[int, int, int] = (200, 30, 60)) -> bytes:
@@ -24,6 +28,13 @@ def jpeg(colour: tuple[int, int, int] = (200, 30, 60)) -> bytes:
 
 
 JPEG = jpeg()
+
+
+def write_dtd(root: Path) -> None:
+    """A whole DTD below a data root: 36 images of each class, all of them for tests."""
+    put_images(root / "dtd/images", DTD_FILES)
+    rows = [[file, i // 36, file.partition("/")[0]] for i, file in enumerate(DTD_FILES)]
+    (root / "dtd/split_zhou_DescribableTextures.json").write_text(json.dumps({"test": rows}))
 
 
 def touch(folder: Path, files: Iterable[str]) -> None:

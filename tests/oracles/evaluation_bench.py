@@ -18,7 +18,7 @@ from PIL import Image
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import Settings
+from otpt.evaluation import Settings, evaluate
 from otpt.images import ImageSource
 from otpt.methods.batch import Batch
 from otpt.methods.output import Output
@@ -28,6 +28,8 @@ from otpt.views import ViewRecipe
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "pug")
 METHODS = ("zero-shot", "tpt", "o-tpt", "tpt+sals")
 RECIPE = ViewRecipe(n_views=12)
+COUNT = 4
+"""Images where nothing depends on how many."""
 LONG_AGO = 1_700_000_000
 
 
@@ -105,6 +107,18 @@ def rows(run: Path, *, name: str = "tiny", seed: int = 0) -> list[dict[str, Any]
 def image_number(row: dict[str, Any]) -> int:
     """Which image of :func:`dataset` a row is of."""
     return int(row["id"].removeprefix("p/"))
+
+
+def confidences(
+    folder: Path, given: Settings, name: str = "tiny", *, count: int = COUNT
+) -> dict[tuple[str, str], list[float]]:
+    """By (prompt, method), of each of so many images that are evaluated as given."""
+    run = evaluate(dataset(count, name), backbone(), given, out=folder).run
+    found = {}
+    for column in run.columns(name):
+        shown = [row for shard in run.shards(name, 0, column) for row in shard.table.to_pylist()]
+        found[column] = [row["confidence"] for row in sorted(shown, key=image_number)]
+    return found
 
 
 @contextmanager

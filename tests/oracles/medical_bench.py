@@ -6,12 +6,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 from oracles.medical_models import write_vit
 from oracles.models import tiny_backbone
 from PIL import Image
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
+from otpt.methods.fpt import FrozenViT, load_frozen_vit
 
 
 @cache
@@ -24,6 +26,17 @@ def write_frozen_vit(folder: Path) -> Path:
     """FPT's frozen ViT in small, as files."""
     write_vit(folder, hidden_size=32)
     return folder
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the folders of tests that import it, as :func:`frozen`."""
+    return write_frozen_vit(tmp_path_factory.mktemp("vit"))
+
+
+@pytest.fixture(scope="module")
+def frozen(vit: Path) -> FrozenViT:
+    return load_frozen_vit(str(vit), device="cpu", size=48)
 
 
 def image(seed: int, tint: int = 0) -> Image.Image:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, lru_cache
 from pathlib import Path
@@ -201,3 +202,16 @@ def open_clip_local_dir(path: str | Path, kind: str = "vit", seed: int = 0) -> C
         str(folder / "open_clip_model.safetensors"),
     )
     return model
+
+
+def by_threads(work: Callable[[], Tensor]) -> list[Tensor]:
+    """What ``work`` gives with one, two and three threads of torch."""
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(work())
+    finally:
+        torch.set_num_threads(before)
+    return found

@@ -7,7 +7,7 @@ import pytest
 import torch
 from open_clip import SimpleTokenizer
 from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES, SIMPLE_IMAGENET_TEMPLATES
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import by_threads, tiny_backbone, tiny_clip
 from torch import Tensor
 
 import otpt
@@ -82,14 +82,7 @@ def test_a_name_in_brackets_before_a_comma_is_tokenised_as_written(backbone: Bac
 @pytest.mark.equality
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     backbone = tiny_backbone("vit")
-    before = torch.get_num_threads()
-    found = []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            found.append(TextSide(backbone, NAMES, published_templates("templates-7")).text_features)
-    finally:
-        torch.set_num_threads(before)
+    found = by_threads(lambda: TextSide(backbone, NAMES, published_templates("templates-7")).text_features)
     assert all(torch.equal(found[0], each) for each in found)
 
 

@@ -18,7 +18,8 @@ from otpt.prompts import (
     prompt_encoder,
     tokenize_prompts,
 )
-from otpt.prompts.trie import class_texts, make_tries, node_count, sight
+from otpt.prompts.beginnings import make_blocks, node_depths
+from otpt.prompts.trie import class_texts, make_tries, sight
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +52,21 @@ def test_values_and_gradients_are_those_of_the_plain_encoder(prompt: Prompt, bud
 def test_a_context_for_each_class_is_shared_by_nobody(backbone: Backbone) -> None:
     vectors = torch.randn(4, 2, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     tokens = _tokens(backbone, ALIKE[:4], Prompt.learned(vectors))
-    assert node_count(class_texts(tokens)) == 1 + sum(len(text) - 1 for text in class_texts(tokens))
+    assert len(node_depths(class_texts(tokens))) == 1 + sum(len(text) - 1 for text in class_texts(tokens))
     encoders = (TrieEncoder(backbone.text, tokens), PlainEncoder(backbone.text, tokens))
     found, expected = (each.encode(tokens.start[None]) for each in encoders)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("block", [1, 3, 8, 100])
-def test_a_node_sees_its_ancestors_and_itself(block: int, backbone: Backbone) -> None:
+@pytest.mark.parametrize("most", [1, 3, 8, 100])
+def test_a_node_sees_its_ancestors_and_itself(most: int, backbone: Backbone) -> None:
     texts = class_texts(_tokens(backbone, ALIKE))
     (trie,) = make_tries(texts, 10**6)
     beginnings = {text[:length] for text in texts for length in range(1, len(text) + 1)}
-    assert len(trie.places) == node_count(texts) == len(beginnings)
-    ancestors, visible = sight(trie, block)
+    assert len(trie.places) == len(node_depths(texts)) == len(beginnings)
+    blocks = make_blocks(node_depths(texts), most)
+    block = blocks.rows
+    ancestors, visible = sight(trie, blocks)
     outside = ancestors.shape[1]
     for node, (text, position) in enumerate(trie.places):
         k, i = divmod(node, block)

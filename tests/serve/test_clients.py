@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -126,6 +127,30 @@ def test_the_shapes_of_the_javascript_client(server: Server, classifier: otpt.Cl
         for inputs in (text_of(picture(6)), {"image": text_of(picture(6))}):
             asked = {"inputs": inputs, "parameters": {"candidate_labels": FRUIT}, "model": "x", "options": {}}
             assert client.post("/models/pocket", json=asked).json() == expected
+
+
+JAVASCRIPT = os.environ.get("OTPT_TEST_NODE_MODULES")  # a node_modules folder that holds @huggingface/inference
+PROGRAM = """
+import { readFile } from "node:fs/promises";
+const [library, url, file] = process.argv.slice(1);
+const { InferenceClient, zeroShotImageClassification } = await import(library);
+const inputs = { image: new Blob([await readFile(file)]) };
+const parameters = { candidate_labels: ["apple", "pear", "quince"] };
+const named = await zeroShotImageClassification({ endpointUrl: `${url}/models/pocket`, inputs, parameters });
+const endpoint = await new InferenceClient().endpoint(url).zeroShotImageClassification({ inputs, parameters });
+console.log(JSON.stringify([named, endpoint]));
+"""
+
+
+@pytest.mark.skipif(JAVASCRIPT is None or shutil.which("node") is None, reason="needs node and the library")
+def test_the_javascript_client_itself(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(picture(6))
+    library = Path(str(JAVASCRIPT), "@huggingface/inference/dist/esm/index.js").resolve()
+    command = ["node", "--input-type=module", "--eval", PROGRAM, str(library), server.url, str(photo)]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert printed.returncode == 0, printed.stderr
+    assert json.loads(printed.stdout) == 2 * [list(classifier(picture(6), FRUIT))]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")

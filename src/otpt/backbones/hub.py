@@ -28,7 +28,7 @@ def hub(what: str) -> Iterator[None]:
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
+    constants.HF_HUB_OFFLINE = before or not reachable(constants.ENDPOINT)
     quiet = logging.getLogger("huggingface_hub")
     level = quiet.level
     quiet.setLevel(logging.ERROR)
@@ -81,7 +81,7 @@ def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
 
     url = pretrained["url"]
     cached = Path.home() / ".cache" / "clip" / os.path.basename(url)
-    if not cached.is_file() and not _reachable(url):
+    if not cached.is_file() and not reachable(url):
         raise _no_way(what, url)
     try:
         return Path(download_pretrained_from_url(url))
@@ -89,7 +89,8 @@ def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
         raise _no_way(what, url, error) from error
 
 
-def _reachable(url: str) -> bool:
+def reachable(url: str) -> bool:
+    """Whether its host takes a connection within a moment; with a proxy between, that cannot be told beforehand."""
     parts = urlsplit(url)
     if parts.scheme in urllib.request.getproxies():
         return True  # a proxy stands between; let the download itself find out

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from otpt.cli import evaluate
 from otpt.cli import options as shared
-from otpt.cli.spellings import add_methods_option, add_out_option
+from otpt.cli.spellings import add_methods_option, add_out_option, add_settings_option
 from otpt.errors import OtptError
 from otpt.runs.growing import CONFIG
 
@@ -49,11 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raps-ranks", type=int, default=5, metavar="K", help="classes without that penalty (default: %(default)s)"
     )
-    parser.add_argument(
-        "--set", nargs="+", default=[], dest="settings", metavar="NAME=VALUE", help="override hyper-parameters"
-    )
-    parser.add_argument("--prompt", metavar="WORDS", help="context to use instead of the data set's")
-    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
+    add_settings_option(parser, "override hyper-parameters")
+    evaluate.add_prompt_option(parser)
     evaluate.add_data_options(parser)
     evaluate.add_context_option(parser)
     evaluate.add_run_options(parser, folder="--run")

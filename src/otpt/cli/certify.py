@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import evaluate, medical
 from otpt.cli import options as shared
-from otpt.cli.spellings import add_methods_option
+from otpt.cli.spellings import add_methods_option, add_settings_option
 from otpt.cli.terminal import Column, print_columns
 from otpt.errors import OtptError
 
@@ -31,16 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     evaluate.add_dataset_options(parser)
     add_methods_option(parser, default=_METHODS, words=f"(default: {' '.join(_METHODS)})")
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        dest="settings",
-        metavar="NAME=VALUE",
-        help="override hyper-parameters: lambda=6 …",
-    )
-    parser.add_argument("--prompt", metavar="WORDS", help="context to use instead of the data set's")
-    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
+    add_settings_option(parser, "override hyper-parameters: lambda=6 …")
+    evaluate.add_prompt_option(parser)
     evaluate.add_context_option(parser)
     evaluate.add_run_options(parser)
     parser.add_argument(

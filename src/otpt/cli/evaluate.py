@@ -26,6 +26,7 @@ from otpt.cli.spellings import (
     add_methods_option,
     add_out_option,
     add_seeds_option,
+    add_settings_option,
     add_threads_option,
     add_workers_option,
     use_threads,
@@ -77,16 +78,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_METHODS,
         words=f"of 'otpt methods', or TOML files of your own (default: {' '.join(DEFAULT_METHODS)})",
     )
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        dest="settings",
-        metavar="NAME=VALUE",
-        help="override hyper-parameters of every method that has them: lambda=6, steps=2 …",
-    )
-    parser.add_argument("--prompt", metavar="WORDS", help="context to use instead of the data set's")
-    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
+    add_settings_option(parser, "override hyper-parameters of every method that has them: lambda=6, steps=2 …")
+    add_prompt_option(parser)
     add_context_option(parser)
     add_run_options(parser)
     add_calibration_options(parser)
@@ -98,6 +91,12 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate and print."""
     shared.load_plugins(options)
     return run_evaluation(options, shared.chosen_methods(options), chosen_prompts(options))
+
+
+def add_prompt_option(parser: argparse.ArgumentParser) -> None:
+    """See :func:`chosen_prompts`."""
+    parser.add_argument("--prompt", metavar="WORDS", help="context to use instead of the data set's")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="number of its tokens to tune")
 
 
 def chosen_prompts(options: argparse.Namespace) -> list[Prompt] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.class_names import add_classes_option, chosen_classes, take_back_datasets
 from otpt.cli.inits import add_init_options, chosen_inits
-from otpt.cli.spellings import add_methods_option, add_seeds_option
+from otpt.cli.spellings import add_methods_option, add_seeds_option, add_settings_option
 from otpt.data.dataset import DEFAULT_PROMPT, FAMILIES
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL
@@ -53,7 +53,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         default="float32",
-        help="float32, bf16 or fp16 (autocast), float64 (default: %(default)s)",
+        help="float32, bf16 or fp16 (autocast of the image tower), bf16-both or fp16-both (of both towers), float64 "
+        "(default: %(default)s)",
     )
 
 
@@ -80,14 +81,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         default=[DEFAULT_METHOD],
         words=f"one or more method names (see 'otpt methods'), or a TOML file (default: {DEFAULT_METHOD})",
     )
-    group.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        dest="settings",
-        metavar="NAME=VALUE",
-        help="override hyper-parameters: lambda=6, steps=2, learning-rate=0.01, temperature=1.3 …",
-    )
+    add_settings_option(group, "override hyper-parameters: lambda=6, steps=2, learning-rate=0.01, temperature=1.3 …")
     group.add_argument(
         "--family",
         choices=FAMILIES,

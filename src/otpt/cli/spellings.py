@@ -3,6 +3,7 @@
 | option | meaning |
 |---|---|
 | ``--methods``, ``--method`` | names of methods, or TOML files of them |
+| ``--set`` | settings of the methods, in place of the published ones |
 | ``--seeds``, ``--seed`` | seeds of whatever is random: of the views, or of a training |
 | ``--workers`` | processes |
 | ``--threads`` | threads of each process, those that compute and those that decode and augment |
@@ -42,6 +43,11 @@ def _add(parser: Parser, plural: str, one: str, default: Sequence[Any] | None, s
         parser.add_argument(plural, one, nargs="+", default=None if default is None else list(default), **more)
     else:
         parser.add_argument(one, plural, default=None if default is None else default[0], **more)
+
+
+def add_settings_option(parser: Parser, words: str, *, metavar: str = "NAME=VALUE") -> None:
+    """``--set NAME=VALUE …``."""
+    parser.add_argument("--set", nargs="+", default=[], dest="settings", metavar=metavar, help=words)
 
 
 def add_training_seed(parser: Parser, default: int, words: str) -> None:

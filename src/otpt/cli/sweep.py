@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otpt.cli import options as shared
 from otpt.cli.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
 from otpt.cli.notes import tell
-from otpt.cli.spellings import add_methods_option
+from otpt.cli.spellings import add_methods_option, add_settings_option
 from otpt.errors import OtptError
 from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, sweep_method, template_prompt
 
@@ -24,13 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_dataset_options(parser)
     add_methods_option(parser, default=["o-tpt"], words="(default: o-tpt)")
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        dest="settings",
+    add_settings_option(
+        parser,
+        "values of a setting: lambda=0,1,2,6,18,54; several settings give all combinations",
         metavar="NAME=V1,V2,…",
-        help="values of a setting: lambda=0,1,2,6,18,54; several settings give all combinations",
     )
     parser.add_argument(
         "--prompts",

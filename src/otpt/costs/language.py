@@ -1,4 +1,5 @@
-"""The text side as it runs (:mod:`otpt.prompts.prefix_encoder`): the shared prefix once, of each class only its tail.
+"""The text side as it runs: the shared prefix once (:mod:`otpt.prompts.prefix_encoder`), of each class only its tail;
+where many names begin alike, every common beginning once (:mod:`otpt.prompts.trie_encoder`).
 
 A forward pass of the text features E(θ) and a vector–Jacobian product through the graph that leads to them are all
 that an image asks of it. The product goes through each linear map once, against its weights alone: as many operations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from otpt.costs.architecture import Architecture, TextTransformer
 from otpt.costs.operations import FLOAT, Cost, attention, block, linear, pointwise, total
+from otpt.prompts.beginnings import Blocks
 
 GRAPH_FLOATS = 14
 """Floats kept for the backward pass, per row and layer, in units of the width; of an MLP four times as wide."""
@@ -25,11 +27,13 @@ class Texts:
         prefix: tokens that all classes share: the start token and the context.
         tails: for each class the number of its own tokens: name, full stop, end token.
         context: tokens of the context that are tuned.
+        blocks: of the trie of the texts, where it is used.
     """
 
     prefix: int
     tails: tuple[int, ...]
     context: int = 4
+    blocks: Blocks | None = None
 
     @property
     def classes(self) -> int:
@@ -38,8 +42,12 @@ class Texts:
 
 
 def rows(model: TextTransformer, texts: Texts) -> int:
-    """Tokens that go through a text tower: prefix and tails; of one that is not causal whole sentences."""
-    return texts.prefix + sum(texts.tails) if model.causal else texts.classes * model.length
+    """Tokens that go through a text tower: prefix and tails, or the trie's; of one that is not causal all sentences."""
+    if not model.causal:
+        return texts.classes * model.length
+    if texts.blocks is not None:
+        return texts.blocks.count * texts.blocks.rows
+    return texts.prefix + sum(texts.tails)
 
 
 def text_forward(model: Architecture, texts: Texts) -> Cost:
@@ -70,7 +78,9 @@ def _parts(model: Architecture, texts: Texts) -> tuple[Cost, Cost]:
     """(attention, all the rest) of a forward pass."""
     tower, classes = model.text, texts.classes
     every, width = rows(tower, texts), tower.width
-    if tower.causal:
+    if tower.causal and texts.blocks is not None:
+        mixed = _trie_attention(texts.blocks, width)
+    elif tower.causal:
         mixed = attention(1, texts.prefix, texts.prefix, width)
         for length, count in Counter(texts.tails).items():
             mixed += attention(count, length, texts.prefix + length, width)
@@ -80,10 +90,16 @@ def _parts(model: Architecture, texts: Texts) -> tuple[Cost, Cost]:
         mixed = attention(classes, tower.length, tower.length, width)
     read = classes if tower.causal else every
     whole = block(every, every, Cost(), width, tower.hidden)
-    # the last layer of the shared-prefix encoder: queries, keys and values of all rows, the rest for the end tokens
+    # in the last layer of causal encoders: queries, keys and values of all rows, the rest for the end tokens
     last = total(block(every, read, Cost(), width, tower.hidden), _queries(every - read, width))
     linears = total((tower.layers - 1) * whole, last, linear(classes, width, model.features))
     return tower.layers * mixed, linears
+
+
+def _trie_attention(blocks: Blocks, width: float) -> Cost:
+    """Each block of nodes sees itself and the ancestors of its first node, whose keys and values are gathered."""
+    seen = blocks.outside + blocks.rows
+    return attention(blocks.count, blocks.rows, seen, width) + pointwise(2 * width * blocks.count * seen)
 
 
 def _queries(rows: float, width: float) -> Cost:

@@ -1,21 +1,18 @@
 """Class texts as a trie: every common beginning of texts once.
 
-Texts in the order of their tokens are walked one after another; what a text shares with the one before it is there
-already, the rest are new nodes. That is the trie in depth-first order: the nodes below a node follow it without a gap.
+Nodes stand in depth-first order (:func:`otpt.prompts.beginnings.walk`): those below a node follow it without a gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from otpt.prompts.beginnings import Blocks, Text, walk
 from otpt.prompts.tokens import PromptTokens, real_lengths
-
-Text = tuple[int, ...]
-"""What stands at each position: the id of a token, or −1 − r for row r of the context."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +49,28 @@ def class_texts(tokens: PromptTokens) -> list[Text]:
     return [tuple(own[:length]) for own, length in zip(what.tolist(), lengths, strict=True)]
 
 
-def node_count(texts: Sequence[Text]) -> int:
-    """Nodes of the trie of all texts."""
-    return sum(len(text) - shared for _, text, shared in _walk(texts))
-
-
 def make_tries(texts: Sequence[Text], nodes_that_fit: int) -> list[Trie]:
     """The trie of all texts, or several of consecutive texts with at most that many nodes (at least one text each)."""
     tries = [Trie()]
-    for index, text, shared in _walk(texts):
+    for index, text, shared in walk(texts):
         if tries[-1].ends and len(tries[-1].places) + len(text) - shared > nodes_that_fit:
             tries.append(Trie())
         tries[-1].add(index, text, shared)
     return tries
 
 
-def sight(trie: Trie, block: int) -> tuple[Tensor, Tensor]:
-    """What the nodes of each block of so many consecutive ones may see; the last block is filled up.
+def sight(trie: Trie, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """What the nodes of each block of T consecutive ones may see; the last block is filled up.
 
     An ancestor that is in a block before is an ancestor of the block's first node too, since in depth-first order all
     nodes between the two are below it. So few nodes from outside serve a whole block.
 
     Returns:
-        (K, A) the ancestors of each block's first node, 0 where there are fewer; and (K, block, A + block) whether a
-        node may see each of these, and each node of its block. What fills the last block sees itself.
+        (K, A) the ancestors of each block's first node, 0 where there are fewer; and (K, T, A + T) whether a node may
+        see each of these, and each node of its block. What fills the last block sees itself.
     """
+    block, most = blocks.rows, blocks.outside
     starts = range(0, len(trie.places), block)
-    most = max(trie.places[start][1] for start in starts)
     ancestors = torch.zeros(len(starts), most, dtype=torch.long)
     visible = torch.zeros(len(starts), block, most + block, dtype=torch.bool)
     visible[:, :, most:] = torch.eye(block, dtype=torch.bool)
@@ -93,16 +85,3 @@ def sight(trie: Trie, block: int) -> tuple[Tensor, Tensor]:
             column += seen
     visible[which, row, column] = True
     return ancestors, visible
-
-
-def _walk(texts: Sequence[Text]) -> Iterator[tuple[int, Text, int]]:
-    """Each text's index, itself, and how many tokens it shares with the one before, in the order of their tokens."""
-    before: Text = ()
-    for index in sorted(range(len(texts)), key=texts.__getitem__):
-        text, shared = texts[index], 0
-        for own, other in zip(text, before, strict=False):
-            if own != other:
-                break
-            shared += 1
-        yield index, text, shared
-        before = text

@@ -15,13 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import TextTower
+from otpt.prompts.beginnings import make_blocks
 from otpt.prompts.causal_encoder import CausalEncoder, Chunk, Rows, row_bytes
 from otpt.prompts.memory import MEMORY_BUDGET
 from otpt.prompts.tokens import PromptTokens
 from otpt.prompts.trie import Trie, class_texts, make_tries, sight
-
-_BLOCK = 32
-"""Nodes of a block, about: fewer gather more ancestors, more compute more products that the mask drops."""
 
 
 class TrieChunk(Chunk):
@@ -48,11 +46,9 @@ class TrieEncoder(CausalEncoder[TrieChunk]):
         self._plans = [self._plan(tower, tokens, trie) for trie in tries]
 
     def _plan(self, tower: TextTower, tokens: PromptTokens, trie: Trie) -> TrieChunk:
-        nodes = len(trie.places)
-        blocks = -(-nodes // _BLOCK)
-        block = -(-nodes // blocks)
-        filled = trie.places + [trie.places[-1]] * (blocks * block - nodes)
-        ancestors, visible = sight(trie, block)
+        blocks = make_blocks([depth for _, depth in trie.places])
+        filled = trie.places + [trie.places[-1]] * (blocks.count * blocks.rows - len(trie.places))
+        ancestors, visible = sight(trie, blocks)
         return TrieChunk(
             self._rows(tower, tokens, filled, trie.ends),
             ancestors.flatten().to(self._device),

@@ -15,7 +15,7 @@ from open_clip import SimpleTokenizer
 from oracles.field import second_texts, texts
 from oracles.fpp import literal_fpp
 from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.models import by_threads, tiny_backbone, tiny_clip
 
 import otpt
 from otpt.backbones import Backbone
@@ -110,15 +110,7 @@ def test_texts_come_close_to_those_of_the_words(backbone: Backbone) -> None:
 @pytest.mark.equality
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     backbone = tiny_backbone("vit")
-    before = torch.get_num_threads()
-    found = []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            prompt = pretrain(backbone, NAMES, FEW)
-            found.append(prompt.vectors)
-    finally:
-        torch.set_num_threads(before)
+    found = by_threads(lambda: pretrain(backbone, NAMES, FEW).vectors)
     assert all(torch.equal(found[0], each) for each in found)
     assert found[0].dtype == torch.float32
 
