@@ -30,6 +30,7 @@ SLOW = (
     "benchmarks/",
     "cli/",
     "data/test_registered_sets.py",
+    "devices/test_methods.py",
     "docs/test_run.py",
     "docs/test_tutorials.py",
     "evaluation/",

@@ -29,6 +29,7 @@ from otpt.methods.prompt_tuning import Tuned
 from otpt.methods.prompt_tuning import tune as tune_contexts
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.threads import one_thread
+from otpt.transfers import to_host
 from otpt.views import ViewRecipe
 
 __all__ = ["Encoder", "aggregate", "calibrate", "predict", "predict_outputs", "tune"]
@@ -162,6 +163,8 @@ def aggregate(
     if logits.ndim != 2:
         raise OtptError(f"Logits of shape {tuple(logits.shape)} were given; expected (V, C), the views of one image.")
     chosen = Method("aggregate", aggregate=method, settings=dict(settings or {}))
+    (logits,) = to_host([logits])
+    zero_shot, view_features, text_features = map(_on_host, (zero_shot, view_features, text_features))
     texts = None if text_features is None else partial(_constant, text_features)
     extras = {"mean_cosine": torch.full((1,), torch.nan)}
     skipped = torch.zeros(1, dtype=torch.bool)
@@ -196,6 +199,10 @@ class _Features:
 
 def _constant(value: Tensor, i: int) -> Tensor:
     return value
+
+
+def _on_host(value: Tensor | None) -> Tensor | None:
+    return None if value is None else to_host([value])[0]
 
 
 def _needed(value: Tensor | None, name: str, method: str) -> Tensor:

@@ -25,6 +25,7 @@ from otpt.methods.batch import Batch
 from otpt.methods.groups import TextGroup
 from otpt.methods.output import Output
 from otpt.prompts import Linearisation, PromptEncoder
+from otpt.transfers import run
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "house")
 RECIPE = ViewRecipe(n_views=20)
@@ -78,7 +79,7 @@ def _views(text_features: Tensor) -> Tensor:
 def _predict(group: TextGroup, views: Tensor) -> list[list[Output]]:
     (kind,) = {recipe.kind for recipe in group._recipes}
     images = [EncodedImage.of_features({kind: own}, seed=0) for own in views]
-    return group.predict(Batch(images, 0))
+    return run(group.steps(Batch(images, 0)))
 
 
 @pytest.mark.parametrize("gate", ["agreement", "cas"])

@@ -22,6 +22,7 @@ from otpt.methods.batch import Batch
 from otpt.methods.inits import make_groups
 from otpt.methods.rounds import is_enough
 from otpt.methods.task import Task
+from otpt.transfers import run
 from otpt.views import ViewRecipe, make_views
 
 IN_ROUNDS = ViewRecipe(n_views=12, rounds=(6, 9))
@@ -110,7 +111,7 @@ def test_images_with_different_numbers_of_views_go_through_a_group_together() ->
     encoded: Sequence[Any] = [found for _, found in FeaturePipeline(backbone())(given)]
     assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 9, 12}
     (group,) = make_groups(backbone(), task, methods)
-    together = group.predict(Batch(encoded, 0))
+    together = run(group.steps(Batch(encoded, 0)))
     for i, own in enumerate(predictor(Batch(encoded, 0))):
         for k in range(len(methods)):
             np.testing.assert_allclose(together[k][i].probabilities, own[k].probabilities, atol=1e-5)

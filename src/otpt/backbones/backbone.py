@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.devices import check_precision, pick_device
+from otpt.backbones.devices import check_precision, pick_device, text_autocast
 from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.image_tower import ImageTower
 from otpt.backbones.preprocessing import Preprocessing
@@ -24,7 +24,8 @@ class Backbone:
         name: as the user wrote it; ``architecture``: e.g. "ViT-B-16".
         fingerprint: hexadecimal, architecture + weights.
         family: "vit", "resnet" or "other": the kind of image tower.
-        device, precision: "float32", "bf16", "fp16" (autocast around the image tower) or "float64".
+        device, precision: "float32", "bf16", "fp16" (autocast around the image tower), "bf16-both", "fp16-both" (around
+            both towers) or "float64".
         dtype: dtype of the features handed out: float32, or float64 with precision float64.
         preprocessing: what the image tower expects.
         embed_dim: D.  logit_scale: exp of the stored parameter, about 100.  logit_bias: 0 except for SigLIP.
@@ -57,6 +58,7 @@ class Backbone:
         model = model.to(device=device, dtype=weights).eval().requires_grad_(False)
         self._model, self._tokenizer = model, tokenizer
         self.text = TextTower(model, Tokenizer(tokenizer, text_context_length(model)))
+        self.text.autocast = text_autocast(precision)
         self.visual: nn.Module = model.visual
         self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast)
         self.embed_dim = self.text.output_dim

@@ -7,13 +7,16 @@ import torch
 from otpt.errors import OtptError, unknown
 
 #: Name of a precision → dtype of the weights, dtype of autocast around the image tower (``None``: no
-#: autocast).
+#: autocast). With "-both" it is around the text tower too.
 PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "float32": (torch.float32, None),
     "bf16": (torch.float32, torch.bfloat16),
     "fp16": (torch.float32, torch.float16),
+    "bf16-both": (torch.float32, torch.bfloat16),
+    "fp16-both": (torch.float32, torch.float16),
     "float64": (torch.float64, None),
 }
+_BOTH = "-both"
 
 
 def available_devices() -> list[str]:
@@ -47,3 +50,8 @@ def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch
     if name == "float64" and device.type == "mps":
         raise OtptError("Precision 'float64' does not exist on MPS; use the device 'cpu' for it.")
     return PRECISIONS[name]
+
+
+def text_autocast(name: str) -> torch.dtype | None:
+    """Dtype of autocast around the text tower; ``None`` for none."""
+    return PRECISIONS[name][1] if name.endswith(_BOTH) else None

@@ -30,6 +30,7 @@ from otpt.backbones.imported import is_instance
 from otpt.backbones.tuned_resnet import tune_resnet
 from otpt.backbones.tuned_vit import tune_vit
 from otpt.threads import in_threads
+from otpt.transfers import to_device
 
 #: Views in a chunk, by kind of device; measured in ``benchmarks/encoding.py``.
 _CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
@@ -74,7 +75,7 @@ class ImageTower:
     @torch.inference_mode()
     def _encode(self, pixels: Tensor, unit: bool) -> Tensor:
         count = len(pixels)
-        pixels = pixels.to(self.device, self.dtype)
+        pixels = to_device(pixels, self.device, self.dtype)
         if count < self.chunk:
             pixels = torch.cat([pixels, pixels[:1].expand(self.chunk - count, -1, -1, -1)])
         if self.convolutional:

@@ -74,7 +74,8 @@ def load_backbone(
     Args:
         spec: what to load.
         device: "auto" (CUDA, then MPS, then CPU), "cpu", "cuda", "cuda:1", "mps".
-        precision: "float32"; "bf16" or "fp16" (autocast around the image tower); "float64" for checks.
+        precision: "float32"; "bf16" or "fp16" (autocast around the image tower); "bf16-both" or "fp16-both" (around the
+            text tower too); "float64" for checks.
         architecture: open_clip name of the architecture of a checkpoint file; inferred if not given.
         quick_gelu: insist on QuickGELU (True) or GELU (False); by default what the weights were trained with.
         tokenizer: of a model in memory: what ``open_clip.get_tokenizer`` gives, or the tokenizer of transformers.

@@ -23,6 +23,7 @@ from otpt.backbones.imported import is_instance
 from otpt.backbones.pocket.trunk import HybridVisionTransformer
 from otpt.errors import OtptError
 from otpt.threads import in_threads
+from otpt.transfers import to_device
 
 _CHUNK = {"cpu": 8}
 _TOKEN_FLOATS = 16
@@ -57,7 +58,7 @@ class PromptedTower:
     def embed(self, pixels: Tensor) -> Tensor:
         """Normalised pixels (N, 3, S, S) → tokens (N, T, W_v) before the first block, without graph."""
         backbone = self._backbone
-        pixels = pixels.to(backbone.device, backbone.dtype, memory_format=self._layout)
+        pixels = to_device(pixels, backbone.device, backbone.dtype).contiguous(memory_format=self._layout)
         return torch.cat(in_threads(torch.no_grad()(self._tokens), pixels.split(self._chunk)))
 
     @torch.no_grad()

@@ -21,8 +21,10 @@ class TextTower:
 
     Attributes: ``width`` W, ``output_dim`` D, ``context_length`` L, ``start_length`` (special tokens before
     the text), and ``causal``, the canonical weights if this is a CLIP text tower (else ``None``: use
-    ``encode_embeddings``).
+    ``encode_embeddings``). ``autocast``: the type in which prompts are encoded, ``None`` for that of the weights.
     """
+
+    autocast: torch.dtype | None = None
 
     def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
         self._model = model

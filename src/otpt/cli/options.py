@@ -53,7 +53,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         default="float32",
-        help="float32, bf16 or fp16 (autocast), float64 (default: %(default)s)",
+        help="float32, bf16 or fp16 (autocast of the image tower), bf16-both or fp16-both (of both towers), float64 "
+        "(default: %(default)s)",
     )
 
 

@@ -26,12 +26,17 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key
 from otpt.features.digests import ShardDigests, file_state
 from otpt.images import KEYS, ImageSource, UrlLimits, open_with_digest
+from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
+from otpt.views.layers import ViewLayers
+from otpt.views.recipe import view_layers
 
 _MOST_THREADS = 16
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
+
+_Views = npt.NDArray[np.floating] | ViewLayers
 
 Opened = tuple[Image.Image, str]
 """An RGB image and the digest of its content."""
@@ -102,13 +107,13 @@ class _Prepared:
 
     Attributes:
         features: (n, D) of its first views, as the backbone's device and type have them.
-        pixels: (m, 3, S, S) of the next views, which are to be encoded.
+        pixels: (m, 3, S, S) of the next views, which are to be encoded; or what they are put together from.
         encoded: kinds of which something was encoded, which the cache does not have.
         opened: the image, once it was opened.
     """
 
     features: dict[str, Tensor] = field(default_factory=dict)
-    pixels: dict[str, npt.NDArray[np.floating]] = field(default_factory=dict)
+    pixels: dict[str, _Views] = field(default_factory=dict)
     encoded: set[str] = field(default_factory=set)
     opened: Opened | None = None
 
@@ -181,13 +186,16 @@ class FeaturePipeline:
             return error
         return found
 
-    def _views(
-        self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0
-    ) -> npt.NDArray[np.floating]:
+    def _views(self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0) -> _Views:
         image, digest = opened
         name = digest if task.image_id is None else task.image_id
         preprocessing, begun = self._backbone.preprocessing, time.perf_counter()
-        views = make_views(image, recipe, preprocessing, seed=task.seed, image_id=name, dtype=self._dtype, first=first)
+        options: dict[str, Any] = {"seed": task.seed, "image_id": name, "dtype": self._dtype, "first": first}
+        views: _Views
+        if self._backbone.device.type == "cpu" or recipe.noise:
+            views = make_views(image, recipe, preprocessing, **options)
+        else:  # put together over there, with the same bits
+            views = view_layers(image, recipe, preprocessing, **options)
         self._tell([task], "views", begun)
         return views
 
@@ -212,6 +220,7 @@ class FeaturePipeline:
                 break
             rounds = look_ahead(lambda each: self._next_round(*good[each[0]], each[1]), more, self._threads)
             gone |= {i: error for (i, _), error in rounds if error is not None}
+        self._store([pair for i, pair in enumerate(good) if i not in gone])
         position = iter(range(len(good)))
         for task, found in waiting:
             if task.digests is not None and task.last:
@@ -221,7 +230,6 @@ class FeaturePipeline:
             elif (i := next(position)) in gone:
                 yield task, gone[i]
             else:
-                self._store(task, found)
                 yield task, EncodedImage(found.features, task, found.opened if task.keep_image else None)
 
     def _encode_pixels(self, images: Sequence[_Prepared]) -> None:
@@ -229,7 +237,12 @@ class FeaturePipeline:
         new = [pixels for found in images for pixels in found.pixels.values()]
         if not new:
             return
-        features = self._backbone.encode_pixels(torch.cat([torch.from_numpy(each) for each in new]))
+        device = self._backbone.device
+        pixels = [
+            each.on(device) if isinstance(each, ViewLayers) else to_device(torch.from_numpy(each), device)
+            for each in new
+        ]
+        features = self._backbone.encode_pixels(torch.cat(pixels))
         if self._form == "float16":
             features = features.half()
         encoded = iter(features.split([len(each) for each in new]))
@@ -275,22 +288,26 @@ class FeaturePipeline:
                     break
         return found
 
-    def _store(self, task: ImageTask, found: _Prepared) -> None:
-        """Keep what was encoded."""
-        if self._cache is None or task.image_id is not None or not found.encoded:
+    def _store(self, images: Sequence[tuple[ImageTask, _Prepared]]) -> None:
+        """Keep what was encoded, which comes to the host in one copy."""
+        if self._cache is None:
             return
-        assert found.opened is not None  # to be encoded
-        for recipe in task.recipes:
-            if recipe.kind in found.encoded:
-                features = found.features[recipe.kind]
-                features = features.half() if self._form == "float16" else features
-                self._cache.put(self._key(task, recipe, found.opened[1]), features.cpu().numpy())
+        new = {
+            self._key(task, recipe, found.opened[1]): found.features[recipe.kind]
+            for task, found in images
+            if task.image_id is None and found.opened is not None
+            for recipe in task.recipes
+            if recipe.kind in found.encoded
+        }
+        kept = (features.half() if self._form == "float16" else features for features in new.values())
+        for key, features in zip(new, to_host(list(kept)), strict=True):
+            self._cache.put(key, features.numpy())
 
     def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
 
     def _placed(self, features: Tensor) -> Tensor:
-        return features.to(device=self._backbone.device, dtype=self._backbone.dtype)
+        return to_device(features, self._backbone.device, self._backbone.dtype)
 
 
 def look_ahead(work: Callable[[_In], _Out], tasks: Iterable[_In], threads: int) -> Iterator[tuple[_In, _Out]]:

@@ -17,6 +17,7 @@ from otpt.methods.axes import AGGREGATIONS, CLEAN, NONE
 from otpt.methods.calling import Available, Extras, call_function
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Adapted, Output
+from otpt.threads import in_threads
 
 _SUM_TOLERANCE = 1e-3
 
@@ -32,7 +33,7 @@ def finish(
     settings: Mapping[str, float],
     names: list[str],
 ) -> list[Output]:
-    """The outputs of B images.
+    """The outputs of B images, whose logits are on the host.
 
     Args:
         tower: the backbone's kind of image tower, for published temperatures.
@@ -52,9 +53,9 @@ def finish(
         own = bool(CALIBRATIONS[method.calibrate].digest)
         rows, indices = _clean(calibrated, adapted.logits, official=official, own=own)
     else:
-        made = [finisher.aggregate(i) for i in range(len(names))]
+        made = in_threads(finisher.aggregate, range(len(names)))
         more = [extras for _, extras in made]
-        stacked = torch.stack([shares for shares, _ in made]).double().cpu()
+        stacked = torch.stack([shares for shares, _ in made]).double()
         rows, indices = stacked.numpy(), stacked.argmax(dim=1).tolist()
     skipped = adapted.skipped.tolist()
     extras = {name: values.tolist() for name, values in adapted.extras.items()}
@@ -85,7 +86,7 @@ def _clean(calibrated: Tensor, logits: Tensor, *, official: bool, own: bool) -> 
     """
     shares = _softmax(calibrated)
     best = (shares if official or own else logits).argmax(dim=1)
-    return shares.double().cpu().numpy(), best.tolist()
+    return shares.double().numpy(), best.tolist()
 
 
 def _softmax(logits: Tensor) -> Tensor:
@@ -116,16 +117,16 @@ class _Finisher:
     def calibrate_each(self) -> tuple[Tensor, list[Extras]]:
         """Logits (B, C) of the clean views, image by image, so that none depends on its neighbours."""
         all_views = CALIBRATIONS[self.method.calibrate].views
-        made, extras = [], []
-        for i, name in enumerate(self.names):
+
+        def one(i: int) -> tuple[Tensor, Extras]:
             if all_views:
                 own, zero_shot = self.adapted.view_logits(i), self.initial.view_logits(i)
             else:
                 own, zero_shot = self.adapted.logits[i : i + 1], self.initial.logits[i : i + 1]
-            logits, more = self.calibrate(own, zero_shot, self._available(i), name)
-            made.append(logits[:1])
-            extras.append(more)
-        return torch.cat(made), extras
+            return self.calibrate(own, zero_shot, self._available(i), self.names[i])
+
+        made = in_threads(one, range(len(self.names)))
+        return torch.cat([logits[:1] for logits, _ in made]), [extras for _, extras in made]
 
     def calibrate(self, logits: Tensor, zero_shot: Tensor, available: Available, name: str) -> tuple[Tensor, Extras]:
         """Rescaled logits (…, C) of (…, C); with ``official`` of logits that were rounded to float16 first."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, stack
 
 from otpt.backbones import Backbone
 from otpt.features.cache import FeatureCache
 from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
-from otpt.methods.calling import Available, naming_images
+from otpt.methods.calling import naming_images
 from otpt.methods.finish import finish
+from otpt.methods.hosting import Needs, Seen, adapts_on_host, available_of, needs_after, needs_before
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
 from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
@@ -25,6 +27,7 @@ from otpt.methods.prompt_tuning.passes import in_passes, logits_and_extras, mean
 from otpt.methods.rounds import views_needed
 from otpt.methods.task import Task
 from otpt.prompts.learned import CocoopContext
+from otpt.transfers import Steps, join, run
 from otpt.views import ViewRecipe
 
 
@@ -39,8 +42,8 @@ class Group(Protocol):
     prompt: str
     methods: tuple[Method, ...]
 
-    def predict(self, batch: Batch) -> list[list[Output]]:
-        """For each method the outputs of all images."""
+    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
+        """For each method the outputs of all images; hands out what it needs on the host."""
 
     @property
     def graph_bytes(self) -> int:
@@ -118,45 +121,59 @@ class TextGroup:
         self._text.linearisation.release()
         return size or self._task.memory_budget
 
-    def predict(self, batch: Batch) -> list[list[Output]]:
+    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`."""
-        answers: dict[tuple[int, int], Output] = {}
-        for recipe in dict.fromkeys(self._recipes):
-            own = [i for i, each in enumerate(self._recipes) if each == recipe]
-            for count, images in self._by_views(recipe, batch).items():
-                part = batch.part(images)
-                views = part.features(recipe.of(count))
-                starts = self._starts(part)
-                initial = self._initial(views, starts)
-                found = self._answers([self.methods[i] for i in own], part, views, starts, initial)
-                for i, outputs in zip(own, found, strict=True):
-                    more = {"views": float(count)} if recipe.rounds else {}
-                    with_count = (replace(each, extras={**each.extras, **more}) for each in outputs)
-                    answers |= {(i, image): each for image, each in zip(images, with_count, strict=True)}
-        return [[answers[i, image] for image in range(len(batch))] for i in range(len(self.methods))]
+        recipes = list(dict.fromkeys(self._recipes))
+        counts = yield from join([self._by_views(recipe, batch) for recipe in recipes])
+        parts = [
+            (recipe, count, images)
+            for recipe, own in zip(recipes, counts, strict=True)
+            for count, images in own.items()
+        ]
+        found = yield from join(
+            [
+                self._part(recipe.of(count), self._methods_of(recipe), batch.part(images))
+                for recipe, count, images in parts
+            ]
+        )
+        answers: dict[tuple[str, int], Output] = {}
+        for (recipe, count, images), outputs in zip(parts, found, strict=True):
+            more = {"views": float(count)} if recipe.rounds else {}
+            for method in self._methods_of(recipe):
+                with_count = (replace(each, extras={**each.extras, **more}) for each in outputs[method.name])
+                answers |= {(method.name, image): each for image, each in zip(images, with_count, strict=True)}
+        return [[answers[method.name, image] for image in range(len(batch))] for method in self.methods]
 
     def is_enough(self, recipe: ViewRecipe, features: Tensor) -> bool:
         """Whether the methods that need this kind of views need no more than those with features (n, D)."""
         alike = [each for each in self._recipes if each.kind == recipe.kind and each.n_views > 1]
-        return all(each.rounds and self._needed(each, features) <= len(features) for each in alike)
+        return all(each.rounds and run(self._needed(each, features)) <= len(features) for each in alike)
 
-    def _by_views(self, recipe: ViewRecipe, batch: Batch) -> dict[int, list[int]]:
+    def _by_views(self, recipe: ViewRecipe, batch: Batch) -> Steps[dict[int, list[int]]]:
         """Positions in the batch by the number of views that these images need."""
         if not recipe.rounds:
             return {recipe.n_views: list(range(len(batch)))}
         found: dict[int, list[int]] = {}
-        for i, image in enumerate(batch.images):
-            found.setdefault(self._needed(recipe, image.features[recipe.kind]), []).append(i)
+        counts = yield from join([self._needed(recipe, image.features[recipe.kind]) for image in batch.images])
+        for i, count in enumerate(counts):
+            found.setdefault(count, []).append(i)
         return found
 
-    def _needed(self, recipe: ViewRecipe, features: Tensor) -> int:
+    def _needed(self, recipe: ViewRecipe, features: Tensor) -> Steps[int]:
         """The number of views that an image needs, of which features (n, D) are known."""
         starts = self._starts_of(features[:1])
 
         def zero_shot(count: int) -> Tensor:
             return self._initial(features[None, :count], starts).view_logits(0)
 
-        return views_needed(recipe, len(features), zero_shot)
+        if features.device.type == "cpu":  # each round when it is its turn
+            return views_needed(recipe, len(features), zero_shot)
+        counts = [count for count in recipe.rounds if count <= len(features)]
+        found = dict(zip(counts, (yield [zero_shot(count) for count in counts]), strict=True))
+        return views_needed(recipe, len(features), found.__getitem__)
+
+    def _methods_of(self, recipe: ViewRecipe) -> list[Method]:
+        return [method for method, own in zip(self.methods, self._recipes, strict=True) if own == recipe]
 
     def _recipe(self, method: Method) -> ViewRecipe:
         recipe = self._task.recipe_for(method)
@@ -171,12 +188,17 @@ class TextGroup:
         """The same, from unit features (B, D) of the clean views."""
         return None
 
-    def _answers(
-        self, methods: Sequence[Method], batch: Batch, views: Tensor, starts: Tensor | None, initial: Adapted
-    ) -> list[list[Output]]:
-        available = partial(self._available, views, initial)
+    def _part(self, recipe: ViewRecipe, methods: Sequence[Method], batch: Batch) -> Steps[dict[str, list[Output]]]:
+        """The outputs of images that need the same views, by method."""
+        views, starts = batch.features(recipe), self._starts(batch)
+        at_init = Seen(self._initial(views, starts), views.__getitem__)
         family, dataset = self._task.family, self._task.dataset
         settings = {method.name: method.settings_for(family, dataset) for method in methods}
+        before, after = (reduce(or_, map(each, methods), Needs()) for each in (needs_before, needs_after))
+        initial = at_init
+        if before != Needs():
+            initial = yield from at_init.on_host(before | after)
+        available = partial(available_of, initial, initial, self._text.logit_scale)
         gates = {
             method.name: [
                 ask_gate(method, available(i), settings[method.name], name) for i, name in enumerate(batch.names)
@@ -194,31 +216,54 @@ class TextGroup:
         for name, config in configs.items():
             wanted.setdefault(config, set()).update(i for i, each in enumerate(gates[name]) if each.is_open)
         all_views = any(method.needs_adapted_views for method in methods)
-        tuned = self._tune(views, wanted, starts, initial, batch.names, keep_texts=all_views)
-        answers = []
+        several = len({frozenset(each) for each in wanted.values()}) > 1
+        stores = (yield from self._stores(views, starts, several=several)) if wanted else None
+        tuned = self._tune(views, wanted, starts, at_init.adapted, batch.names, stores, keep_texts=all_views)
+        adapted: dict[str, Adapted] = {}
         for method in methods:
-            own = gates[method.name]
-            adapted = tuned[configs[method.name]] if method.name in configs else initial
             if method.adapt != CONTEXT:
-                state = self._state.setdefault(method.name, {})
-                logits = partial(_logits, self._text, views)
-                numbers = settings[method.name]
-                adapted = adapt_by_function(method, initial, available, logits, numbers, own, batch.names, state)
-            if method.gate != NONE:
-                adapted = gated(adapted, initial, own)
-            answers.append(
-                finish(
+                own = initial if adapts_on_host(method) else at_init
+                adapted[method.name] = adapt_by_function(
                     method,
-                    adapted,
-                    initial,
-                    tower=self._family,
-                    official=self._task.official_precision,
-                    available=available,
-                    settings=settings[method.name],
-                    names=batch.names,
+                    own.adapted,
+                    partial(available_of, own, own, self._text.logit_scale),
+                    partial(_logits, self._text, own),
+                    settings[method.name],
+                    gates[method.name],
+                    batch.names,
+                    self._state.setdefault(method.name, {}),
                 )
+            elif method.name in configs:
+                adapted[method.name] = tuned[configs[method.name]]
+        # what several methods share is copied once
+        distinct = {id(each): Seen(each, views.__getitem__) for each in adapted.values()}
+        copied = [seen.on_host(replace(after, features=False)) for seen in distinct.values()]
+        initial, *copies = yield from join([initial.on_host(after), *copied])
+        on_host = dict(zip(distinct, copies, strict=True))
+        answers = {}
+        for method in methods:
+            name = method.name
+            found = on_host[id(adapted[name])].adapted if name in adapted else initial.adapted
+            if method.gate != NONE:
+                found = gated(found, initial.adapted, gates[name])
+            answers[name] = finish(
+                method,
+                found,
+                initial.adapted,
+                tower=self._family,
+                official=self._task.official_precision,
+                available=partial(available_of, initial, initial, self._text.logit_scale),
+                settings=settings[name],
+                names=batch.names,
             )
         return answers
+
+    def _stores(self, views: Tensor, starts: Tensor | None, *, several: bool) -> Steps[Sequence[GradientStore] | None]:
+        """Where gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""
+        if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
+            (on_host,) = yield [views]
+            return [CachedGradients(self._cache, self._text, each) for each in on_host]
+        return [HeldGradients() for _ in views] if several and starts is None else None
 
     def _initial(self, views: Tensor, starts: Tensor | None) -> Adapted:
         text = self._text
@@ -226,7 +271,8 @@ class TextGroup:
             shared = text.text_features.expand(len(views), -1, -1)
             rows = partial(_rows, text, views, shared)
             extras = {"mean_cosine": mean_cosine(text.class_features(text.text_features)).expand(len(views))}
-            return Adapted.at_init(text.zero_shot(views), rows, extras, partial(_class_features, text, shared))
+            texts = partial(_class_features, text, shared)
+            return Adapted.at_init(text.zero_shot(views), rows, extras, texts, same_texts=True)
 
         def at_start(clean: Tensor, contexts: Tensor) -> Tensor:
             return logits_and_extras(text, list(clean), text.encoder.encode(contexts), keep_texts=True)
@@ -245,18 +291,17 @@ class TextGroup:
         starts: Tensor | None,
         initial: Adapted,
         names: Sequence[str],
+        stores: Sequence[GradientStore] | None,
         *,
         keep_texts: bool,
     ) -> Mapping[TuningConfig, Adapted]:
         """Images as each config tunes them; those that it is not ``wanted`` for stay as they are at the init."""
         text = self._text
-        stores = self._stores(views, starts, several=len({frozenset(each) for each in wanted.values()}) > 1)
         found = {}
         for images in dict.fromkeys(tuple(sorted(each)) for each in wanted.values()):
             configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
-            everything = len(images) == len(views)
-            chosen = views if everything else views[list(images)]
-            own = starts if everything or starts is None else starts[list(images)]
+            chosen = _rows_of(views, images)
+            own = None if starts is None else _rows_of(starts, images)
             known = None if stores is None else [stores[i] for i in images]
             with naming_images([names[i] for i in images], configs):
                 all_tuned = tune(text, chosen, configs, starts=own, known=known, keep_texts=keep_texts)
@@ -267,21 +312,6 @@ class TextGroup:
                 extras = {"mean_cosine": tuned.mean_cosine}
                 found[config] = Adapted(tuned.logits, rows, tuned.skipped, extras, features).among(initial, images)
         return found
-
-    def _stores(self, views: Tensor, starts: Tensor | None, *, several: bool) -> Sequence[GradientStore] | None:
-        """Where gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""
-        if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
-            return [CachedGradients(self._cache, self._text, each) for each in views]
-        return [HeldGradients() for _ in views] if several and starts is None else None
-
-    def _available(self, views: Tensor, initial: Adapted, i: int) -> Available:
-        text = self._text
-        return {
-            "features": lambda: views[i],
-            "text_features": partial(initial.text_features, i),
-            "logit_scale": lambda: text.logit_scale,
-            "zero_shot": partial(initial.view_logits, i),
-        }
 
 
 class ConditionalGroup(TextGroup):
@@ -299,7 +329,8 @@ class ConditionalGroup(TextGroup):
         condition: str,
     ) -> None:
         super().__init__(prompt, methods, backbone, text, task)
-        self._backbone, self._context, self._condition = backbone, context, condition
+        self._backbone, self._condition = backbone, condition
+        self._context = context.to(backbone.device, backbone.dtype)
 
     def _starts(self, batch: Batch) -> Tensor | None:
         recipe = ViewRecipe(n_views=1)
@@ -312,6 +343,11 @@ class ConditionalGroup(TextGroup):
         return self._context.starts(clean)
 
 
+def _rows_of(tensor: Tensor, images: Sequence[int]) -> Tensor:
+    """Those of some images, of (B, …); one by one: a list of indices would be copied to the device and waited for."""
+    return tensor if len(images) == len(tensor) else stack([tensor[i] for i in images])
+
+
 def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tensor:
     """Logits (V, C) of all views of image ``i``, of (B, V, D) and (B, C, D)."""
     return text.logits(views[i], text_features[i])
@@ -322,6 +358,6 @@ def _class_features(text: TextSide, text_features: Tensor, i: int) -> Tensor:
     return text.class_features(text_features[i])
 
 
-def _logits(text: TextSide, views: Tensor, i: int, text_features: Tensor) -> Tensor:
+def _logits(text: TextSide, seen: Seen, i: int, text_features: Tensor) -> Tensor:
     """Logits (V, C) of all views of image ``i`` under text features (C, D)."""
-    return text.logits(views[i], text_features)
+    return text.logits(seen.features(i), text_features)

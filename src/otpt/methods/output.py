@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from otpt.transfers import to_device
+
 KEPT_INIT = "init-kept"
 """Flag of an output whose gradient was not finite: the image was predicted with the initial prompt."""
 
@@ -48,6 +50,7 @@ class Adapted:
         skipped: (B,) whether the gradient was not finite, so that the image kept the initial prompt.
         extras: (B,) each.
         texts: position in the batch → text features (C, D) that the logits come from; None if not kept.
+        same_texts: whether these are the same for all images.
     """
 
     logits: Tensor
@@ -55,6 +58,7 @@ class Adapted:
     skipped: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     texts: Callable[[int], Tensor] | None = None
+    same_texts: bool = False
 
     def view_logits(self, i: int) -> Tensor:
         """(V, C) of image ``i``."""
@@ -73,8 +77,8 @@ class Adapted:
         at = {image: i for i, image in enumerate(images)}
 
         def spread(own: Tensor, others: Tensor) -> Tensor:
-            where = torch.tensor(images, device=own.device)
-            return others.to(own).index_copy(0, where, own)
+            where = to_device(torch.tensor(images), own.device)
+            return to_device(others, own.device, own.dtype).index_copy(0, where, own)
 
         rows, texts = self.rows, self.texts
         return Adapted(
@@ -91,6 +95,8 @@ class Adapted:
         rows: Callable[[int], Tensor],
         extras: Mapping[str, Tensor],
         texts: Callable[[int], Tensor],
+        *,
+        same_texts: bool = False,
     ) -> Adapted:
         """Of images that nothing was adapted for."""
-        return Adapted(logits, rows, torch.zeros(len(logits), dtype=torch.bool), extras, texts)
+        return Adapted(logits, rows, torch.zeros(len(logits), dtype=torch.bool), extras, texts, same_texts)

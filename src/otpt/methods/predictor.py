@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from otpt.errors import OtptError
@@ -22,6 +23,7 @@ from otpt.methods.task import Column, Task
 from otpt.rejection.registry import REJECTED
 from otpt.rejection.rejector import Rejector
 from otpt.threads import available_threads, in_threads, one_thread
+from otpt.transfers import Steps, join, run, to_device
 from otpt.views import ViewRecipe
 
 _IMAGES_TOGETHER = 8
@@ -49,7 +51,8 @@ class Predictor:
         cache: FeatureCache | None = None,
         groups: Sequence[Group] | None = None,
     ) -> None:
-        self._on_cpu = backbone.device.type == "cpu"
+        self._device: torch.device = backbone.device
+        self._on_cpu = self._device.type == "cpu"
         self.recipes: tuple[ViewRecipe, ...] = task.recipes_for(methods)
         self.keep_image = task.needs_images(methods)
         self._in_order = any(method.scope == STREAM for method in methods)
@@ -112,18 +115,18 @@ class Predictor:
     def of_features(self, views: Tensor, *, seed: int = 0) -> list[list[Output]]:
         """The outputs of images of which only features (B, V, D) are known, the clean view first."""
         kinds = {recipe.kind for recipe in self.recipes}
-        images = [EncodedImage.of_features(dict.fromkeys(kinds, own), seed=seed) for own in views]
+        placed = to_device(views, self._device)
+        images = [EncodedImage.of_features(dict.fromkeys(kinds, own), seed=seed) for own in placed]
         return self(Batch(images, seed))
 
     def _predict(self, batch: Batch) -> list[list[Output]]:
+        works: list[Steps[Any]] = [*(group.steps(batch) for group in self._groups), self._unknown(batch)]
+        *answers, unknown = run(join(works))
         found: dict[Column, list[Output]] = {}
-        for group in self._groups:
-            found |= {
-                (group.prompt, method.name): outputs
-                for method, outputs in zip(group.methods, group.predict(batch), strict=True)
-            }
+        for group, own in zip(self._groups, answers, strict=True):
+            found |= {(group.prompt, method.name): outputs for method, outputs in zip(group.methods, own, strict=True)}
         outputs = [[found[column][i] for column in self.columns] for i in range(len(batch))]
-        return outputs if self._rejector is None else self._mark_unknown(self._rejector, batch, outputs)
+        return outputs if self._rejector is None else _marked(self._rejector, unknown, outputs)
 
     def _make_rejector(self, backbone: Any, task: Task, methods: Sequence[Method]) -> Rejector | None:
         if task.reject is None:
@@ -143,13 +146,13 @@ class Predictor:
                 memory_budget=task.memory_budget,
             )
 
-    def _mark_unknown(self, rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list[list[Output]]:
-        """All outputs of an image with its score, and a flag if it is rejected."""
-        marked = []
-        for value, own in zip(rejector(batch.clean_features(self.recipes[0].kind)).tolist(), outputs, strict=True):
-            flags = (REJECTED,) if rejector.is_unknown(value) else ()
-            marked.append([replace(o, flags=o.flags + flags, extras={**o.extras, "unknown": value}) for o in own])
-        return marked
+    def _unknown(self, batch: Batch) -> Steps[list[float]]:
+        """By how much each image fits none of the classes; of none if nobody asks."""
+        if self._rejector is None:
+            return []
+        (scores,) = yield [self._rejector(batch.clean_features(self.recipes[0].kind))]
+        values: list[float] = scores.tolist()
+        return values
 
     def _use_cache(self, cache: FeatureCache | None) -> None:
         """Many prompts, or a context for each class, would fill the cache with gradients in place of features."""
@@ -157,6 +160,15 @@ class Predictor:
         size = sum(text.init.numel() for text in {group.text for group in texts})
         for group in texts:
             group.use_cache(cache, size)
+
+
+def _marked(rejector: Rejector, scores: Sequence[float], outputs: list[list[Output]]) -> list[list[Output]]:
+    """All outputs of an image with its score, and a flag if it is rejected."""
+    marked = []
+    for value, own in zip(scores, outputs, strict=True):
+        flags = (REJECTED,) if rejector.is_unknown(value) else ()
+        marked.append([replace(o, flags=o.flags + flags, extras={**o.extras, "unknown": value}) for o in own])
+    return marked
 
 
 def _share_memory(groups: Sequence[Group], budget: int) -> int:

@@ -19,12 +19,19 @@ from torch.nn import functional as F
 
 
 class PromptEncoder(ABC):
-    """Text features of all classes as a function of the context."""
+    """Text features of all classes as a function of the context.
+
+    Attributes:
+        autocast: type in which the tower runs, gradients included; None for that of the contexts.
+    """
+
+    autocast: torch.dtype | None = None
 
     def __init__(self, chunks: Sequence[Tensor], *, graph_bytes: int, memory_budget: int) -> None:
         """``chunks``: class indices of each chunk; ``graph_bytes``: of one context's whole graph."""
         self._chunks = tuple(chunks)
         self._order = torch.argsort(torch.cat(list(chunks)))
+        self._placed: dict[torch.device, tuple[Tensor, tuple[Tensor, ...]]] = {}
         self._graph_bytes = graph_bytes
         self._memory_budget = memory_budget
 
@@ -33,12 +40,22 @@ class PromptEncoder(ABC):
         """Features, not normalised, of one chunk's classes: contexts (B, n, W) → (B, C_chunk, D)."""
 
     def _features(self, chunk: int, contexts: Tensor) -> Tensor:
-        return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
+        if self.autocast is None:
+            return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
+        with torch.autocast(contexts.device.type, dtype=self.autocast):
+            features = self._encode_chunk(chunk, contexts)
+        return F.normalize(features.to(contexts.dtype), dim=-1)
 
     def _assemble(self, parts: Sequence[Tensor]) -> Tensor:
         """Chunks' features in the order of the class list."""
         joined = torch.cat(list(parts), dim=1)
-        return joined.index_select(1, self._order.to(joined.device))
+        return joined.index_select(1, self._indices(joined.device)[0])
+
+    def _indices(self, device: torch.device) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Order and chunks on the device of the features; copied there once."""
+        if device not in self._placed:
+            self._placed[device] = self._order.to(device), tuple(each.to(device) for each in self._chunks)
+        return self._placed[device]
 
     @torch.no_grad()
     def encode(self, contexts: Tensor) -> Tensor:
@@ -82,8 +99,8 @@ class Linearisation:
     def vjp(self, cotangents: Tensor) -> Tensor:
         """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""
         total = torch.zeros_like(self._contexts)
-        for i, classes in enumerate(self._encoder._chunks):
-            cotangent = cotangents.index_select(1, classes.to(cotangents.device))
+        for i, classes in enumerate(self._encoder._indices(cotangents.device)[1]):
+            cotangent = cotangents.index_select(1, classes)
             with torch.enable_grad():
                 part = self._encoder._features(i, self._contexts) if self._parts is None else self._parts[i]
                 # not as grad_outputs, for whose shapes torch imports its symbolic algebra (half a second)

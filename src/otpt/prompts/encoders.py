@@ -15,10 +15,12 @@ from otpt.prompts.trie_encoder import TrieEncoder
 
 def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
     """The plain encoder for towers that are not causal; elsewhere the trie if it pays, or the shared prefix."""
-    if tower.causal is None:
-        return PlainEncoder(tower, tokens, memory_budget=memory_budget)
-    kind = TrieEncoder if trie_pays(tokens) else PrefixEncoder
-    return kind(tower, tokens, memory_budget=memory_budget)
+    kind: type[PlainEncoder | TrieEncoder | PrefixEncoder] = PlainEncoder
+    if tower.causal is not None:
+        kind = TrieEncoder if trie_pays(tokens) else PrefixEncoder
+    encoder = kind(tower, tokens, memory_budget=memory_budget)
+    encoder.autocast = tower.autocast
+    return encoder
 
 
 def trie_pays(tokens: PromptTokens) -> bool:

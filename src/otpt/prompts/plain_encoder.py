@@ -35,7 +35,7 @@ class PlainEncoder(PromptEncoder):
         self._rows = tokens.rows.to(embeddings.device)
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        classes = self._chunks[chunk].to(self._ids.device)
+        classes = self._indices(self._ids.device)[1][chunk]
         ids, slots, rows = self._ids[classes], self._slots[classes], self._rows[classes]
         index = slots[..., None].expand(-1, -1, contexts.shape[-1])
         features = [

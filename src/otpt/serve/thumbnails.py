@@ -13,6 +13,7 @@ from PIL import Image
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.predictor import Predictor
 from otpt.objectives.entropy import select_fraction, view_entropies
+from otpt.transfers import to_host
 from otpt.views import make_views
 from otpt.views.recipe import PreprocessingLike
 
@@ -31,6 +32,7 @@ def shown_views(predictor: Predictor, image: EncodedImage, preprocessing: Prepro
     shown = [_data_url(each, preprocessing) for each in pixels]
     if logits is None:
         return {"images": shown, "entropies": None, "selected": []}
+    (logits,) = to_host([logits])
     return {
         "images": shown,
         "entropies": view_entropies(logits).tolist(),

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from otpt.views.draws import AugMixDraw, Operation
 from otpt.views.geometry import rotate, translate
+from otpt.views.layers import Layer
 from otpt.views.point import (
     POINT_OPERATIONS,
     Bytes,
@@ -120,28 +121,9 @@ class Mixer:
     def __call__(self, pixels: Bytes, draw: AugMixDraw, out: Floats) -> None:
         """Write the AugMix view of a crop ``pixels`` (3, S, S) uint8 to ``out`` (3, S, S), in the dtype of ``out``."""
         number = out.dtype.type
-        source = Planes(pixels)
-        # 1 − m is a float32 number in the literal computation too.
-        rest = float(np.float32(1.0) - np.float32(draw.mix))
-        coefficients = [rest * weight for weight in draw.weights]
-        linear = draw.mix  # the weight of x itself …
-        tables: list[NDArray[np.float64]] = []  # … of tables of x, in levels (3, 256) …
-        others: list[tuple[float, Bytes]] = []  # … and of other pixels
-        for coefficient, chain in zip(coefficients, draw.chains, strict=True):
-            planes, table = run_chain(source, chain)
-            if planes is source:
-                if table is None:
-                    linear += coefficient
-                else:
-                    tables.append(np.multiply(table, coefficient, dtype=np.float64))
-            else:
-                moved = planes.pixels if table is None else apply_table(planes.pixels, table)
-                others.append((coefficient, moved))
-
-        black = (draw.mix + sum(coefficients)) * self._black
+        linear, tables, others, black = self._terms(pixels, draw)
         if tables:
-            levels = linear * _LEVELS + sum(tables)
-            entries = (levels * self._per_level[:, None] + black[:, None]).astype(out.dtype)
+            entries = self._entries(linear, tables, black, out.dtype)
             for channel in range(3):
                 np.take(entries[channel], pixels[channel], out=out[channel], mode="clip")
         else:
@@ -155,3 +137,45 @@ class Mixer:
                 np.copyto(term, moved[channel])
                 term *= number(coefficient * self._per_level[channel])
                 out[channel] += term
+
+    def layers(self, pixels: Bytes, draw: AugMixDraw, dtype: type[np.float32] | type[np.float64]) -> list[Layer]:
+        """The same view as tables of bytes, each entry computed as the pixels are above."""
+        linear, tables, others, black = self._terms(pixels, draw)
+        levels = _LEVELS.astype(dtype)
+        if tables:
+            entries = self._entries(linear, tables, black, np.dtype(dtype))
+        else:
+            entries = np.stack(
+                [levels * dtype(linear * each) + dtype(dark) for each, dark in zip(self._per_level, black, strict=True)]
+            )
+        terms = [
+            (moved, np.stack([levels * dtype(coefficient * each) for each in self._per_level]))
+            for coefficient, moved in others
+        ]
+        return [(pixels, entries), *terms]
+
+    def _entries(self, linear: float, tables: list[Floats], black: Floats, dtype: np.dtype[Any]) -> Floats:
+        """(3, 256): x itself and tables of it, mixed and normalised."""
+        levels = linear * _LEVELS + sum(tables)
+        return (levels * self._per_level[:, None] + black[:, None]).astype(dtype)
+
+    def _terms(self, pixels: Bytes, draw: AugMixDraw) -> tuple[float, list[Floats], list[tuple[float, Bytes]], Floats]:
+        """What a view is the sum of: x, tables of x and other pixels with their weights, and black (3,)."""
+        source = Planes(pixels)
+        # 1 − m is a float32 number in the literal computation too.
+        rest = float(np.float32(1.0) - np.float32(draw.mix))
+        coefficients = [rest * weight for weight in draw.weights]
+        linear = draw.mix  # the weight of x itself …
+        tables: list[Floats] = []  # … of tables of x, in levels (3, 256) …
+        others: list[tuple[float, Bytes]] = []  # … and of other pixels
+        for coefficient, chain in zip(coefficients, draw.chains, strict=True):
+            planes, table = run_chain(source, chain)
+            if planes is source:
+                if table is None:
+                    linear += coefficient
+                else:
+                    tables.append(np.multiply(table, coefficient, dtype=np.float64))
+            else:
+                moved = planes.pixels if table is None else apply_table(planes.pixels, table)
+                others.append((coefficient, moved))
+        return linear, tables, others, (draw.mix + sum(coefficients)) * self._black

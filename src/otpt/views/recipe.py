@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -22,8 +23,9 @@ from PIL import Image
 
 from otpt.errors import OtptError
 from otpt.views.clean import clean_image
-from otpt.views.draws import CropBox, draw_view
+from otpt.views.draws import AugMixDraw, CropBox, draw_view
 from otpt.views.fast import Floats, Mixer
+from otpt.views.layers import ViewLayers
 from otpt.views.noise import noise_generator
 
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
@@ -152,17 +154,67 @@ def make_views(
     alone: the number of views and the order of images do not matter. float64 is for tests: the bytes
     of crops and chains are the same, mixing and normalising are done in double precision.
     """
-    if image.mode != "RGB":
-        raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
     size = preprocessing.size
     mean, std = preprocessing.mean, preprocessing.std
     views = np.empty((recipe.n_views - first, 3, size, size), dtype)
+    mix = Mixer(mean, std)
+    for out, (pixels, draw) in zip(
+        views, _crops(image, recipe, preprocessing, seed=seed, image_id=image_id, first=first), strict=True
+    ):
+        if draw is not None:
+            mix(pixels, draw, out)
+        else:
+            _normalise(pixels, mean, std, out=out)
+    if recipe.noise:
+        generator = noise_generator("views", seed=seed, image_id=image_id)
+        spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
+        for v in range(recipe.n_views):
+            views[v] += spread * generator.standard_normal(views[v].shape, np.float32)
+    return views
+
+
+def view_layers(
+    image: Image.Image,
+    recipe: ViewRecipe,
+    preprocessing: PreprocessingLike,
+    *,
+    seed: int,
+    image_id: str,
+    dtype: type[np.float32] | type[np.float64] = np.float32,
+    first: int = 0,
+) -> ViewLayers:
+    """The views of :func:`make_views`, of a recipe without noise, as bytes and tables for a device."""
+    mean, std = preprocessing.mean, preprocessing.std
+    levels = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
+    plain = np.empty((3, 1, 256), dtype)
+    _normalise(levels, mean, std, out=plain)
+    mix = Mixer(mean, std)
+    return ViewLayers(
+        [
+            [(pixels, plain[:, 0])] if draw is None else mix.layers(pixels, draw, dtype)
+            for pixels, draw in _crops(image, recipe, preprocessing, seed=seed, image_id=image_id, first=first)
+        ]
+    )
+
+
+def _crops(
+    image: Image.Image,
+    recipe: ViewRecipe,
+    preprocessing: PreprocessingLike,
+    *,
+    seed: int,
+    image_id: str,
+    first: int,
+) -> Iterator[tuple[NDArray[np.uint8], AugMixDraw | None]]:
+    """Pixels (3, S, S) of each view before anything is mixed, and how AugMix mixes it; None for not at all."""
+    if image.mode != "RGB":
+        raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
+    size = preprocessing.size
     if first == 0:
         clean = clean_image(
             image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode
         )
-        _normalise(_planar(clean, flip=False), mean, std, out=views[0])
-    mix = Mixer(mean, std)
+        yield _planar(clean, flip=False), None
     for v in range(max(first, 1), recipe.n_views):
         draw = draw_view(
             seed,
@@ -175,16 +227,7 @@ def make_views(
             flip=recipe.flip,
         )
         pixels = _planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
-        if recipe.augmix:
-            mix(pixels, draw.augmix, views[v - first])
-        else:
-            _normalise(pixels, mean, std, out=views[v - first])
-    if recipe.noise:
-        generator = noise_generator("views", seed=seed, image_id=image_id)
-        spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
-        for v in range(recipe.n_views):
-            views[v] += spread * generator.standard_normal(views[v].shape, np.float32)
-    return views
+        yield pixels, draw.augmix if recipe.augmix else None
 
 
 def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:

@@ -20,6 +20,8 @@ NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea"]
 class Store(dict[ViewObjective, Tensor]):
     """In memory; counts the questions."""
 
+    on_host = False
+
     asked = 0
 
     def get(self, objective: ViewObjective, default: Tensor | None = None) -> Tensor | None:

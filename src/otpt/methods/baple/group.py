@@ -21,6 +21,7 @@ from otpt.methods.prompt_tuning.passes import mean_cosine
 from otpt.methods.task import Task
 from otpt.methods.trained import file_for
 from otpt.prompts import Prompt, tokenize_prompts
+from otpt.transfers import Steps, join
 from otpt.views import unit_pixels
 
 
@@ -38,20 +39,20 @@ class BapleGroup(GraphlessGroup):
             for target, models in baple_models(backbone, task, methods).items()
         }
 
-    def predict(self, batch: Batch) -> list[list[Output]]:
+    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`; nothing here is random."""
         unit = torch.stack([unit_pixels(image.open()[0], self._size) for image in batch.images])
         models, texts = zip(*self._learned[batch.seed], strict=True)
-        features = self._features(unit.to(self._backbone.device, self._backbone.dtype), models)
-        return [self._outputs(text, seen) for text, seen in zip(texts, features, strict=True)]
+        features = self._features(unit.to(self._backbone.dtype), models)
+        return (yield from join([self._outputs(text, seen) for text, seen in zip(texts, features, strict=True)]))
 
-    def _outputs(self, text: TextSide, features: Tensor) -> list[Output]:
-        cosine = float(mean_cosine(text.text_features))
+    def _outputs(self, text: TextSide, features: Tensor) -> Steps[list[Output]]:
+        logits = [text.logits(feature, text.text_features) for feature in features.split(1)]
+        cosine, *on_host = yield [mean_cosine(text.text_features), *logits]
         found = []
-        for feature in features.split(1):
-            logits = text.logits(feature, text.text_features)
-            shares = probabilities(logits, official=self._task.official_precision)[0].double().cpu().numpy()
-            found.append(Output(shares, int(shares.argmax()), extras={"mean_cosine": cosine}))
+        for own in on_host:
+            shares = probabilities(own, official=self._task.official_precision)[0].double().numpy()
+            found.append(Output(shares, int(shares.argmax()), extras={"mean_cosine": float(cosine)}))
         return found
 
     def _features(self, unit: Tensor, models: Sequence[BapleModel]) -> Sequence[Tensor]:

@@ -25,6 +25,7 @@ from otpt.errors import OtptError
 from otpt.files import parse_json
 from otpt.methods.fpt.block import Block
 from otpt.methods.fpt.variants import FROZEN_SIZE
+from otpt.transfers import to_device
 
 ISIC_MEAN = (0.76356, 0.54661, 0.57075)
 ISIC_STD = (0.14041, 0.15191, 0.16923)
@@ -113,7 +114,7 @@ class FrozenViT:
     @torch.no_grad()
     def keys_and_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
         """(B, L, 2, H, k, W/H) of normalised pixels (B, 3, S, S), image by image."""
-        found = [self._tower(each[None].to(self.device, self.dtype), blocks) for each in pixels]
+        found = [self._tower(to_device(each[None], self.device, self.dtype), blocks) for each in pixels]
         return torch.cat(found)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from otpt.calibration import probabilities
 from otpt.errors import OtptError
@@ -20,6 +21,7 @@ from otpt.methods.output import Output
 from otpt.methods.task import Task
 from otpt.methods.trained import file_for
 from otpt.methods.trained_files import Trained
+from otpt.transfers import Steps
 
 
 class FptGroup(GraphlessGroup):
@@ -37,21 +39,23 @@ class FptGroup(GraphlessGroup):
             blocks = network.sizes.blocks
             self._keys_values.setdefault(blocks, KeysAndValues(frozen, blocks, task.keep))
 
-    def predict(self, batch: Batch) -> list[list[Output]]:
+    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`; nothing here is random."""
-        found = [self._predict(*image.open()) for image in batch.images]
-        return [list(outputs) for outputs in zip(*found, strict=True)]
+        logits = [own for image in batch.images for own in self._logits(*image.open())]
+        outputs = []
+        for own in (yield logits):
+            shares = probabilities(own, official=self._official)[0].double().numpy()
+            outputs.append(Output(shares, int(shares.argmax())))
+        return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
 
     @torch.no_grad()
-    def _predict(self, image: Image.Image, digest: str) -> list[Output]:
+    def _logits(self, image: Image.Image, digest: str) -> list[Tensor]:
+        """(1, C) of an image under each network."""
         frozen = {blocks: find(image, digest)[None] for blocks, find in self._keys_values.items()}
-        outputs = []
-        for network in self._networks:
-            pixels = stacked([side_pixels(image, network.sizes.size)], self._frozen)
-            logits = network(pixels, frozen[network.sizes.blocks])
-            shares = probabilities(logits, official=self._official)[0].double().cpu().numpy()
-            outputs.append(Output(shares, int(shares.argmax())))
-        return outputs
+        return [
+            network(stacked([side_pixels(image, network.sizes.size)], self._frozen), frozen[network.sizes.blocks])
+            for network in self._networks
+        ]
 
 
 def fpt_networks(frozen: FrozenViT, task: Task, methods: Sequence[Method]) -> list[FptNetwork]:

@@ -15,6 +15,7 @@ from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.methods.fpt.frozen import ISIC_MEAN, ISIC_STD, FrozenViT
 from otpt.methods.trained_files import read_trained
+from otpt.transfers import to_device
 from otpt.views import normalised, unit_pixels
 
 
@@ -41,7 +42,7 @@ class KeysAndValues:
         path = None if self._folder is None else self._folder / self._key / f"{digest}.safetensors"
         if path is not None and path.is_file():
             try:
-                return read_trained(path).tensors["keys_values"].to(self._frozen.device)
+                return to_device(read_trained(path).tensors["keys_values"], self._frozen.device)
             except (OtptError, KeyError):
                 path.unlink(missing_ok=True)  # damaged: computed anew
         settings = self._frozen.preprocessing
@@ -56,4 +57,4 @@ class KeysAndValues:
 
 def stacked(images: Sequence[Tensor], like: FrozenViT) -> Tensor:
     """Images (3, S, S) as one batch on the frozen ViT's device."""
-    return torch.stack(list(images)).to(like.device, like.dtype)
+    return to_device(torch.stack(list(images)), like.device, like.dtype)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
-import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
-from otpt.methods.calling import Available, naming_images
+from otpt.methods.calling import naming_images
 from otpt.methods.finish import finish
+from otpt.methods.hosting import Needs, Seen, adapts_on_host, available_of, needs_after, needs_before
 from otpt.methods.maple.two_tower import TwoTowerSide, TwoTowerTuned
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
@@ -19,6 +20,7 @@ from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.task import Task
 from otpt.prompts.learned import MaplePrompts
+from otpt.transfers import Steps, join
 from otpt.views import ViewRecipe
 
 
@@ -61,13 +63,14 @@ class MapleGroup:
         self._side.linearisation.release()
         return size or self._task.memory_budget
 
-    def predict(self, batch: Batch) -> list[list[Output]]:
+    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`."""
-        found: dict[str, list[Output]] = {method.name: [] for method in self.methods}
+        found: dict[str, list[Output]] = {}
         for recipe, methods in self._recipes.items():
-            for i, pixels in enumerate(batch.pixels(recipe, self._backbone)):
-                for method, output in zip(methods, self._predict(methods, pixels, batch.names[i]), strict=True):
-                    found[method.name].append(output)
+            pixels = batch.pixels(recipe, self._backbone)
+            images = [self._image(methods, own, name) for own, name in zip(pixels, batch.names, strict=True)]
+            outputs = yield from join(images)
+            found |= {method.name: [each[i] for each in outputs] for i, method in enumerate(methods)}
         return [found[method.name] for method in self.methods]
 
     def _configs(self, methods: list[Method]) -> dict[str, TuningConfig]:
@@ -77,52 +80,62 @@ class MapleGroup:
         }
         return {name: config for name, config in configs.items() if config is not None}
 
-    def _predict(self, methods: list[Method], pixels: Tensor, name: str) -> list[Output]:
+    def _image(self, methods: list[Method], pixels: Tensor, name: str) -> Steps[list[Output]]:
         """Pixels (V, 3, S, S) of one image → an output per method."""
-        initial = self._side.at_init(pixels)
-        at_init = _adapted(initial)
-        available = partial(self._available, initial, initial)
+        start = self._side.at_init(pixels)
+        at_init = _seen(start)
         family, dataset = self._task.family, self._task.dataset
         settings = {method.name: method.settings_for(family, dataset) for method in methods}
-        gates = {method.name: [ask_gate(method, available(0), settings[method.name], name)] for method in methods}
+        before, after = (reduce(or_, map(each, methods), Needs()) for each in (needs_before, needs_after))
+        initial = at_init
+        if before != Needs():
+            initial = yield from at_init.on_host(before | after)
+        scale = self._backbone.logit_scale
+        available = available_of(initial, initial, scale, 0)
+        gates = {method.name: [ask_gate(method, available, settings[method.name], name)] for method in methods}
         configs = {key: config for key, config in self._configs(methods).items() if gates[key][0].is_open}
         with naming_images([name], list(configs.values())):
-            tuned = self._side.tune(initial, list(configs.values()))
+            tuned = {key: _seen(each) for key, each in self._side.tune(start, list(configs.values())).items()}
+        adapted: dict[str, Seen] = {}
+        for method in methods:
+            if method.adapt != CONTEXT:
+                own = initial if adapts_on_host(method) else at_init
+                made = adapt_by_function(
+                    method,
+                    own.adapted,
+                    partial(available_of, own, own, scale),
+                    partial(self._logits, own),
+                    settings[method.name],
+                    gates[method.name],
+                    [name],
+                    self._state.setdefault(method.name, {}),
+                )
+                adapted[method.name] = Seen(made, own.features)
+            elif method.name in configs:
+                adapted[method.name] = tuned[configs[method.name]]
+        distinct = {id(each): each for each in adapted.values()}
+        initial, *copies = yield from join([each.on_host(after) for each in (initial, *distinct.values())])
+        on_host = dict(zip(distinct, copies, strict=True))
         outputs = []
         for method in methods:
-            found = tuned[configs[method.name]] if method.name in configs else initial
-            adapted, own = _adapted(found), gates[method.name]
-            if method.adapt != CONTEXT:
-                state = self._state.setdefault(method.name, {})
-                numbers = settings[method.name]
-                adapted = adapt_by_function(
-                    method, at_init, available, partial(self._logits, initial), numbers, own, [name], state
-                )
+            found = on_host[id(adapted[method.name])] if method.name in adapted else initial
+            logits = found.adapted
             if method.gate != NONE:
-                adapted = gated(adapted, at_init, own)
+                logits = gated(logits, initial.adapted, gates[method.name])
             outputs += finish(
                 method,
-                adapted,
-                at_init,
+                logits,
+                initial.adapted,
                 tower=self._backbone.family,
                 official=self._task.official_precision,
-                available=partial(self._available, initial, found),
+                available=partial(available_of, initial, found, scale),
                 settings=settings[method.name],
                 names=[name],
             )
         return outputs
 
-    def _logits(self, initial: TwoTowerTuned, _: int, text_features: Tensor) -> Tensor:
-        return self._side.logits(initial.features, text_features)
-
-    def _available(self, initial: TwoTowerTuned, now: TwoTowerTuned, _: int) -> Available:
-        """``now``: the image as it was tuned, whose features differ from those at the init."""
-        return {
-            "features": lambda: now.features,
-            "text_features": lambda: initial.text_features,
-            "logit_scale": lambda: self._backbone.logit_scale,
-            "zero_shot": lambda: initial.rows,
-        }
+    def _logits(self, seen: Seen, i: int, text_features: Tensor) -> Tensor:
+        return self._side.logits(seen.features(i), text_features)
 
 
 def _recipes(methods: tuple[Method, ...], task: Task) -> dict[ViewRecipe, list[Method]]:
@@ -141,12 +154,13 @@ def _recipes(methods: tuple[Method, ...], task: Task) -> dict[ViewRecipe, list[M
     return found
 
 
-def _adapted(found: TwoTowerTuned) -> Adapted:
-    skipped = torch.tensor([found.skipped])
-    return Adapted(
+def _seen(found: TwoTowerTuned) -> Seen:
+    """The one image of a batch."""
+    adapted = Adapted(
         found.logits,
         lambda _: found.rows,
-        skipped,
+        found.skipped[None],
         {"mean_cosine": found.mean_cosine},
         lambda _: found.text_features,
     )
+    return Seen(adapted, lambda _: found.features)

@@ -96,6 +96,7 @@ class TwoTowerSide:
         words = Prompt(WORDS, tokens=prompts.text.shape[1])
         tokens = tokenize_prompts(backbone.text, self.class_names, words)
         self.encoder = DeepPrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
+        self.encoder.autocast = backbone.text.autocast
         text, weights, biases = (tensor.to(backbone.device, backbone.dtype) for tensor in prompts.tensors)
         self.init: Tensors = (text, weights, biases)
         self.linearisation = self.encoder.linearise(text.flatten(0, 1)[None])
@@ -114,7 +115,8 @@ class TwoTowerSide:
 
     def at_init(self, pixels: Tensor) -> TwoTowerTuned:
         """One image (V, 3, S, S), the clean view first, under the initial prompts."""
-        return self._predict(self.tower.embed(pixels), self.init, skipped=False)
+        tokens = self.tower.embed(pixels)
+        return self._predict(tokens, self.init, tokens.new_zeros((), dtype=torch.bool))
 
     def tune(self, initial: TwoTowerTuned, configs: Sequence[TuningConfig]) -> dict[TuningConfig, TwoTowerTuned]:
         """The image of :meth:`at_init` as each config tunes its prompts."""
@@ -135,6 +137,7 @@ class TwoTowerSide:
     def _tune(self, initial: TwoTowerTuned, config: TuningConfig, shared: _Shared) -> TwoTowerTuned:
         """``shared``: gradients of view objectives at the initial prompts, of this image."""
         views, tokens = self._selected(initial, config), initial.tokens
+        finite, on_cpu = tokens.new_ones((), dtype=torch.bool), tokens.device.type == "cpu"
         text, weights, biases = (tensor.clone() for tensor in self.init)
         optimiser = torch.optim.AdamW(
             [text, weights, biases], lr=config.learning_rate, weight_decay=config.weight_decay
@@ -143,11 +146,14 @@ class TwoTowerSide:
         for step, part in enumerate(config.steps * [part for part in parts if part]):
             line = self.encoder.linearise(text.flatten(0, 1)[None]) if step else self.linearisation
             total = self._gradient(part, line, (text, weights, biases), views, {} if step else shared)
-            if not all(bool(each.isfinite().all()) for each in total):
-                return self._predict(tokens, self.init, skipped=True)
+            finite = finite & torch.stack([each.isfinite().all() for each in total]).all()
+            if on_cpu and not finite:
+                return self._predict(tokens, self.init, ~finite)
+            # elsewhere nobody waits for the answer: steps go on, and are not used in the end
             text.grad, weights.grad, biases.grad = total
             optimiser.step()
-        return self._predict(tokens, (text, weights, biases), skipped=False)
+        state = (text, weights, biases)
+        return self._predict(tokens, state if on_cpu else _where(finite, state, self.init), ~finite)
 
     def _gradient(
         self,
@@ -226,11 +232,16 @@ class TwoTowerSide:
         return logits.detach(), (own[0] + through_text, own[1], own[2])
 
     @torch.no_grad()
-    def _predict(self, tokens: Tensor, state: Tensors, *, skipped: bool) -> TwoTowerTuned:
+    def _predict(self, tokens: Tensor, state: Tensors, skipped: Tensor) -> TwoTowerTuned:
         """The clean view always goes through the tower alone: its rounding is the same whatever the other methods."""
         texts = self.text_features if state is self.init else self.encoder.encode(state[0].flatten(0, 1)[None])[0]
         logits = self.logits(self.tower(tokens[:1], visual_prompts(*state)), texts)
         return TwoTowerTuned(self, tokens, state, logits, texts, skipped)
+
+
+def _where(condition: Tensor, one: Tensors, other: Tensors) -> Tensors:
+    text, weights, biases = (torch.where(condition, *pair) for pair in zip(one, other, strict=True))
+    return text, weights, biases
 
 
 @dataclass(frozen=True)
@@ -242,7 +253,7 @@ class TwoTowerTuned:
         state: (T, A, a).
         logits: (1, C) of the clean view.
         text_features: (C, D).
-        skipped: whether the gradient was not finite, so that the image kept the initial prompts.
+        skipped: (), whether the gradient was not finite, so that the image kept the initial prompts.
     """
 
     side: TwoTowerSide
@@ -250,7 +261,7 @@ class TwoTowerTuned:
     state: Tensors
     logits: Tensor
     text_features: Tensor
-    skipped: bool
+    skipped: Tensor
 
     @property
     def mean_cosine(self) -> Tensor:

@@ -27,6 +27,7 @@ from otpt.methods.prompt_tuning.passes import Tuned
 from otpt.methods.prompt_tuning.text_side import TextSide
 from otpt.objectives.entropy import SELECTED_BY
 from otpt.prompts import PartEncoder
+from otpt.transfers import to_host
 
 
 def tune_with_frozen(
@@ -41,11 +42,13 @@ def tune_with_frozen(
     for name, settings in ((name, dict(config.settings)) for config in configs for name, _ in config.text_weights):
         text.text_gradient(name, settings)  # of all classes; sides of few classes find it
     found: list[list[Tuned]] = [[] for _ in configs]
+    # of all images and configs in one copy
+    masks = iter(to_host([_tuned_mask(text, image, config) for image in views for config in configs]))
     for i, image in enumerate(views):
         own = None if known is None else [known[i]]
         by_classes: dict[tuple[int, ...], list[int]] = {}
-        for j, config in enumerate(configs):
-            by_classes.setdefault(tuple(tuned_classes(text, image, config).tolist()), []).append(j)
+        for j in range(len(configs)):
+            by_classes.setdefault(tuple(next(masks).nonzero()[:, 0].tolist()), []).append(j)
         for classes, which in by_classes.items():
             side = text if 2 * len(classes) > len(text.class_names) else _side_of(text, torch.tensor(classes))
             chosen = [configs[j] for j in which]
@@ -58,12 +61,17 @@ def tune_with_frozen(
 
 def tuned_classes(text: TextSide, image: Tensor, config: TuningConfig) -> Tensor:
     """The classes of one image (V, D) that are not frozen, in increasing order."""
+    return _tuned_mask(text, image, config).nonzero()[:, 0]
+
+
+def _tuned_mask(text: TextSide, image: Tensor, config: TuningConfig) -> Tensor:
+    """(C,) whether a class is not frozen."""
     logits = text.logits(image, text.text_features)
     chosen = SELECTED_BY[config.selection](logits, config.selected_count(len(image)))
     p = logits[chosen].softmax(dim=-1)
     likely = (p >= config.frozen_below).any(dim=0)
     likely[p.argmax(dim=-1)] = True
-    return likely.nonzero()[:, 0]
+    return likely
 
 
 def _side_of(text: TextSide, classes: Tensor) -> TextSide:

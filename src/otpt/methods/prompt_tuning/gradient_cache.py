@@ -21,14 +21,17 @@ from otpt.features.cache import FeatureCache
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.prompt_tuning.gradients import ViewObjective
 from otpt.objectives.registry import find_objective
+from otpt.transfers import to_device
 
 
 class CachedGradients:
     """The gradients of one image under one text side; a :class:`otpt.methods.prompt_tuning.gradients.GradientStore`.
 
     Args:
-        views: (V, D), the image's features.
+        views: (V, D), the image's features, on the host.
     """
+
+    on_host = True
 
     def __init__(self, cache: FeatureCache, text: TextSide, views: Tensor) -> None:
         self._cache, self._text, self._views = cache, text, views
@@ -40,11 +43,12 @@ class CachedGradients:
             return None
         init = self._text.init
         gradient = torch.from_numpy(np.array(found))
-        return gradient.to(init.device) if (gradient.shape, gradient.dtype) == (init.shape, init.dtype) else None
+        same = (gradient.shape, gradient.dtype) == (init.shape, init.dtype)
+        return to_device(gradient, init.device) if same else None
 
     def put(self, objective: ViewObjective, gradient: Tensor) -> None:
-        """Keep it, as it was computed."""
-        self._cache.put_gradient(self._key(objective), gradient.cpu().numpy())
+        """Keep it, as it was computed; on the host."""
+        self._cache.put_gradient(self._key(objective), gradient.numpy())
 
     def _key(self, objective: ViewObjective) -> str:
         facts = [*objective.facts, self._image, self._text.fingerprint, __version__, torch.__version__]
@@ -56,5 +60,5 @@ class CachedGradients:
     def _image(self) -> str:
         views = self._views
         digest = hashlib.sha256(f"{views.dtype} {tuple(views.shape)} ".encode())
-        digest.update(views.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(views.detach().contiguous().numpy().tobytes())
         return digest.hexdigest()

@@ -19,6 +19,7 @@ from otpt.methods.prompt_tuning.text_side import TextSide
 from otpt.objectives import logit_range
 from otpt.objectives.entropy import SELECTED_BY
 from otpt.objectives.registry import OBJECTIVES, find_objective
+from otpt.transfers import to_host
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,25 @@ class ViewObjective:
 
 
 class GradientStore(Protocol):
-    """Gradients (n, W) at θ₀ of one image under one text side, as they were computed."""
+    """Gradients (n, W) at θ₀ of one image under one text side, as they were computed.
+
+    Attributes:
+        on_host: whether it takes them on the host; where they were computed otherwise.
+    """
+
+    on_host: bool
 
     def get(self, objective: ViewObjective) -> Tensor | None:
-        """The gradient, or None if it is not known."""
+        """The gradient where it is computed, or None if it is not known."""
 
     def put(self, objective: ViewObjective, gradient: Tensor) -> None:
         """Take note of a gradient."""
 
 
 class HeldGradients:
-    """A :class:`GradientStore` in memory, for as long as it lives."""
+    """A :class:`GradientStore` in memory, that of the device, for as long as it lives."""
+
+    on_host = False
 
     def __init__(self) -> None:
         self._held: dict[ViewObjective, Tensor] = {}
@@ -95,9 +104,11 @@ def init_gradients(
     found = {i: known for i, store in enumerate(stores) if (known := store.get(objective)) is not None}
     missing = [i for i in range(len(stores)) if i not in found]
     if missing:
-        for i, gradient in zip(missing, _computed(text, views[missing], objective), strict=True):
+        computed = _computed(text, torch.stack([views[i] for i in missing]), objective)
+        kept = to_host([computed])[0] if stores[0].on_host else computed
+        for i, gradient, own in zip(missing, computed, kept, strict=True):
             found[i] = gradient
-            stores[i].put(objective, gradient)
+            stores[i].put(objective, own)
     return torch.stack([found[i] for i in range(len(stores))])
 
 

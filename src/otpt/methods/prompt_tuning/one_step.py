@@ -67,7 +67,7 @@ def tune_one_step(
         contexts.append(torch.where(bad[:, None, None], text.init, stepped))
         skipped.append(bad)
     own = [i for i, config in enumerate(configs) if not config.static]
-    answers = {i: _shared(text, views, contexts[i]) for i in range(len(configs)) if i not in own}
+    answers = {i: _shared(text, views, config, contexts[i]) for i, config in enumerate(configs) if i not in own}
     if own:
         found = _predict(text, views, torch.cat([contexts[i] for i in own]), keep_texts=keep_texts)
         parts = ([None] * len(own) if each is None else each.split(len(views)) for each in found)
@@ -78,9 +78,9 @@ def tune_one_step(
     ]
 
 
-def _shared(text: TextSide, views: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _shared(text: TextSide, views: Tensor, config: TuningConfig, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Logits (B, C), mean cosines (B,) and text features (B, C, D) under one context that all images share."""
-    texts = text.encoded_once(contexts[0])
+    texts = text.encoded_once(config, contexts[0])
     logits = torch.stack([text.logits(image[:1], texts)[0] for image in views])
     return logits, mean_cosine(text.class_features(texts)).expand(len(views)), texts.expand(len(views), -1, -1)
 

@@ -41,8 +41,9 @@ def in_passes(function: Callable[..., Tensor], *inputs: Tensor, size: int) -> Te
     outputs = []
     rows = len(inputs[0])
     for start in range(0, rows, size):
-        index = torch.arange(start, start + size).clamp(max=rows - 1)
-        result = function(*(each[index.to(each.device)] for each in inputs))
+        # made where it is used: an index from the host would have to be waited for
+        indices = (torch.arange(start, start + size, device=each.device).clamp(max=rows - 1) for each in inputs)
+        result = function(*(each[index] for each, index in zip(inputs, indices, strict=True)))
         outputs.append(result[: rows - start])
     return torch.cat(outputs)
 

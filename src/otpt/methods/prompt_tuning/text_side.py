@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -93,7 +93,7 @@ class TextSide:
         self.linearisation = self.encoder.linearise(self.init.expand(self.contexts_per_pass, -1, -1))
         self.text_features = self.linearisation.text_features[0]
         self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensor] = {}
-        self._encoded: dict[bytes, Tensor] = {}
+        self._encoded: dict[Hashable, Tensor] = {}
         self._computing = threading.Lock()
 
     @cached_property
@@ -168,9 +168,11 @@ class TextSide:
                 self._text_gradients[key] = self.linearisation.vjp(cotangent)[0]
         return self._text_gradients[key]
 
-    def encoded_once(self, context: Tensor) -> Tensor:
-        """Text features (C, D) of a context (n, W) that all images share; kept, so that one pass serves them all."""
-        key = context.detach().cpu().contiguous().numpy().tobytes()
+    def encoded_once(self, key: Hashable, context: Tensor) -> Tensor:
+        """Text features (C, D) of a context (n, W) that all images share; kept, so that one pass serves them all.
+
+        ``key`` stands for the context: what it was made by, given this text side.
+        """
         with self._computing:
             if key not in self._encoded:
                 self._encoded[key] = self.encoder.encode(context.expand(self.contexts_per_pass, -1, -1))[0]

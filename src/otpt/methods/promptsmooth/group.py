@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
 
-from PIL import Image
+import numpy as np
+from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.calibration import probabilities
+from otpt.features.pipeline import EncodedImage
 from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
 from otpt.methods.calling import naming_images
@@ -19,10 +20,11 @@ from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.prompt_tuning.passes import mean_cosine
 from otpt.methods.promptsmooth.certificate import Votes, certify, predict_or_abstain
-from otpt.methods.promptsmooth.smoother import Smoother, TunedImage
+from otpt.methods.promptsmooth.smoother import Smoother
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
+from otpt.transfers import Steps, join
 
 ABSTAINED = "abstained"
 """Flag of a prediction by votes whose class may as well be the second: smoothing gives no answer there."""
@@ -49,43 +51,64 @@ class PromptSmoothGroup(GraphlessGroup):
         self._smoother = Smoother(backbone, self._smoothing)
         self._text: TextSide = text_side(backbone, task, start)
         self._configs = [method.tuning(task.family, task.dataset) for method in methods]
+        asked = {method.aggregate for method in methods}
+        self._copies: dict[str, int] = {}  # by what they are for
+        if asked & {"votes", "certificate"}:
+            self._copies["certificate"] = self._smoothing.samples
+        if "certificate" in asked:
+            self._copies["selection"] = self._smoothing.selection
 
-    def predict(self, batch: Batch) -> list[list[Output]]:
+    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`."""
-        found = []
-        for image, name in zip(batch.images, batch.names, strict=True):
-            opened, digest = image.open()
-            key = digest if image.image_id is None else image.image_id
-            with naming_images([name], [config for config in self._configs if config is not None]):
-                found.append(self._predict(opened, key, batch.seed))
+        found = yield from join(
+            [self._image(each, name, batch.seed) for each, name in zip(batch.images, batch.names, strict=True)]
+        )
         return [list(outputs) for outputs in zip(*found, strict=True)]
 
-    def _predict(self, image: Image.Image, image_id: str, seed: int) -> list[Output]:
-        tuned = self._smoother.tune(image, self._text, self._configs, seed=seed, image_id=image_id)
+    def _image(self, image: EncodedImage, name: str, seed: int) -> Steps[list[Output]]:
+        """The outputs of one image, by method."""
+        opened, digest = image.open()
+        key = digest if image.image_id is None else image.image_id
+        with naming_images([name], [config for config in self._configs if config is not None]):
+            tuned = self._smoother.tune(opened, self._text, self._configs, seed=seed, image_id=key)
+        logits = [self._text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
+        cosines = [mean_cosine(texts) for texts in tuned.text_features]
+        # copies that are encoded once for all methods
+        labels = [
+            self._smoother.labels(tuned, self._text, count, purpose, seed=seed, image_id=key)
+            for purpose, count in self._copies.items()
+        ]
+        rows = iter((yield [*logits, *cosines, *tuned.skipped, *labels]))
+        logits, cosines, skipped = ([next(rows) for _ in self.methods] for _ in range(3))
+        votes = {
+            purpose: _votes(own, len(self._text.class_names)) for purpose, own in zip(self._copies, rows, strict=True)
+        }
+        return [
+            self._output(method, logits[i], cosines[i], skipped[i], {purpose: own[i] for purpose, own in votes.items()})
+            for i, method in enumerate(self.methods)
+        ]
 
-        @cache
-        def votes(purpose: str, count: int) -> Votes:
-            """(methods, C), of copies that are encoded once for all methods."""
-            return self._smoother.votes(tuned, self._text, count, purpose, seed=seed, image_id=image_id)
-
-        return [self._output(row, method, tuned, votes) for row, method in enumerate(self.methods)]
-
-    def _output(self, row: int, method: Method, tuned: TunedImage, votes: Callable[[str, int], Votes]) -> Output:
-        """What the method that is ``row`` of the tuned prompts says."""
+    def _output(
+        self, method: Method, logits: Tensor, cosine: Tensor, skipped: Tensor, votes: Mapping[str, Votes]
+    ) -> Output:
+        """What a method says, of the clean view's logits (1, C) and the votes (C,) of copies by their purpose."""
         numbers = self._smoothing
-        text_features = tuned.text_features[row]
-        flags = (KEPT_INIT,) * tuned.skipped[row]
-        extras = {"mean_cosine": float(mean_cosine(text_features))}
+        flags = (KEPT_INIT,) * bool(skipped)
+        extras = {"mean_cosine": float(cosine)}
         if method.aggregate == CLEAN:
-            logits = self._text.logits(tuned.feature[None], text_features)
-            shares = probabilities(logits, official=self._task.official_precision)[0].double().cpu().numpy()
+            shares = probabilities(logits, official=self._task.official_precision)[0].double().numpy()
             return Output(shares, int(shares.argmax()), flags, extras)
-        own = votes("certificate", numbers.samples)[row]
+        own = votes["certificate"]
         shares = own / numbers.samples
         if method.aggregate == "votes":
             unsure = predict_or_abstain(own, numbers.alpha) is None
             return Output(shares, int(shares.argmax()), flags + (ABSTAINED,) * unsure, extras)
-        found = certify(votes("selection", numbers.selection)[row], own, sigma=numbers.sigma, alpha=numbers.alpha)
+        found = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
         extras |= {"radius": found.radius, "lower_bound": found.lower_bound}
         index = int(shares.argmax()) if found.label is None else found.label
         return Output(shares, index, flags + (ABSTAINED,) * (found.label is None), extras)
+
+
+def _votes(labels: Tensor, classes: int) -> list[Votes]:
+    """How many copies fall to each class: (methods, n) → (C,) of each method."""
+    return [np.bincount(row, minlength=classes) for row in labels.numpy()]

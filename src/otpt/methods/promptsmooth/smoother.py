@@ -17,7 +17,6 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
-from otpt.methods.promptsmooth.certificate import Votes
 from otpt.methods.promptsmooth.noise import noisy_copies
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.views import ViewRecipe, make_views
@@ -30,13 +29,13 @@ class TunedImage:
     Attributes:
         clean: (3, S, S) normalised pixels; feature: (D,) of them.
         text_features: (C, D) under each config's prompt.
-        skipped: by config, whether its gradient was not finite and the initial prompt was kept.
+        skipped: by config, (), whether its gradient was not finite and the initial prompt was kept.
     """
 
     clean: Tensor
     feature: Tensor
     text_features: tuple[Tensor, ...]
-    skipped: tuple[bool, ...]
+    skipped: tuple[Tensor, ...]
 
 
 class Smoother:
@@ -56,25 +55,25 @@ class Smoother:
             image, ViewRecipe(n_views=1), backbone.preprocessing, seed=seed, image_id=image_id, dtype=dtype
         )
         clean = torch.from_numpy(views[0])
-        texts: dict[TuningConfig | None, tuple[Tensor, bool]] = {None: (text.text_features, False)}
+        texts: dict[TuningConfig | None, tuple[Tensor, Tensor]] = {None: (text.text_features, torch.tensor(False))}
         tuning = [config for config in configs if config is not None]
         if tuning:
             copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, image_id)))
             for config, tuned in tune(text, copies[None], tuning, keep_texts=True).items():
                 assert tuned.text_features is not None
-                texts[config] = tuned.text_features[0], bool(tuned.skipped[0])
+                texts[config] = tuned.text_features[0], tuned.skipped[0]
         features, skipped = zip(*(texts[config] for config in configs), strict=True)
         return TunedImage(clean, backbone.encode_pixels(clean[None])[0], features, skipped)
 
-    def votes(self, tuned: TunedImage, text: TextSide, count: int, purpose: str, *, seed: int, image_id: str) -> Votes:
-        """How many of ``count`` new copies fall to each class under each config's prompt: (configs, C)."""
-        classes = len(text.class_names)
-        found = np.zeros((len(tuned.text_features), classes), np.int64)
-        for features in self._features(tuned.clean, count, purpose, seed, image_id):
-            for row, text_features in enumerate(tuned.text_features):
-                labels = text.logits(features, text_features).argmax(dim=1).cpu().numpy()
-                found[row] += np.bincount(labels, minlength=classes)
-        return found
+    def labels(
+        self, tuned: TunedImage, text: TextSide, count: int, purpose: str, *, seed: int, image_id: str
+    ) -> Tensor:
+        """The classes of ``count`` new copies under each config's prompt: (configs, count)."""
+        found = [
+            torch.stack([text.logits(features, own).argmax(dim=1) for own in tuned.text_features])
+            for features in self._features(tuned.clean, count, purpose, seed, image_id)
+        ]
+        return torch.cat(found, dim=1)
 
     def _features(self, clean: Tensor, count: int, purpose: str, seed: int, image_id: str) -> Iterator[Tensor]:
         copies = noisy_copies(

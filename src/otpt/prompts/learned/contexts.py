@@ -61,6 +61,11 @@ class CocoopContext:
         """The part of the context that all images share."""
         return Prompt.learned(self.vectors)
 
+    def to(self, device: torch.device, dtype: torch.dtype) -> CocoopContext:
+        """The same on another device."""
+        placed = (each.to(device, dtype) for each in (self.vectors, *self._net()))
+        return CocoopContext(*placed, images=self.images)
+
     def starts(self, features: Tensor) -> Tensor:
         """Image features (B, D) → initial contexts (B, n, W)."""
         vectors, *net = (each.to(features) for each in (self.vectors, *self._net()))
