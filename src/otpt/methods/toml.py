@@ -13,18 +13,18 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TomlError = tomllib.TOMLDecodeError
+
+class TomlError(ValueError):
+    """A text that is not TOML; says where and why."""
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The tables of a text; :data:`TomlError` if it is not TOML."""
+    """The tables of a text; :class:`TomlError` if it is not TOML."""
     try:
         return tomllib.loads(text)
-    except TomlError:
-        raise
     except RecursionError:
         raise TomlError("it is nested too deeply") from None
-    except ValueError as error:  # a number that Python does not read
+    except ValueError as error:  # also for a number that Python does not read
         raise TomlError(str(error)) from None
 
 
