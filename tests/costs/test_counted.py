@@ -71,6 +71,7 @@ def text_tower(model: Architecture) -> Any:
     tokenizer = Tokenizer(clip_tokenizer(), model.text.length)
     return SimpleNamespace(
         causal=_read(clip, tokenizer.end_token),
+        autocast=None,
         width=width,
         start_length=tokenizer.start_length,
         tokenize=tokenizer,

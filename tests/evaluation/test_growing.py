@@ -95,8 +95,8 @@ def test_only_the_prompts_that_are_missing_are_computed(tmp_path: Path, monkeypa
     from otpt.methods.groups import TextGroup
 
     predicted: list[str] = []
-    real = TextGroup.predict
-    monkeypatch.setattr(TextGroup, "predict", lambda self, batch: predicted.append(self.prompt) or real(self, batch))
+    real = TextGroup.steps
+    monkeypatch.setattr(TextGroup, "steps", lambda self, batch: predicted.append(self.prompt) or real(self, batch))
     prompts = ["a photo of a", "an example of", "an image of the"]
     grow(tmp_path / "run", 2, prompts=prompts[:2])
     predicted.clear()
