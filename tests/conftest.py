@@ -31,6 +31,7 @@ SLOW = (
     "cli/",
     "data/test_registered_sets.py",
     "devices/test_methods.py",
+    "devices/test_paths.py",
     "docs/test_run.py",
     "docs/test_tutorials.py",
     "evaluation/",
