@@ -1,24 +1,21 @@
-"""The page: its numbers, words, images and commands; nothing from the network, nothing hostile let through."""
+"""The page: its numbers and commands, several models; nothing from the network, nothing hostile let through."""
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import json
 import math
 import re
 import shlex
-import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 from oracles import simulated_runs
 from oracles.command import run
-from oracles.figure_bench import NAMES, SETS, Bench
+from oracles.figure_bench import SETS, Bench
+from oracles.html_pages import Reader
 from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
 from PIL import Image
 
@@ -28,45 +25,11 @@ from otpt.evaluation import Settings
 from otpt.methods.output import Output
 from otpt.metrics import percent
 from otpt.metrics.binomial import clopper_pearson
-from otpt.report import ResultKey, Results, open_models, open_results
+from otpt.report import ResultKey, open_models, open_results
 from otpt.report.page import content as page_content
 from otpt.report.page import make_page, write_page
 from otpt.report.page.diagrams import HIGH, line_chart
-from otpt.report.page.images import Answer, choose_images, data_uri
-from otpt.report.page.numbers import average_lines, dataset_lines
-from otpt.report.page.page import marked
-from otpt.report.page.summary import summary
-
-
-class Reader(HTMLParser):
-    """Tables, tags and attributes of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self._table: list[list[str]] = []
-        self._inside = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.tags.append((tag, attributes))
-        if tag == "table":
-            self._table = self.tables.setdefault(str(attributes.get("id")), [])
-        elif tag == "tr":
-            self._table.append([])
-        elif tag in {"td", "th"}:
-            self._table[-1].append("")
-            self._inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in {"td", "th"}:
-            self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self._table[-1][-1] += data
+from otpt.report.page.images import data_uri
 
 
 def test_numbers_are_those_of_the_metrics(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -115,76 +78,11 @@ def test_each_data_set_may_have_its_own_prompt(tmp_path: Path) -> None:
     assert page.tables["matrix"][1][2:] == [*(f"{100 * each:.2f}" for each in ece), f"{50 * sum(ece):.2f}"]
 
 
-def test_summary_in_words(bench: Bench) -> None:
-    results = bench.results()
-    ece = {
-        m: np.mean([results.score(ResultKey(d, 0, "a photo of a", m)).metrics.ece for d in SETS])
-        for m in results.methods
-    }
-    best, second = sorted(ece, key=ece.__getitem__)[:2]
-    page = re.sub("</?bdi>", "", make_page(results, images=0)).replace("\u00a0", " ")
-    assert f"{best} has the lowest ECE on average over 3 data sets: {100 * ece[best]:.2f} %, debiased " in page
-    assert f"; next is {second} with {100 * ece[second]:.2f} %" in page
-    assert "With fewer than 500 images in a data set" in page
-
-
-def test_summary_says_what_is_noise(tmp_path: Path) -> None:
-    """A method that is over-confident by far differs by more than noise; accuracies of twelve images do not."""
-    data = simulated_dataset("large", 20, 600)
-    results = open_results([simulate_run(tmp_path / "run", [data], Settings(methods=("tpt", "o-tpt")))])
-    (line,) = [each for each in _plain(results) if "lowest ECE" in each]
-    assert re.search(r"o-tpt has the lowest ECE: .* next is tpt with .*: they differ by .* points \(p = ", line)
-    assert not any("fewer than 500" in each for each in _plain(results))
-    twins = ("zero-shot", "o-tpt")
-    half = open_results([simulate_run(tmp_path / "few", [simulated_dataset("few", 4, 12)], Settings(methods=twins))])
-    (line,) = [each for each in _plain(half) if "highest accuracy" in each]
-    assert re.search(r"a difference within noise \(p = [0-9.]+\)", line)
-
-
-def test_summary_names_all_that_share_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not two of three that are equal; and of many only the first."""
-
-    def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
-        plain = simulated_output(data, index, (column[0], "tpt"), seed)
-        wrong = (data.labels[index] + 1) % 4
-        return replace(plain, probabilities=np.eye(4)[wrong], index=wrong) if column[1] == "zero-shot" else plain
-
-    monkeypatch.setattr(simulated_runs, "simulated_output", output)
-    data = simulated_dataset("few", 4, 12)
-
-    def sentence(*methods: str) -> str:
-        results = open_results([simulate_run(tmp_path / str(len(methods)), [data], Settings(methods=methods))])
-        (found,) = [each for each in _plain(results) if "highest accuracy" in each]
-        return found
-
-    assert sentence("tpt", "c-tpt").startswith("tpt and c-tpt share the highest accuracy: ")
-    assert sentence("tpt", "c-tpt", "o-tpt").startswith("All methods share the highest accuracy: ")
-    names = sentence("zero-shot", "tpt", "c-tpt", "o-tpt", "soc", "a-tpt", "d-tpt")
-    assert "tpt, c-tpt, o-tpt and 3 more" in names
-
-
-def test_sentences_and_confidences_as_they_are_shown() -> None:
-    assert marked("\u2068a<b\u2069 has -1.50 % (p = 0.1), o-tpt[lambda=-1]") == (
-        "<bdi>a&lt;b</bdi> has −1.50\u00a0% (p\u00a0=\u00a00.1), o-tpt[lambda=-1]"
-    )
-    assert [Answer("tpt", "cat", each, True).percent for each in (1.0, 0.9999, 0.994, 0.001)] == [
-        "100 %",
-        "> 99 %",
-        "99 %",
-        "0 %",
-    ]
-
-
 def test_a_chart_does_not_blow_up_small_differences() -> None:
     """A fifth of a point is a twenty-fifth of the height; ten points fill it."""
     small, large = (line_chart("ECE %", ["a", "b"], values, name="x") for values in ([0.1293, 0.1313], [0.1, 0.2]))
     assert abs(small.points[0][1] - small.points[1][1]) == pytest.approx(HIGH / 25)
     assert abs(large.points[0][1] - large.points[1][1]) == pytest.approx(HIGH)
-
-
-def _plain(results: Results) -> list[str]:
-    lines = [line for name in results.datasets for line in dataset_lines(results, name)]
-    return [text.replace("\u2068", "").replace("\u2069", "") for text in summary(results, lines, average_lines(lines))]
 
 
 def test_several_models_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -273,60 +171,6 @@ def test_reliability_diagrams_show_what_is_certain(bench: Bench) -> None:
     levels = {str(a["class"]) for tag, a in page.tags if str(a.get("class")).startswith("accuracy level-")}
     assert "accuracy level-4" in levels
     assert levels <= {f"accuracy level-{level}" for level in (1, 2, 3, 4)}
-
-
-def test_images_worth_looking_at(bench: Bench) -> None:
-    results = bench.results()
-    rows = {m: results.rows(ResultKey("first", 0, "a photo of a", m)) for m in results.methods}
-    asked: list[int] = []
-    disagreements, mistakes = choose_images(rows, NAMES, lambda index: str(asked.append(index)), 4)
-    first = rows["tpt"]
-    surest_wrong = {
-        first.ids[i]: max([float(r.confidences[i]) for r in rows.values() if not r.correct[i]], default=0.0)
-        for i in range(len(first))
-    }
-    assert [p.name for p in mistakes] == sorted(surest_wrong, key=lambda name: -surest_wrong[name])[:4]
-    conflict = {}
-    for i in range(len(first)):
-        pairs = [(a, b) for a in rows.values() for b in rows.values() if a.predictions[i] != b.predictions[i]]
-        conflict[first.ids[i]] = max([min(a.confidences[i], b.confidences[i]) for a, b in pairs], default=0.0)
-    expected = [name for name in sorted(conflict, key=lambda name: -conflict[name]) if conflict[name] > 0][:4]
-    assert expected
-    assert [p.name for p in disagreements] == expected
-    for image in mistakes:
-        i = first.ids.index(image.name)
-        assert image.label == NAMES[first.labels[i]]
-        for answer in image.answers:
-            assert answer.label == NAMES[rows[answer.method].predictions[i]]
-            assert answer.correct == (answer.label == image.label)
-
-
-def test_thumbnails_are_the_very_images(bench: Bench) -> None:
-    page = Reader(make_page(bench.results(), root=bench.data, images=3))
-    images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) >= 3 * 3
-    assert all(image["alt"].startswith("Test image, class ") for image in images)
-    decoded = base64.b64decode(str(images[0]["src"]).removeprefix("data:image/jpeg;base64,"))
-    found = np.asarray(Image.open(io.BytesIO(decoded)).convert("RGB"), float)
-    originals = [np.asarray(Image.open(path), float) for path in bench.data.rglob("*.png")]
-    assert min(np.abs(found - original).mean() for original in originals) < 8
-    assert "<img" in make_page(bench.results(), images=3), "the run knows where its own folders are"
-
-
-def test_images_of_other_data_are_not_shown(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    own = shutil.copytree(bench.data / "first", tmp_path / "first")
-    few = ("--methods", "zero-shot", "--backbone", bench.model, "--views", 4, "--no-cache", "--device", "cpu")
-    assert run(capsys, "evaluate", own, *few, "--out", tmp_path / "run")[0] == 0
-    for path in own.rglob("*.png"):
-        path.rename(path.with_name(f"other-{path.name}"))
-    page = make_page(open_results([tmp_path / "run"]))
-    assert "<img" not in page
-    assert "are not those that the run saw" in page
-
-
-def test_nothing_is_fetched_for_thumbnails(tmp_path: Path) -> None:
-    folder = simulate_run(tmp_path / "run", [simulated_dataset("hf:owner/name", 3, 4)], Settings(methods=("tpt",)))
-    assert "they are on the Hugging Face hub" in make_page(open_results([folder]))
 
 
 HOSTILE = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "שלום <b>العربية", "long name " * 300)

@@ -1,0 +1,88 @@
+"""The page's summary in words: what is best, what comes next, what is noise."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles import simulated_runs
+from oracles.figure_bench import SETS, Bench
+from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
+
+from otpt.data import Dataset
+from otpt.evaluation import Settings
+from otpt.methods.output import Output
+from otpt.report import ResultKey, Results, open_results
+from otpt.report.page import make_page
+from otpt.report.page.images import Answer
+from otpt.report.page.numbers import average_lines, dataset_lines
+from otpt.report.page.page import marked
+from otpt.report.page.summary import summary
+
+
+def test_summary_in_words(bench: Bench) -> None:
+    results = bench.results()
+    ece = {
+        m: np.mean([results.score(ResultKey(d, 0, "a photo of a", m)).metrics.ece for d in SETS])
+        for m in results.methods
+    }
+    best, second = sorted(ece, key=ece.__getitem__)[:2]
+    page = re.sub("</?bdi>", "", make_page(results, images=0)).replace("\u00a0", " ")
+    assert f"{best} has the lowest ECE on average over 3 data sets: {100 * ece[best]:.2f} %, debiased " in page
+    assert f"; next is {second} with {100 * ece[second]:.2f} %" in page
+    assert "With fewer than 500 images in a data set" in page
+
+
+def test_summary_says_what_is_noise(tmp_path: Path) -> None:
+    """A method that is over-confident by far differs by more than noise; accuracies of twelve images do not."""
+    data = simulated_dataset("large", 20, 600)
+    results = open_results([simulate_run(tmp_path / "run", [data], Settings(methods=("tpt", "o-tpt")))])
+    (line,) = [each for each in _plain(results) if "lowest ECE" in each]
+    assert re.search(r"o-tpt has the lowest ECE: .* next is tpt with .*: they differ by .* points \(p = ", line)
+    assert not any("fewer than 500" in each for each in _plain(results))
+    twins = ("zero-shot", "o-tpt")
+    half = open_results([simulate_run(tmp_path / "few", [simulated_dataset("few", 4, 12)], Settings(methods=twins))])
+    (line,) = [each for each in _plain(half) if "highest accuracy" in each]
+    assert re.search(r"a difference within noise \(p = [0-9.]+\)", line)
+
+
+def test_summary_names_all_that_share_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not two of three that are equal; and of many only the first."""
+
+    def output(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
+        plain = simulated_output(data, index, (column[0], "tpt"), seed)
+        wrong = (data.labels[index] + 1) % 4
+        return replace(plain, probabilities=np.eye(4)[wrong], index=wrong) if column[1] == "zero-shot" else plain
+
+    monkeypatch.setattr(simulated_runs, "simulated_output", output)
+    data = simulated_dataset("few", 4, 12)
+
+    def sentence(*methods: str) -> str:
+        results = open_results([simulate_run(tmp_path / str(len(methods)), [data], Settings(methods=methods))])
+        (found,) = [each for each in _plain(results) if "highest accuracy" in each]
+        return found
+
+    assert sentence("tpt", "c-tpt").startswith("tpt and c-tpt share the highest accuracy: ")
+    assert sentence("tpt", "c-tpt", "o-tpt").startswith("All methods share the highest accuracy: ")
+    names = sentence("zero-shot", "tpt", "c-tpt", "o-tpt", "soc", "a-tpt", "d-tpt")
+    assert "tpt, c-tpt, o-tpt and 3 more" in names
+
+
+def test_sentences_and_confidences_as_they_are_shown() -> None:
+    assert marked("\u2068a<b\u2069 has -1.50 % (p = 0.1), o-tpt[lambda=-1]") == (
+        "<bdi>a&lt;b</bdi> has −1.50\u00a0% (p\u00a0=\u00a00.1), o-tpt[lambda=-1]"
+    )
+    assert [Answer("tpt", "cat", each, True).percent for each in (1.0, 0.9999, 0.994, 0.001)] == [
+        "100 %",
+        "> 99 %",
+        "99 %",
+        "0 %",
+    ]
+
+
+def _plain(results: Results) -> list[str]:
+    lines = [line for name in results.datasets for line in dataset_lines(results, name)]
+    return [text.replace("\u2068", "").replace("\u2069", "") for text in summary(results, lines, average_lines(lines))]
