@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from torture.parts import OWN_CLOCK
 from torture.records import Outcome, Part, Plan
 from torture.results import Tally
 
 _SAY_EVERY = 10.0  # seconds
 
 
-def bounded(part: Part, plan: Plan) -> Iterator[Outcome]:
-    """The outcomes of the part until the plan's number of cases or its minutes are used up."""
-    end = None if plan.minutes is None else time.monotonic() + 60 * plan.minutes
+def bounded(part: Part, plan: Plan, *, clock: bool = True) -> Iterator[Outcome]:
+    """The outcomes of the part until the plan's number of cases or, with ``clock``, its minutes are used up."""
+    end = None if plan.minutes is None or not clock else time.monotonic() + 60 * plan.minutes
     outcomes = part(plan)
     try:
         for outcome in islice(outcomes, plan.cases):
@@ -40,7 +41,7 @@ def run_part(
     """
     tally = tally or Tally(name)
     said = time.monotonic()
-    for outcome in bounded(part, plan):
+    for outcome in bounded(part, plan, clock=name not in OWN_CLOCK):
         tally.add(outcome)
         if not outcome.ok:
             case = outcome.case

@@ -25,7 +25,8 @@ def table(tally: Tally) -> str:
     for kind, counts in sorted(tally.kinds.items()):
         ends = "; ".join(f"{result}: {number:,}" for result, number in counts.most_common())
         lines.append(f"| {kind} | {counts.total():,} | {ends} | {tally.failing[kind]} |")
-    lines.append(f"| **all** | **{tally.cases:,}** | in {_duration(tally.seconds)} | **{tally.failing.total()}** |")
+    took = ", ".join([f"in {_duration(tally.seconds)}", *_seeds(tally.seeds)])
+    lines.append(f"| **all** | **{tally.cases:,}** | {took} | **{tally.failing.total()}** |")
     return "\n".join(lines)
 
 
@@ -51,6 +52,12 @@ def write_page() -> None:
         path = RESULTS / f"{name}.json"
         put_into(PAGE, name, table(read(path)) if path.exists() else "No counts are stored yet.")
     put_into(PAGE, "faults", fault_table(faults()))
+
+
+def _seeds(ranges: list[list[int]]) -> list[str]:
+    """Where cases differ by their seeds."""
+    shown = " and ".join(f"{first:,} to {last:,}" for first, last in ranges if last > first)
+    return [f"seeds {shown}"] if shown else []
 
 
 def _duration(seconds: float) -> str:

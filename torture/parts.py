@@ -20,6 +20,9 @@ PARTS = {
 WITH_SHIM = ("kills", "disks", "concurrency")
 """Parts whose module has ``cases(plan, bench)``, which a process with the shim runs."""
 
+OWN_CLOCK = ("soak",)
+"""Parts that look at the minutes themselves: their outcomes all come in the end."""
+
 
 def part_named(name: str) -> Part:
     """The part as a function of its plan."""

@@ -13,6 +13,7 @@ from torture.records import Outcome
 
 RESULTS = Path(__file__).parent / "results"
 _KEPT = 50  # failing cases that are written down one by one
+_GAP = 10  # seeds that a part may leave out, where something cannot be tried, within one range
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Tally:
         failing: kind → number of cases in which a promise was broken.
         failures: the first of these, in full.
         seconds: of all cases in sum.
+        seeds: ranges [first, last] of the cases' seeds.
     """
 
     part: str
@@ -31,6 +33,7 @@ class Tally:
     failing: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    seeds: list[list[int]] = field(default_factory=list)
 
     @property
     def cases(self) -> int:
@@ -42,6 +45,11 @@ class Tally:
         kind = outcome.case.kind
         self.kinds.setdefault(kind, Counter())[outcome.result] += 1
         self.seconds += outcome.seconds
+        seed = outcome.case.seed
+        if self.seeds and 0 <= seed - self.seeds[-1][1] <= _GAP:
+            self.seeds[-1][1] = seed
+        else:
+            self.seeds.append([seed, seed])
         if not outcome.ok:
             self.failing[kind] += 1
             if len(self.failures) < _KEPT:
@@ -58,6 +66,7 @@ class Tally:
             "cases": self.cases,
             "failing": self.failing.total(),
             "seconds": round(self.seconds, 1),
+            "seeds": self.seeds,
             "kinds": kinds,
             "failures": self.failures,
         }
@@ -67,7 +76,8 @@ class Tally:
         """The counts in a file."""
         kinds = {kind: Counter(each["results"]) for kind, each in values["kinds"].items()}
         failing = Counter({kind: each["failing"] for kind, each in values["kinds"].items()})
-        return cls(values["part"], kinds, failing, list(values["failures"]), values["seconds"])
+        seeds = [list(each) for each in values["seeds"]]
+        return cls(values["part"], kinds, failing, list(values["failures"]), values["seconds"], seeds)
 
     def write(self, path: Path) -> None:
         """Put the counts into a file."""

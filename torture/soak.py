@@ -58,7 +58,7 @@ def judge(samples: Sequence[Sample]) -> dict[str, tuple[bool, str]]:
     found = {
         "memory": (
             slope <= _MEBIBYTES_PER_THOUSAND or grown <= _FREE,
-            f"{memory[0]:.0f} → {memory[-1]:.0f} MiB, {slope:+.1f} MiB per 1000 images",
+            f"{memory[0]:.0f} → {memory[-1]:.0f} MiB, {slope:+.1f} MiB per 1000 predictions",
         )
     }
     for name, own in (("file handles", [s.handles for s in late]), ("threads", [s.threads for s in late])):
@@ -84,7 +84,7 @@ def run(plan: Plan) -> Iterator[Outcome]:
     seconds = round(time.monotonic() - started, 1)
     for name, (flat, numbers) in judge(samples).items():
         detail = f"{done} predictions by {len(names)} methods"
-        yield Outcome(Case(name, plan.seed, detail), numbers, flat, repr(samples), seconds)
+        yield Outcome(Case(name, plan.seed, detail), f"{numbers} ({detail})", flat, repr(samples), seconds)
         seconds = 0.0  # counted once
 
 

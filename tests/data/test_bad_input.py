@@ -182,7 +182,7 @@ def test_own_folder_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "has no column 'path' and 'label'"),
+        ("", "has no columns 'path' and 'label'"),
         ("file,label\na.jpg,cat\n", "has no column 'path'; expected 'path' and 'label', found 'file', 'label'"),
         ("path,label\n", "is empty"),
         ("path,label\na.jpg,\n", "has no label in data row 1"),

@@ -19,17 +19,21 @@ from oracles.docs_pages import DOCS, PAGES, ROOT, TUTORIALS, code, rows, section
 import otpt
 import otpt.objectives
 from otpt.cli import main
+from otpt.cli.parser import parse
 from otpt.errors import OtptError
 from otpt.methods import FAMILIES, known_parts
+from otpt.methods.registry import DEFAULT_METHOD
 from otpt.objectives.registry import OBJECTIVES, TEXTS
 
 METHODS = DOCS / "methods.md"
 OTHER_TOOLS = {
     "--photograph-images",
+    "--evaluate",
     "--parts",
     "--wheel",
     "--disable-pip",
     "--cases",
+    "--kind",
     "--no-deps",
     "--requirement",
     "--strict",
@@ -127,6 +131,22 @@ def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert explained == _options("predict", capsys) - {"--help"}
 
 
+def test_defaults_are_those_of_the_command() -> None:
+    """A default that is written as code in the table is what the parser holds."""
+    options = vars(parse(["predict", "photo.jpg", "--classes", "cat", "dog"]))
+    compared = set()
+    for row in rows(section(DOCS / "quick-start.md", "All options of `otpt predict`")):
+        name = next((word.split()[0].removeprefix("--").replace("-", "_") for word in code(row[0])), None)
+        shown = re.fullmatch(r"\[?`([^`]+)`(?:\]\(.*\))?|(\d+)", row[2])
+        if name is None or shown is None:
+            continue
+        default = DEFAULT_METHOD if name == "methods" else options.get(name)
+        if default is not None:  # None: decided later
+            assert str(default) == (shown[1] or shown[2]), name
+            compared.add(name)
+    assert {"methods", "backbone", "device"} <= compared
+
+
 def test_every_method_has_its_row_with_its_weights() -> None:
     table = {code(row[0])[0]: row for row in rows(section(METHODS, "The common frame")) if code(row[0])}
     methods = otpt.published_methods()
@@ -201,6 +221,14 @@ def test_every_room_has_its_reference() -> None:
     named = [line[4:] for page in (DOCS / "reference").glob("*.md") for line in page.read_text("utf-8").splitlines()
              if line.startswith("::: ")]  # fmt: skip
     assert sorted(named) == sorted({*ROOMS, "otpt.report.figures", "otpt.report.page"})
+
+
+def test_code_in_docstrings_of_rooms_is_a_block() -> None:
+    """Indented, or the reference shows it as a paragraph of words."""
+    pages = [page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")]
+    for name in re.findall(r"^::: (\S+)", "\n".join(pages), re.MULTILINE):
+        words = importlib.import_module(name).__doc__ or ""
+        assert not re.search(r"^(import |from \S+ import |otpt \w|\w+ = |\w+\(.*\)$)", words, re.MULTILINE), name
 
 
 def test_roles_of_docstrings_become_code() -> None:

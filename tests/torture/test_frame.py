@@ -29,12 +29,15 @@ def test_a_part_ends_with_its_plan_and_is_counted(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in said] == ["FAILED odd (seed 3; )", "FAILED even (seed 6; )"]
     tally.write(tmp_path / "kills.json")
     again = run_part("kills", endless, Plan(tmp_path, cases=2, seed=7), said.append, read(tmp_path / "kills.json"))
-    assert again.cases == 8
+    assert (again.cases, again.seeds) == (8, [[1, 8]])
+    far = run_part("kills", endless, Plan(tmp_path, cases=1, seed=50), said.append, read(tmp_path / "kills.json"))
+    assert far.seeds == [[1, 6], [50, 50]]
     assert run_part("kills", endless, Plan(tmp_path, minutes=0.0), said.append).cases == 1
+    assert run_part("soak", endless, Plan(tmp_path, cases=3, minutes=0.0), said.append).cases == 3  # judged in the end
     assert table(tally).splitlines()[2:] == [
         "| even | 3 | fine: 2; bad: 1 | 1 |",
         "| odd | 3 | fine: 2; bad: 1 | 1 |",
-        "| **all** | **6** | in 3 s | **2** |",
+        "| **all** | **6** | in 3 s, seeds 1 to 6 | **2** |",
     ]
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from torture.inputs.kinds import KINDS, kind_named, schedule
-from torture.inputs.pages import Shape
-from torture.inputs.verdicts import SENTENCE, judged_sentence
+from torture.inputs.kinds import KINDS, Broken, Kind, kind_named, schedule
+from torture.inputs.pages import Shape, check
+from torture.inputs.verdicts import SENTENCE, judged_sentence, outcome_of
+from torture.inputs.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 SEED = 0
@@ -86,8 +87,20 @@ def test_a_seed_makes_the_same_case(tmp_path: Path) -> None:
         "<img src=x>",
         "<a href='javascript:x'>y</a>",
         "<style>p {}</style>",
+        "<p title='x'>a tag that</p><p title='x'>the page has too</p>",
+        "<!-- <p title='x'>what a name took away</p>",
     ],
 )
-def test_the_shape_of_a_page_shows_what_a_name_could_add(hostile: str) -> None:
-    plain, found = Shape("<p title='x'>cat</p>"), Shape(hostile)
-    assert found.tags - plain.tags or found.scripts != plain.scripts or found.links
+def test_the_judge_of_pages_sees_what_a_name_could_add_or_take_away(hostile: str) -> None:
+    plain = Shape("<p title='x'>cat</p>")
+    check("<p title='y'>&lt;script&gt;</p>", plain)
+    with pytest.raises(Broken):
+        check(hostile, plain)
+
+
+@linux
+def test_a_case_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    kind = Kind("never", lambda rng, given: 1 / 0)  # type: ignore[arg-type, return-value]
+    found = outcome_of(kind, 7, tmp_path / "given", Watch(tmp_path / "outside"))
+    assert (found.ok, found.result, found.case.seed) == (False, "could not be made", 7)
+    assert found.note.startswith("ZeroDivisionError: 'division by zero'")

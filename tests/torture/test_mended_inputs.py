@@ -23,7 +23,7 @@ from PIL import Image
 from otpt.backbones.architectures import infer_config
 from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.huggingface import huggingface_config, huggingface_weights
-from otpt.calibration import fit_calibration, read_calibration
+from otpt.calibration import Calibrated, fit_calibration, read_calibration
 from otpt.calibration.file import _checksum
 from otpt.cli.class_names import chosen_classes
 from otpt.data import load_dataset
@@ -33,8 +33,12 @@ from otpt.errors import OtptError
 from otpt.files import read_json
 from otpt.images import open_image
 from otpt.methods.attributes import read_attributes
+from otpt.methods.plugins import load_plugin
 from otpt.methods.registry import get_method, load_methods
 from otpt.prompts.learned.checkpoints import read_learned
+from otpt.report.page.images import Thumbnails
+from otpt.report.page.page import marked
+from otpt.report.page.summary import isolated
 from otpt.runs import Run, score_run
 from torture.inputs import pickles
 
@@ -183,7 +187,37 @@ def test_a_damaged_config_of_transformers(config: dict[str, Any], tmp_path: Path
         huggingface_config(tmp_path)
 
 
+# plugins
+
+
+@pytest.mark.parametrize("name", ["mine.so", "mine.pyc"])
+def test_a_compiled_plugin_is_refused(name: str, tmp_path: Path) -> None:
+    """The loader of compiled modules raised an ImportError of its own."""
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(OtptError, match=r"is not a Python file; expected FILE\.py"):
+        load_plugin(tmp_path / name)
+
+
+def test_a_plugin_whose_path_has_a_null_is_told() -> None:
+    with pytest.raises(OtptError, match="Cannot read the plugin"):
+        load_plugin("a\0b.py")
+
+
 # texts
+
+
+def test_a_name_with_isolates_of_its_own_adds_nothing_to_a_page() -> None:
+    """Each isolate of a name became a tag: the page had one <bdi> too many, which nothing closed."""
+    page = str(marked(isolated("a\u2069b\u2068\u2067c") + " has the lowest ECE."))
+    assert page == "<bdi>abc</bdi> has the lowest ECE."
+
+
+def test_the_name_of_a_data_set_of_a_run_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of a run whose data set is called '..' looked for images in the parent of the working folder."""
+    monkeypatch.setattr("otpt.report.page.images.load_dataset", lambda *_, **__: pytest.fail("it was looked for"))
+    for name in ("..", "/etc", "mine"):
+        found = Thumbnails({"name": name, "source": "mine", "fingerprint": "f"}, None)
+        assert found.reason == "The images are not shown: the run does not say where they are."
 
 
 def test_deeply_nested_files(tmp_path: Path) -> None:
@@ -289,6 +323,33 @@ def test_halves_of_letters_are_no_names() -> None:
         Dataset("x", ["a", "b"], ["\ud800"], [0], lambda index: b"")
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [(["cat"], "has the label 1; expected 0 to 0"), (["cat", ["dog"]], "class names that are no text")],
+)
+def test_damaged_classes_of_a_data_set_on_disk(names: list[Any], told: str, tmp_path: Path) -> None:
+    """A list of class names that was cut raised an IndexError, names of other types an AttributeError."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {"image": [Image.new("RGB", (4, 4))] * 2, "label": [0, 1]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "data")
+    path = tmp_path / "data" / "dataset_info.json"
+    info = json.loads(path.read_text(encoding="utf-8"))
+    info["features"]["label"]["names"] = names
+    path.write_text(json.dumps(info), encoding="utf-8")
+    with pytest.raises(OtptError, match=told):
+        load_dataset(f"hf:{tmp_path / 'data'}")
+
+
+def test_a_folder_with_links_in_a_circle_is_told(tmp_path: Path) -> None:
+    """Asking whether the last of forty links is a folder raised an OSError."""
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "again").symlink_to(tmp_path / "cat")
+    (tmp_path / "cat" / "file").symlink_to("file")
+    with pytest.raises(OtptError, match="Cannot read the folder"):
+        load_dataset(str(tmp_path))
+
+
 # calibration files
 
 
@@ -309,6 +370,18 @@ def test_a_calibration_that_was_changed_and_sealed_again(key: str, value: Any, t
     path.write_text(json.dumps({**content, "checksum": checksum}), encoding="utf-8")
     with pytest.raises(OtptError, match="is damaged"):
         read_calibration(path)
+
+
+def test_a_calibration_without_scores_has_every_class_in_its_sets(tmp_path: Path) -> None:
+    """It raised a ValueError of numpy's."""
+    p, y = labelled(150, seed=41)
+    content = fit_calibration(p, y, facts()).as_dict()
+    content["conformal"]["scores"] = {kind: {} for kind in content["conformal"]["scores"]}
+    path = tmp_path / "cal.json"
+    path.write_text(json.dumps({**content, "checksum": _checksum(content)}), encoding="utf-8")
+    answer = Calibrated(read_calibration(path), coverage=0.9).answer(p[0])
+    assert answer.classes is not None
+    assert sorted(answer.classes) == list(range(p.shape[1]))
 
 
 # run folders

@@ -27,10 +27,10 @@ KINDS: dict[str, tuple[str, int]] = {
     "tars": ("tars", 85),
     "Hugging Face folders": ("hub_folders", 10),
     "run folders": ("runs", 50),
-    "report pages": ("pages", 12),
+    "report pages": ("pages", 6),
     "calibration files": ("calibrations", 60),
     "attribute files": ("attributes", 40),
-    "plugin names": ("plugins", 12),
+    "plugin names": ("plugins", 18),
     "addresses": ("addresses", 36),
 }
 """Kind → its module in this package, whose ``KINDS`` hold it, and how many of a thousand cases it gets.

@@ -161,7 +161,7 @@ def _run(rng: random.Random, given: Path) -> Input:
         own = rng.choice(shards).parent
         for _ in range(3):
             ends = [rng.choice(("00000000", "00000004", "99999999", "9" * 60, "00000003")) for _ in range(2)]
-            shutil.copy(shards[0], own / f"{'-'.join(ends)}.parquet")
+            (own / f"{'-'.join(ends)}.parquet").write_bytes(shards[0].read_bytes())
     elif what == "link":
         place = rng.choice((folder / "mine", shards[0].parent, shards[0].parent.parent))
         shutil.rmtree(place)

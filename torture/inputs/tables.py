@@ -33,8 +33,8 @@ def _csv(rng: random.Random) -> bytes:
             cells = cells[:-1]
         if rng.random() < 0.3:
             cells = ['"' + cell.replace('"', '""') + '"' for cell in cells]
-        if rng.random() < 0.05:
-            cells[-1] = "9" * rng.choice((19, 25, 5000)) if cells else ""
+        if rng.random() < 0.05 and cells:
+            cells[-1] = "9" * rng.choice((19, 25, 5000))
         rows.append(rng.choice((",", ",", ",", "\t", ";")).join(cells))
     if rng.random() < 0.02:
         rows.append('"' + "x" * 200_000)

@@ -41,10 +41,13 @@ def limit_memory() -> None:
 def outcome_of(kind: Kind, seed: int, given: Path, watch: Watch) -> Outcome:
     """Make the input of a seed in the folder ``given``, read it, and judge what happened; the folder is deleted."""
     given.mkdir(parents=True)
-    begun, detail = time.monotonic(), ""
+    begun = time.monotonic()
     try:
-        made = kind.make(random.Random(f"{kind.name} {seed}"), given)
-        detail = made.detail
+        try:
+            made = kind.make(random.Random(f"{kind.name} {seed}"), given)
+        except Exception as error:  # a fault of the campaign, not of what it tries
+            note = f"{type(error).__name__}: {_short(str(error))} {_where(error)}"
+            return Outcome(Case(kind.name, seed), "could not be made", False, note)
         begun = time.monotonic()
         watch.begin(given)
         _start_timer()
@@ -72,7 +75,7 @@ def outcome_of(kind: Kind, seed: int, given: Path, watch: Watch) -> Outcome:
     if touched:
         result, note = "touched what it must not", "; ".join(touched[:3])
     ok = result in (ANSWER, SENTENCE)
-    return Outcome(Case(kind.name, seed, detail), result, ok, note, round(time.monotonic() - begun, 4))
+    return Outcome(Case(kind.name, seed, made.detail), result, ok, note, round(time.monotonic() - begun, 4))
 
 
 def judged_sentence(message: str) -> tuple[str, str]:

@@ -56,8 +56,9 @@ def build_model(config: Config, quick_gelu: bool) -> Any:
     kind = (CoCa if "multimodal_cfg" in config else CustomTextCLIP) if custom_text else CLIP
     try:
         return kind(**config).eval().requires_grad_(False)
-    except (TypeError, KeyError, AssertionError) as error:
-        raise OtptError(f"The model configuration cannot be built by open_clip: {error}.") from error
+    except Exception as error:  # whatever open_clip, timm and torch make of somebody's numbers
+        why = f"{type(error).__name__}: {error}".strip(": .")
+        raise OtptError(f"The model configuration cannot be built by open_clip ({why}); check its values.") from error
 
 
 def infer_config(state: dict[str, Tensor], source: str) -> tuple[str, Config]:

@@ -43,6 +43,22 @@ def hub(what: str) -> Iterator[None]:
         quiet.setLevel(level)
 
 
+@contextmanager
+def no_remote_code() -> Iterator[None]:
+    """Within this block, transformers refuses a repository that wants to run code of its own, instead of asking."""
+    try:
+        from transformers import dynamic_module_utils
+    except ImportError:  # told by whoever needs it
+        yield
+        return
+    before = dynamic_module_utils.TIME_OUT_REMOTE_CODE
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+    try:
+        yield
+    finally:
+        dynamic_module_utils.TIME_OUT_REMOTE_CODE = before
+
+
 def hub_file(repository: str, *names: str, what: str) -> Path:
     """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for
     errors.

@@ -204,7 +204,7 @@ def huggingface_preprocessing(folder: Path) -> dict[str, Any]:
     return {
         "mean": theirs.get("image_mean"),
         "std": theirs.get("image_std"),
-        "interpolation": {2: "bilinear", 3: "bicubic"}.get(theirs.get("resample", 3), "unknown"),
+        "interpolation": {"2": "bilinear", "3": "bicubic"}.get(str(theirs.get("resample", 3)), "unknown"),
         "resize_mode": "squash" if squash else "shortest",
     }
 
@@ -219,7 +219,7 @@ def huggingface_tokenizer(folder: Path, context_length: int) -> Any:
 
     with hub(f"the tokenizer in {folder}"):
         try:
-            return HFTokenizer(str(folder), context_length=context_length)
+            return HFTokenizer(str(folder), context_length=context_length, trust_remote_code=False)
         except ImportError as error:
             raise OtptError(
                 "The folder brings a vocabulary of its own, which needs transformers: pip install 'otpt[hf]'."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,25 +44,30 @@ def preprocessing_from_config(config: Mapping[str, Any], image_size: int | tuple
         raise OtptError(f"The model takes images of {height}×{width} pixels; only square ones are supported.")
     interpolation = config.get("interpolation", "bicubic")
     resize_mode = config.get("resize_mode", "shortest")
-    if interpolation not in _INTERPOLATIONS or resize_mode not in _RESIZE_MODES:
+    if not isinstance(interpolation, str) or interpolation not in _INTERPOLATIONS or resize_mode not in _RESIZE_MODES:
         raise OtptError(
             f"Unknown preprocessing (interpolation {interpolation!r}, resize mode {resize_mode!r}); expected "
             f"bicubic or bilinear, and one of {', '.join(_RESIZE_MODES)}."
         )
     return Preprocessing(
         size=height,
-        mean=_triple(config.get("mean") or CLIP_MEAN),
-        std=_triple(config.get("std") or CLIP_STD),
+        mean=_triple("mean", config.get("mean") or CLIP_MEAN),
+        std=_triple("std", config.get("std") or CLIP_STD),
         interpolation=_INTERPOLATIONS[interpolation],
         resize_mode=resize_mode,
     )
 
 
-def _triple(values: Any) -> tuple[float, float, float]:
-    numbers = [float(value) for value in values]
+def _triple(what: str, values: Any) -> tuple[float, float, float]:
+    """Red, green, blue; one number stands for all three."""
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        numbers = []
     if len(numbers) == 1:
         numbers = numbers * 3
-    if len(numbers) != 3:
-        raise OtptError(f"Expected three numbers (red, green, blue) in the preprocessing, got {numbers}.")
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (what == "std" and min(numbers) <= 0):
+        expected = "three positive numbers" if what == "std" else "three numbers"
+        raise OtptError(f"The preprocessing has {what} = {values!r}; expected {expected} (red, green, blue).")
     red, green, blue = numbers
     return red, green, blue

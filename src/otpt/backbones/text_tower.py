@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from otpt.backbones.causal_tower import CausalTower, read_causal_tower
 from otpt.backbones.tokens import Tokenizer
+from otpt.errors import OtptError
 
 #: Prompts on which the canonical form is checked at loading: short, long, with digits and punctuation.
 _CHECK_PROMPTS = ("x", "a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
@@ -46,7 +47,14 @@ class TextTower:
         """Token ids (N, L) int64, padded, on the tower's device; ``OtptError`` for a text that does not
         fit.
         """
-        return self._tokenizer(texts).to(self.device)
+        ids = self._tokenizer(texts)
+        known, largest = self._embedding.weight.shape[0], int(ids.max()) if ids.numel() else 0
+        if largest >= known:
+            raise OtptError(
+                f"The text tower has embeddings of {known:,} tokens, but its tokenizer gave the token {largest}; "
+                "expected a tokenizer and weights of the same model."
+            )
+        return ids.to(self.device)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings (…, W) of ids (…), without positions."""

@@ -24,8 +24,13 @@ def load_weights(model: Any, state: dict[str, Tensor], *, source: str, architect
     if resize:
         from open_clip.model import resize_pos_embed, resize_text_pos_embed
 
-        resize_pos_embed(state, model)
-        resize_text_pos_embed(state, model)
+        try:
+            resize_pos_embed(state, model)
+            resize_text_pos_embed(state, model)
+        except Exception as error:  # whatever tensors of other shapes make of it
+            raise OtptError(
+                f"The position embeddings in {source} cannot be resized for the architecture {architecture}: {error}."
+            ) from error
     _check_keys(model.state_dict(), state, source, architecture)
     _check_finite(state, source)
     with torch.no_grad():

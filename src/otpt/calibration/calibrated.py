@@ -94,7 +94,8 @@ class Calibrated:
         if self.mondrian:
             own = [np.array(scores.get(c, ()), np.float64) for c in range(classes)]
             return np.array([conformal_quantile(each, self.coverage) for each in own])
-        together = np.concatenate([np.array(each) for each in scores.values()])
+        # without any score nothing is known, and every class is in the set
+        together = np.concatenate([np.zeros(0), *(np.array(each) for each in scores.values())])
         return np.full(classes, conformal_quantile(together, self.coverage))
 
     @property

@@ -82,16 +82,16 @@ def images_below(folder: Path, below: str = "") -> Iterator[str]:
     """Paths of the image files under ``folder``, relative to it, each folder's sorted by name."""
     try:
         with os.scandir(folder) as inside:
-            items = sorted(inside, key=lambda item: item.name)
+            items = sorted((item.name, item.is_dir()) for item in inside)  # is_dir fails where links form a circle
     except OSError as error:
         raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
-    for item in items:
-        if item.name.startswith("."):
+    for name, is_folder in items:
+        if name.startswith("."):
             continue
-        if item.is_dir():
-            yield from images_below(folder / item.name, f"{below}{item.name}/")
-        elif os.path.splitext(item.name)[1].lower() in IMAGE_SUFFIXES:
-            yield below + item.name
+        if is_folder:
+            yield from images_below(folder / name, f"{below}{name}/")
+        elif os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+            yield below + name
 
 
 def _rows(folder: Path, labels: dict[str, int]) -> Iterator[tuple[str, int]]:

@@ -68,8 +68,13 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
     if unlabelled is not None:
         raise OtptError(f"hf:{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
     if kinds[labels] == "ClassLabel":
-        names = tuple(table.features[labels].names)
+        names = tuple(table.features[labels].names or ())
+        if not all(isinstance(each, str) for each in names):
+            raise OtptError(f"hf:{name} has class names that are no text; its column {labels!r} is damaged.")
         listed = given or ClassList(names, names)
+        strange = next((value for value in values if not 0 <= value < len(names)), None)
+        if strange is not None:
+            raise OtptError(f"hf:{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
         places = _places(names, listed, f"hf:{name}")
         resolved = tuple(places[value] for value in values)
     elif given is not None and all(isinstance(value, int) for value in values):

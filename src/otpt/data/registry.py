@@ -94,7 +94,8 @@ def _own(spec: str, root: Path | None, classes: ClassList | None) -> Dataset:
         )
     if len(Path(spec).parts) > 1:
         raise OtptError(f"There is no data set at {spec!r}; check the path.")
-    raise unknown("data set", spec, [entry.name for entry in list_datasets()])
+    error = unknown("data set", spec, [entry.name for entry in list_datasets()])
+    raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
 
 
 def _registered(entry: DatasetEntry, found: Found, classes: ClassList | None, official: bool, split: str) -> Dataset:

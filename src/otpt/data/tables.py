@@ -30,8 +30,9 @@ def table_dataset(file: Path, root: Path | None = None, classes: ClassList | Non
     columns, found = _parquet(file) if file.suffix.lower() == ".parquet" else _text(file)
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
+        lacks = f"column{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))}"
         raise OtptError(
-            f"The table {str(file)!r} has no column {' and '.join(map(repr, missing))}; expected 'path' and 'label', "
+            f"The table {str(file)!r} has no {lacks}; expected 'path' and 'label', "
             f"found {', '.join(map(repr, found)) or 'none'}. Rename the columns that hold them."
         )
     for name, values in columns.items():
@@ -63,7 +64,9 @@ def _text(file: Path) -> _Columns:
         text = read_text(file)
     except OtptError as error:
         raise OtptError(f"The table cannot be used: {error}.") from None
-    reader = csv.reader(io.StringIO(text), delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
+    head_line = text.partition("\n")[0]
+    tabs = file.suffix.lower() == ".tsv" or ("\t" in head_line and "," not in head_line)  # open_clip's CSVs have tabs
+    reader = csv.reader(io.StringIO(text), delimiter="\t" if tabs else ",")
     try:
         rows = [row for row in reader if row]
     except csv.Error as error:

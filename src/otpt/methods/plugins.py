@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from importlib.machinery import SOURCE_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,18 @@ def load_plugin(path: str | Path) -> str:
     This executes the file: it is for files that the user names on purpose.
     """
     path = Path(path)
+    if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules can be imported too, but have no source
+        raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except OSError as error:
-        raise OtptError(f"Cannot read the plugin {str(path)!r}: {error.strerror or error}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise OtptError(f"Cannot read the plugin {str(path)!r}: {getattr(error, 'strerror', '') or error}.") from None
     name = f"{PLUGIN}{digest}"
     if name in sys.modules:
         return digest
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from otpt.data import Dataset, load_dataset, stratified
+from otpt.data import Dataset, find_entry, load_dataset, stratified
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError
 from otpt.images import open_image
@@ -68,8 +68,11 @@ class Thumbnails:
         name = str(config["name"])
         if is_own(config.get("source")):  # a registered set may have the same name
             name = str(config["source"])
-        if name.startswith("hf:"):  # loading it might fetch it
+        elif name.startswith("hf:"):  # loading it might fetch it
             self.reason = "The images are not shown: they are on the Hugging Face hub, and nothing is fetched."
+            return
+        elif not name.startswith("emoji/") and find_entry(name) is None:  # a name is no path
+            self.reason = "The images are not shown: the run does not say where they are."
             return
         try:
             found = stratified(load_dataset(name, root=root))  # the order of an evaluation

@@ -53,7 +53,7 @@ def _settings(run: Run) -> list[tuple[str, str]]:
     config = run.config
     backbone, scoring, numbers = config["backbone"], config["scoring"], config["numbers"]
     found = [
-        ("backbone", f"{backbone['name']} ({', '.join(str(backbone.get(key, '–')) for key in _OF_MODEL)})"),
+        ("backbone", f"{backbone['name']} ({', '.join(_model(backbone))})"),
         ("weights", str(backbone["fingerprint"])),
         ("methods", "; ".join(_method(name, method) for name, method in config["methods"].items())),
         ("seeds", ", ".join(map(str, run.seeds))),
@@ -89,6 +89,12 @@ def _method(name: str, method: Mapping[str, Any]) -> str:
 
 
 _OF_MODEL = ("architecture", "precision", "device")
+
+
+def _model(backbone: Mapping[str, Any]) -> list[str]:
+    return [*(str(backbone.get(key, "–")) for key in _OF_MODEL), *(["compiled"] if backbone.get("compiled") else [])]
+
+
 _USUAL = {"init": "words", "adapt": "context", "calibrate": "none", "aggregate": "clean", "gate": "none"}
 
 

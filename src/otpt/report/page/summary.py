@@ -17,6 +17,8 @@ _NAMED = 4
 _CALIBRATED = 0.01
 """Over-confidence below this fraction is called none."""
 
+_ISOLATES = dict.fromkeys(range(0x2066, 0x206A))
+
 
 def summary(results: Results, lines: Sequence[Line], averages: Sequence[Line]) -> list[str]:
     """What the numbers say, most important first; names are not marked up, the page does that."""
@@ -40,8 +42,11 @@ def label(line: Line, lines: Sequence[Line]) -> str:
 
 
 def isolated(name: str) -> str:
-    """A name between Unicode's isolates, so that right-to-left letters do not turn the sentence around it."""
-    return f"\u2068{name}\u2069"
+    """A name between Unicode's isolates, so that right-to-left letters do not turn the sentence around it.
+
+    Isolates of its own are left out: one that closes would end ours.
+    """
+    return f"\u2068{name.translate(_ISOLATES)}\u2069"
 
 
 def _best_calibrated(
