@@ -15,7 +15,7 @@ from otpt.features import FeatureCache
 
 def model_on(spec: str) -> Callable[[str], Backbone]:
     """Device → model in single precision; picklable, so that processes can be sent it."""
-    return partial(backbone_on, spec, "float32", None, None)
+    return partial(backbone_on, spec)
 
 
 def measure(

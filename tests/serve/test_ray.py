@@ -105,3 +105,5 @@ def test_impossible_replicas() -> None:
         module.app({"replica": "3"})
     with pytest.raises(otpt.OtptError, match="expected a number"):
         module.app({"cpus": "many"})
+    with pytest.raises(otpt.OtptError, match="compile was given 'yes'; expected true or false"):
+        module.app({"compile": "yes"})

@@ -21,15 +21,21 @@ class Backbone:
     """An image tower, a text tower, and the numbers that belong to them.
 
     Attributes:
-        name: as the user wrote it; ``architecture``: e.g. "ViT-B-16".
+        name: as the user wrote it.
+        architecture: such as "ViT-B-16".
         fingerprint: hexadecimal, architecture + weights.
         family: "vit", "resnet" or "other": the kind of image tower.
-        device, precision: "float32", "bf16", "fp16" (autocast around the image tower), "bf16-both", "fp16-both" (around
+        device: where the model is.
+        precision: "float32", "bf16", "fp16" (autocast around the image tower), "bf16-both", "fp16-both" (around
             both towers) or "float64".
+        compiled: whether the image tower was compiled, which changes its rounding.
         dtype: dtype of the features handed out: float32, or float64 with precision float64.
         preprocessing: what the image tower expects.
-        embed_dim: D.  logit_scale: exp of the stored parameter, about 100.  logit_bias: 0 except for SigLIP.
-        text: the text tower.  visual: the image tower's module, for work that needs its parts or its gradient.
+        embed_dim: D, the width of the features.
+        logit_scale: exp of the stored parameter, about 100.
+        logit_bias: 0 except for SigLIP.
+        text: the text tower.
+        visual: the image tower's module, for work that needs its parts or its gradient.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class Backbone:
         architecture: str,
         device: torch.device,
         precision: str,
+        compiled: bool = False,
     ) -> None:
         weights, autocast = check_precision(precision, device)
         self.name = name
@@ -50,6 +57,7 @@ class Backbone:
         self.family = image_family(model.visual)
         self.device = device
         self.precision = precision
+        self.compiled = compiled
         self.dtype = weights
         self.preprocessing = preprocessing
         self.logit_scale = float(model.logit_scale.detach().double().exp().mean())
@@ -60,7 +68,7 @@ class Backbone:
         self.text = TextTower(model, Tokenizer(tokenizer, text_context_length(model)))
         self.text.autocast = text_autocast(precision)
         self.visual: nn.Module = model.visual
-        self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast)
+        self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast, compile=compiled)
         self.embed_dim = self.text.output_dim
 
     def encode_pixels(self, pixels: Tensor, *, unit: bool = True) -> Tensor:
@@ -90,13 +98,14 @@ class Backbone:
         return _rebuilt, self._parts()
 
     def _parts(self) -> tuple[Any, Any, Preprocessing, dict[str, Any]]:
-        names = ("name", "architecture", "device", "precision")
+        names = ("name", "architecture", "device", "precision", "compiled")
         return self._model, self._tokenizer, self.preprocessing, {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         return (
             f"Backbone({self.name!r}, architecture={self.architecture!r}, family={self.family!r}, "
-            f"device='{self.device}', precision={self.precision!r}, fingerprint={self.fingerprint!r})"
+            f"device='{self.device}', precision={self.precision!r}, "
+            f"{'compiled=True, ' if self.compiled else ''}fingerprint={self.fingerprint!r})"
         )
 
 

@@ -4,7 +4,8 @@
 - batch-norms and activations joined to convolutions, which are in channels_last order (``folding``, ``fusing``,
   ``tuned_resnet``);
 - fused attention, packed weights, a last block for the class token only (``tuned_vit``, ``kernels``);
-- chunks of a fixed size, small enough for the processor's caches (on a GPU large enough to fill it).
+- chunks of a fixed size, small enough for the processor's caches (on a GPU large enough to fill it);
+- ``torch.compile`` if asked for (``compiling``), with ordinary operators in place of packed ones.
 
 The tuned tower is compared with the original when it is made, and dropped if it does not agree.
 
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from otpt.backbones.compiling import TOLERANCE, CompiledTower, check_agreement
 from otpt.backbones.folding import fold_batch_norms
 from otpt.backbones.fusing import fuse_activations
 from otpt.backbones.imported import is_instance
@@ -38,8 +40,6 @@ _CHUNK_CONVOLUTIONAL = {"cpu": 8, "cuda": 128, "mps": 32}
 #: Images of at most this side go through in chunks of twice the size, which still fit the caches: 64 views of
 #: ``pocket`` (64 px) took 0.136 instead of 0.178 processor seconds.
 _SMALL_SIDE = 112
-#: Relative difference allowed between tuned and original features: rounding gives 1e-6, a mistake about 1.
-_TOLERANCE = 1e-3
 
 
 class ImageTower:
@@ -52,6 +52,7 @@ class ImageTower:
         *,
         autocast: torch.dtype | None = None,
         chunk: int | None = None,
+        compile: bool = False,
     ) -> None:
         parameter = next(visual.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
@@ -60,7 +61,10 @@ class ImageTower:
         sizes = _CHUNK_CONVOLUTIONAL if self.convolutional else _CHUNK
         self.chunk = chunk or sizes.get(self.device.type, 16) * (2 if image_size <= _SMALL_SIDE else 1)
         self._autocast = autocast
-        self._visual = tune(visual, image_size, self.chunk, pack=autocast is None)
+        self._visual = tune(visual, image_size, self.chunk, pack=autocast is None and not compile)
+        self._compiled: CompiledTower | None = None
+        if compile:
+            self._compile()
 
     def __call__(self, pixels: Tensor, *, unit: bool = True) -> Tensor:
         """The features; with any norm, as the tower gives them, if not ``unit``."""
@@ -69,8 +73,20 @@ class ImageTower:
             raise ValueError(f"expected pixels of shape (N, 3, {side}, {side}), but got {tuple(pixels.shape)}")
         chunks = pixels.split(self.chunk)
         encode = partial(self._encode, unit=unit)
-        features = in_threads(encode, chunks) if self.device.type == "cpu" else list(map(encode, chunks))
+        if self.device.type == "cpu":
+            features = in_threads(encode, chunks)
+        elif self._compiled is None:
+            features = list(map(encode, chunks))
+        else:
+            features = self._compiled.in_its_thread(partial(list, map(encode, chunks)))
         return torch.cat(features)  # outside of inference mode: an ordinary tensor, which later gradients may pass by
+
+    def _compile(self) -> None:  # now, so that what is wrong is told before the first image
+        views = _check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
+        plain = self(views, unit=False)
+        order = torch.channels_last if self.convolutional else torch.contiguous_format
+        self._compiled = CompiledTower(self._visual, self.device, order=order)
+        check_agreement(partial(self, unit=False), plain, views, low=self._autocast is not None)
 
     @torch.inference_mode()
     def _encode(self, pixels: Tensor, unit: bool) -> Tensor:
@@ -80,11 +96,10 @@ class ImageTower:
             pixels = torch.cat([pixels, pixels[:1].expand(self.chunk - count, -1, -1, -1)])
         if self.convolutional:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
-        mixed: Any = nullcontext()
-        if self._autocast is not None:
-            mixed = torch.autocast(self.device.type, dtype=self._autocast)
+        low = self._autocast
+        mixed: Any = nullcontext() if low is None else torch.autocast(self.device.type, dtype=low)
         with mixed:
-            features = first(self._visual(pixels))
+            features = first((self._compiled or self._visual)(pixels))
         features = features[:count].to(self.dtype)
         return F.normalize(features, dim=-1) if unit else features
 
@@ -92,8 +107,7 @@ class ImageTower:
 def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Module:
     """The tower as it will run; ``visual`` itself where nothing can be tuned or the result would differ."""
     parameter = next(visual.parameters())
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randn(1, 3, image_size, image_size, generator=generator).to(parameter.device, parameter.dtype)
+    pixels = _check_pixels(image_size, parameter.device, parameter.dtype)
     with torch.no_grad():
         try:
             tuned = _tuned(visual, pixels, chunk, pack=pack)
@@ -105,8 +119,13 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
         except (RuntimeError, AttributeError, TypeError):
             return visual  # the private kernels of another PyTorch
         expected = first(visual(pixels))
-    agrees = bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+    agrees = bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
     return tuned if agrees else visual
+
+
+def _check_pixels(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(1, 3, S, S), by which towers are compared."""
+    return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 
 
 def _tuned(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:

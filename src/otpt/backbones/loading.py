@@ -29,8 +29,9 @@ from otpt.backbones.backbone import Backbone
 from otpt.backbones.catalogue import has_pocket, split_name_and_tag
 from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.clip_tokenizer import clip_tokenizer
+from otpt.backbones.compiling import check_compile
 from otpt.backbones.devices import check_precision, pick_device
-from otpt.backbones.hub import hub, hub_file, hub_weights, pretrained_file
+from otpt.backbones.hub import hub, hub_file, hub_weights, no_remote_code, pretrained_file
 from otpt.backbones.huggingface import (
     download_huggingface_clip,
     huggingface_config,
@@ -44,6 +45,7 @@ from otpt.backbones.objects import object_parts
 from otpt.backbones.pocket import load_pocket_state
 from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
+from otpt.backbones.untrusted import check_config
 from otpt.backbones.weights import load_weights
 from otpt.errors import OtptError
 from otpt.files import parse_json
@@ -64,6 +66,7 @@ def load_backbone(
     *,
     device: str | torch.device = "auto",
     precision: str = "float32",
+    compile: bool = False,
     architecture: str | None = None,
     quick_gelu: bool | None = None,
     tokenizer: Any = None,
@@ -76,6 +79,8 @@ def load_backbone(
         device: "auto" (CUDA, then MPS, then CPU), "cpu", "cuda", "cuda:1", "mps".
         precision: "float32"; "bf16" or "fp16" (autocast around the image tower); "bf16-both" or "fp16-both" (around the
             text tower too); "float64" for checks.
+        compile: ``torch.compile`` the image tower now, for chunks of its fixed size; on CUDA with CUDA graphs. Needs a
+            C++ compiler, on CUDA also Triton. Features differ in rounding.
         architecture: open_clip name of the architecture of a checkpoint file; inferred if not given.
         quick_gelu: insist on QuickGELU (True) or GELU (False); by default what the weights were trained with.
         tokenizer: of a model in memory: what ``open_clip.get_tokenizer`` gives, or the tokenizer of transformers.
@@ -90,6 +95,8 @@ def load_backbone(
         device = _device_of(spec)
     place = pick_device(device)
     check_precision(precision, place)
+    if compile:
+        check_compile(place)
     if in_memory:
         _refuse("of files", architecture=architecture, quick_gelu=quick_gelu)
         loaded = _Loaded(*object_parts(spec, tokenizer, preprocess))
@@ -106,6 +113,7 @@ def load_backbone(
         architecture=loaded.architecture,
         device=place,
         precision=precision,
+        compiled=bool(compile),
     )
 
 
@@ -198,6 +206,7 @@ def _configured(
     """A model with a configuration beside its weights."""
     config: Config = whole["model_cfg"]
     state = read_checkpoint(weights).state
+    check_config(config, state, source)
     model = _build(config, choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source), source)
     load_weights(model, state, source=source, architecture=f"of its own {_CONFIG_FILE}", resize=True)
     name = source.rstrip("/").rsplit("/", 1)[-1]
@@ -237,9 +246,10 @@ def _folder(folder: Path, quick_gelu: bool | None) -> _Loaded:
 
 
 def _huggingface(folder: Path, source: str, quick_gelu: bool | None) -> _Loaded:
-    config = huggingface_config(folder)
+    config, state = huggingface_config(folder), huggingface_weights(folder)
+    check_config(config, state, source)
     model = _build(config, choose_gelu(quick_gelu, config["quick_gelu"], None, source), source)
-    load_weights(model, huggingface_weights(folder), source=source, architecture="of its own config.json")
+    load_weights(model, state, source=source, architecture="of its own config.json")
     tokenizer = huggingface_tokenizer(folder, config["text_cfg"]["context_length"])
     name = source.rstrip("/").rsplit("/", 1)[-1]
     return _Loaded(model, tokenizer, huggingface_preprocessing(folder), name)
@@ -248,7 +258,7 @@ def _huggingface(folder: Path, source: str, quick_gelu: bool | None) -> _Loaded:
 def _build(config: Config, quick_gelu: bool, name: str) -> Any:
     if not config["text_cfg"].get("hf_model_name"):
         return build_model(config, quick_gelu)
-    with hub(f"the text tower of {name}"):
+    with hub(f"the text tower of {name}"), no_remote_code():
         return build_model(config, quick_gelu)
 
 
@@ -258,14 +268,19 @@ def _tokenizer(config: Config, name: str, folder: Path | None = None) -> Any:
     options = text.get("tokenizer_kwargs") or {}
     source = str(folder) if folder is not None else text.get("hf_tokenizer_name")
     if not text.get("hf_tokenizer_name") and "siglip" not in name.lower():
-        return clip_tokenizer(length, **options)
+        try:
+            return clip_tokenizer(length, **options)
+        except Exception as error:  # options of somebody's configuration
+            raise OtptError(f"The tokenizer of {name} does not take {options!r}; check tokenizer_kwargs.") from error
     from open_clip.tokenizer import HFTokenizer, SigLipTokenizer
 
     with hub(f"the tokenizer of {name}"):
         try:
             if text.get("hf_tokenizer_name"):
                 mode = text.get("tokenizer_mode")
-                return HFTokenizer(source, context_length=length, tokenizer_mode=mode, **options)
+                return HFTokenizer(
+                    source, context_length=length, tokenizer_mode=mode, trust_remote_code=False, **options
+                )
             return SigLipTokenizer("gemma" if "siglip2" in name.lower() else "c4-en", context_length=length)
         except ImportError as error:
             raise OtptError(f"The tokenizer of {name} needs transformers: pip install 'otpt[hf]'.") from error
@@ -276,8 +291,12 @@ def _read_config(path: Path) -> dict[str, Any]:
         whole = parse_json(path.read_text(encoding="utf-8"))
         model = whole["model_cfg"]
         complete = all(isinstance(model[part], dict) for part in ("vision_cfg", "text_cfg")) and "embed_dim" in model
+        complete = complete and isinstance(whole.get("preprocess_cfg") or {}, dict)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OtptError(f"The file {path} is not a model configuration of open_clip (model_cfg, …).") from error
     if not complete:
-        raise OtptError(f"The file {path} does not describe a model: embed_dim, vision_cfg and text_cfg are needed.")
+        raise OtptError(
+            f"The file {path} does not describe a model: embed_dim, the objects vision_cfg and text_cfg, and as "
+            "preprocess_cfg, if it is there, an object are expected."
+        )
     return dict(whole)

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         flush=True,
     )
     job = Job(
-        backbone=partial(backbone_on, BACKBONE, "float32", None, None),
+        backbone=partial(backbone_on, BACKBONE),
         datasets=makers,
         settings=settings,
         folder=out / "run",

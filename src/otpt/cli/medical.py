@@ -120,7 +120,14 @@ def model_maker(options: argparse.Namespace, methods: Sequence[Method]) -> Calla
     """How to load the model of FPT, which does not run on a CLIP; None for all others."""
     if methods[0].adapt != "fpt":
         return None
+    refuse_compile(options)
     return partial(frozen_on, options.backbone, options.precision, options.frozen_size or FROZEN_SIZE)
+
+
+def refuse_compile(options: argparse.Namespace) -> None:
+    """``OtptError`` if FPT's frozen ViT is to be compiled."""
+    if options.compile:
+        raise OtptError("--compile was given, but the frozen ViT of FPT is not compiled; leave it out.")
 
 
 def frozen_on(spec: str, precision: str, size: int, device: str) -> FrozenViT:

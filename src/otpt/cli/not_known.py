@@ -22,8 +22,23 @@ _ELSEWHERE = {
     "--lambda": "write --set lambda=…",
     "--lr": "write --set learning-rate=…",
     "--n-bins": "write --bins M",
+    "--task": "leave it out: every method classifies",
+    "--amp": "write --precision bf16 or --precision fp16",
+    "--topk": "write --top K in predict; an evaluation measures top-5 accuracy in any case",
+    "--top-k": "write --top K in predict; an evaluation measures top-5 accuracy in any case",
 }
 """Options of other projects, and those that one would guess."""
+
+
+_COMMANDS_ELSEWHERE = {
+    "help": "write otpt --help",
+    "version": "write otpt --version",
+    "list": "write otpt methods, otpt models or otpt datasets",
+    "build": "write otpt metrics RUN … -o FILE.csv",
+    "classify": "write otpt predict",
+    "benchmark": "write otpt evaluate",
+}
+"""Commands of other projects, and those that one would guess."""
 
 
 def command_hint(given: str, commands: Iterable[str]) -> str:
@@ -31,8 +46,9 @@ def command_hint(given: str, commands: Iterable[str]) -> str:
     names = list(commands)
     near = difflib.get_close_matches(given.lower(), names, n=2, cutoff=0.6)
     near = near or [name for name in names if len(given) > 2 and name.startswith(given.lower())]
-    hint = f"; did you mean {' or '.join(near)}?" if near else ";"
-    return f"unknown command {given!r}{hint} The commands are {', '.join(names)}"
+    hint = _COMMANDS_ELSEWHERE.get(given.lower()) or (f"did you mean {' or '.join(near)}?" if near else "")
+    said = f"unknown command {given!r}" + (f"; {hint}" if hint else "")
+    return f"{said}{'' if said.endswith('?') else '.'} The commands are {', '.join(names)}"
 
 
 def words_hint(left: Sequence[str], parser: argparse.ArgumentParser, given: Sequence[str]) -> str:

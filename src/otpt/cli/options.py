@@ -31,7 +31,7 @@ def flag(name: str) -> str:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Model, device and precision."""
+    """Model, device, precision and compiling."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--backbone",
@@ -56,6 +56,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="float32, bf16 or fp16 (autocast of the image tower), bf16-both or fp16-both (of both towers), float64 "
         "(default: %(default)s)",
     )
+    add_compile_option(group)
+
+
+def add_compile_option(group: argparse._ActionsContainer) -> None:
+    """Compiled or not."""
+    words = "torch.compile the image tower, on CUDA with CUDA graphs; takes a minute or so"
+    group.add_argument("--compile", action="store_true", help=words)
 
 
 def chosen_backbone(options: argparse.Namespace) -> Backbone:
@@ -66,6 +73,7 @@ def chosen_backbone(options: argparse.Namespace) -> Backbone:
         options.backbone,
         device=options.device,
         precision=options.precision,
+        compile=options.compile,
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
     )
@@ -253,6 +261,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], 
         methods[0],
         device=options.device,
         precision=options.precision,
+        compile=options.compile,
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
         family=options.family or listed.family or FAMILIES[0],

@@ -54,7 +54,8 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": _Help, **options})
 
     def error(self, message: str) -> Any:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}. See '{self.prog} --help'.\n")
+        stop = "" if message.endswith("?") else "."
+        self.exit(BAD_INPUT, f"{self.prog}: {message}{stop} See '{self.prog} --help'.\n")
 
 
 def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:

@@ -192,6 +192,7 @@ def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
         load_backbone,
         device=options.device,
         precision=options.precision,
+        compile=options.compile,
         architecture=options.architecture,
         quick_gelu=options.quick_gelu,
     )

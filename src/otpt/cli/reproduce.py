@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from otpt.cli.cache import add_cache_options, chosen_cache
 from otpt.cli.evaluate import UNREADABLE, backbone_on, chosen_reporter
 from otpt.cli.notes import tell, tell_missing_classes
+from otpt.cli.options import add_compile_option
 from otpt.cli.spellings import (
     add_methods_option,
     add_old_spelling,
@@ -72,6 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_threads_option(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
+    add_compile_option(parser)
     add_cache_options(parser)
     parser.add_argument("--json", action="store_true", help="plan and tables as one JSON object")
     parser.set_defaults(run=run)
@@ -121,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
     unreadable, done = 0, set[Path]()
     if options.go:
         tell_missing_classes([run.make() for run in {run.dataset: run for run in plan.runs}.values()], options.limit)
-        plain = partial(_backbone, options.precision)
+        plain = partial(_backbone, options.precision, options.compile)
         load = plain if engine is not None else lru_cache(maxsize=1)(plain)  # what is cached cannot be sent elsewhere
         for table in plan.tables:
             new = [run for run in table.runs if run.folder not in done]
@@ -189,8 +191,8 @@ def _run(
     return result.unreadable
 
 
-def _backbone(precision: str, spec: str, device: str) -> Backbone:
-    return backbone_on(spec, precision, None, None, device)
+def _backbone(precision: str, compile: bool, spec: str, device: str) -> Backbone:
+    return backbone_on(spec, device, precision=precision, compile=compile)
 
 
 def _tell_backbones_apart(options: argparse.Namespace) -> None:

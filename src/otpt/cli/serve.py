@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.engines import add_ray_options, refuse_ray_options
+from otpt.cli.options import add_compile_option
 from otpt.cli.spellings import add_methods_option, add_threads_option, use_threads
 from otpt.errors import OtptError
 
@@ -55,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
+    add_compile_option(parser)
     words = f"of requests that name none (default: {DEFAULT_METHOD})"
     add_methods_option(parser, default=None, words=words, dest="method", several=False)
     parser.add_argument("--views", type=int, default=64, metavar="N", help="of requests that say none (default: 64)")
@@ -142,6 +144,7 @@ def chosen_settings(options: argparse.Namespace, limits: Limits) -> Settings:
         named_models(options.models),
         device=options.device,
         precision=options.precision,
+        compile=options.compile,
         method=options.method or DEFAULT_METHOD,
         views=options.views,
         classes=options.classes_folder,

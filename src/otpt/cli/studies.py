@@ -94,4 +94,5 @@ def _by_group(plan: Plan, options: argparse.Namespace) -> list[tuple[str, list[P
 
 def _further(options: argparse.Namespace) -> list[str]:
     chosen = {"--device": (options.device, "auto"), "--precision": (options.precision, "float32")}
-    return [word for name, (value, usual) in chosen.items() if value != usual for word in (name, value)]
+    words = [word for name, (value, usual) in chosen.items() if value != usual for word in (name, value)]
+    return [*words, *(["--compile"] if options.compile else [])]

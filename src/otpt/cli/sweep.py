@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli import options as shared
@@ -33,7 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prompts",
         nargs="+",
         metavar="TEXT",
-        help=f"prompts with {{}} for the class name, @FILE with one per line, or {IMAGENET_80} for CLIP's 80",
+        help="prompts, with {} for the class name or without it before the name; @FILE with one per line; or "
+        f"{IMAGENET_80} for CLIP's 80",
     )
     add_context_option(parser)
     add_run_options(parser)
@@ -55,12 +57,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _prompts(word: str) -> list[Prompt]:
-    """The prompts that a word after ``--prompts`` stands for."""
+    """The prompts that a word after ``--prompts`` stands for; without ``{}`` it goes before the class name."""
+    from otpt.prompts import Prompt
+
     if word.startswith("@"):
         return read_templates(word[1:])
     if word == IMAGENET_80:
         return read_templates(word)
     if "{}" in word:
         return [template_prompt(word)]
+    if " " in word.strip() and not Path(word).exists():
+        return [Prompt(word)]
     tell(f"--prompts {word} is an old spelling; write --prompts @{word}.")
     return read_templates(word)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli import options as shared
 from otpt.cli.class_names import chosen_classes
-from otpt.cli.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
+from otpt.cli.medical import FPT_BACKBONE, add_frozen_options, refuse_compile, refuse_for_fpt
 from otpt.cli.spellings import (
     add_methods_option,
     add_out_option,
@@ -126,6 +126,7 @@ def run_fpt(options: argparse.Namespace) -> int:
     from otpt.methods.fpt.files import write_fpt
 
     refuse_for_fpt(options)
+    refuse_compile(options)
     use_threads(options.threads)
     method, weight = _method(options, "fpt")
     dataset = shared.training_data(options)

@@ -33,6 +33,7 @@ class Model(Protocol):
     family: str
     device: torch.device
     precision: str
+    compiled: bool
     preprocessing: Preprocessing
 
 
@@ -56,6 +57,7 @@ def run_config(
             "architecture": backbone.architecture,
             "family": backbone.family,
             "precision": backbone.precision,
+            **({"compiled": True} if backbone.compiled else {}),
             "device": backbone.device.type,
             "preprocessing": plain(asdict(backbone.preprocessing)),
         },

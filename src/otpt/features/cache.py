@@ -1,8 +1,8 @@
 """Image features on disk: encoded once, used by every later run with other methods, prompts, weights or class names.
 
-The key is what the features depend on: backbone (weights, precision, kind of device), preprocessing, view recipe, seed
-and the image's content. The number of views is not in it: view v is the same however many there are, so an entry with
-64 views also serves a run that needs one.
+The key is what the features depend on: backbone (weights, precision, compiled or not, kind of device), preprocessing,
+view recipe, seed and the image's content. The number of views is not in it: view v is the same however many there are,
+so an entry with 64 views also serves a run that needs one.
 
 Beside the features it keeps gradients: what the first backward pass through the text tower gave for an image, under a
 key of the features and the text side (see :mod:`otpt.methods.prompt_tuning.gradient_cache`). And contexts that took
@@ -217,6 +217,7 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
     facts = {
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
+        **({"compiled": True} if backbone.compiled else {}),  # left out, keys of earlier versions hold
         "device": backbone.device.type,
         "preprocessing": asdict(backbone.preprocessing),
         "views": recipe.kind,

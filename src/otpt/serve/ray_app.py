@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from otpt.serve.settings import Settings, named_models, read_token
 
 _AT_A_DOOR = 1000  # requests under way at a door, which only waits for them
 TEXTS = ("models", "device", "precision", "method", "classes", "calibrations", "token_file")
+SWITCHES = ("compile",)
 NUMBERS = {"views": int, "min_replicas": int, "max_replicas": int, "cpus": int, "gpus": float, "doors": int}
 
 
@@ -44,17 +45,19 @@ def app(arguments: Mapping[str, Any]) -> Any:
 
     Args:
         arguments: ``models`` (names with commas, as ``otpt serve --models`` takes them), ``device``, ``precision``,
-            ``method``, ``views``, the folders ``classes`` and ``calibrations``, ``token_file``; ``min_replicas``,
-            ``max_replicas``, ``cpus`` and ``gpus`` of each; ``doors``.
+            ``compile`` (true or false), ``method``, ``views``, the folders ``classes`` and ``calibrations``,
+            ``token_file``; ``min_replicas``, ``max_replicas``, ``cpus`` and ``gpus`` of each; ``doors``.
     """
     given: dict[str, Any] = {}
+    readers: dict[str, Callable[[Any], Any]] = {**NUMBERS, **dict.fromkeys(SWITCHES, _switch)}
     for name, value in arguments.items():
-        if name not in (*TEXTS, *NUMBERS):
-            raise unknown("argument of otpt.serve.ray_app", name, (*TEXTS, *NUMBERS))
+        if name not in (*TEXTS, *readers):
+            raise unknown("argument of otpt.serve.ray_app", name, (*TEXTS, *readers))
         try:
-            given[name] = NUMBERS.get(name, str)(value)
+            given[name] = readers.get(name, str)(value)
         except ValueError:
-            raise OtptError(f"{name} was given {value!r}; expected a number.") from None
+            expected = "true or false" if name in SWITCHES else "a number"
+            raise OtptError(f"{name} was given {value!r}; expected {expected}.") from None
     token_file = given.pop("token_file", None)
     scale = {name: given.pop(name) for name in ("cpus", "gpus") if name in given}
     counts = (given.pop("min_replicas", 1), given.pop("max_replicas", None))
@@ -68,3 +71,11 @@ def app(arguments: Mapping[str, Any]) -> Any:
     return serve.deployment(name="door", **options)(Door).bind(
         replicas, settings, None if token_file is None else read_token(Path(token_file))
     )
+
+
+def _switch(value: Any) -> bool:
+    """YAML's true and false, or these words, as ``serve run`` passes them."""
+    word = str(value).lower()
+    if word not in ("true", "false"):
+        raise ValueError(word)
+    return word == "true"

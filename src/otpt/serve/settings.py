@@ -25,6 +25,7 @@ class Settings:
         models: name → backbone as :func:`otpt.backbones.load_backbone` takes it; the default first.
         device: of all models.
         precision: of all models.
+        compile: the image towers of all models, when they are loaded.
         classes: folder of class lists.
         calibrations: folder of calibration files.
     """
@@ -32,6 +33,7 @@ class Settings:
     models: Mapping[str, str] = field(default_factory=lambda: {"pocket": "pocket"})
     device: str = "auto"
     precision: str = "float32"
+    compile: bool = False
     method: str = DEFAULT_METHOD
     views: int = 64
     classes: Path | None = None
@@ -48,7 +50,7 @@ class Settings:
         classes = {} if self.classes is None else read_class_lists(self.classes)
         calibrations = {} if self.calibrations is None else read_calibrations(self.calibrations)
         models = {
-            name: load_backbone(spec, device=self.device, precision=self.precision)
+            name: load_backbone(spec, device=self.device, precision=self.precision, compile=self.compile)
             for name, spec in self.models.items()
         }
         return Service(

@@ -108,6 +108,7 @@ class FrozenViT:
         self.heads = int(tower.blocks[0].num_heads)  # type: ignore[arg-type]
         self._tower = tower.to(device=device, dtype=self.dtype).eval().requires_grad_(False)
 
+    compiled = False
     views_at_once = 1
     """For the feature pipeline, which opens images for FPT and encodes none."""
 
