@@ -23,6 +23,8 @@ from typing import Any
 ANSWERED = "answered"
 SENTENCE = "sentence"
 """An error that says what was given, what was expected and what to do: ``OtptError``, or exit code 2."""
+ATTRIBUTE = "AttributeError"
+"""A name that other libraries have, with what to write here."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Call:
 
     Attributes:
         expected: words of the answer, a regular expression.
-        outcome: :data:`ANSWERED` or :data:`SENTENCE`.
+        outcome: :data:`ANSWERED`, :data:`SENTENCE` or :data:`ATTRIBUTE`.
     """
 
     project: str
@@ -57,10 +59,10 @@ OPEN_CLIP = _calls(
     ("zs.set_classes(names, text_features=model_features.T)", r"transpose", SENTENCE),
     ("clf.set_classes(names).predict(Image.open('photo.jpg')).label", "cat|dog|red panda"),
     ("clf.set_classes(names).predict(preprocess(Image.open('photo.jpg')))", "undo its normalisation", SENTENCE),
-    ("clf.set_classes(names).predict(torch.rand(3, 40, 40)).label", "cat|dog|red panda"),
+    ("otpt.create_model_and_transforms('ViT-B-32', pretrained='openai')", r"write otpt\.load", ATTRIBUTE),
     ("[p.label for p in clf.set_classes(names)(torch.rand(2, 3, 40, 40))]", "cat|dog|red panda"),
-    ("clf.to(torch.device('cpu'))", "Classifier"),
-    ("tuple(clf.encode_views('photo.jpg').shape)", r"\(8, 192\)"),
+    ("otpt.load('ViT-B-32', 'openai')", r"write otpt\.load\('ViT-B-32/openai'\)", SENTENCE),
+    ("clf.encode_image(Image.open('photo.jpg'))", "write encode_views", ATTRIBUTE),
     ("otpt predict photo.jpg --classes cat dog --backbone pocket --views 8", "cat"),
     (
         "otpt predict photo.jpg --classes cat dog --model ViT-B-32 --pretrained openai",
@@ -84,7 +86,7 @@ HUGGING_FACE = _calls(
     ("clf('photo.jpg', candidate_labels=names)[:2]", "'score'"),
     ("clf(images=['photo.jpg', 'photo.jpg'], candidate_labels=names)[1].label", "cat|dog|red panda"),
     ("clf('photo.jpg', names, hypothesis_template='This is a photo of {}.').label", "cat|dog|red panda"),
-    ("max(clf('photo.jpg', names), key=lambda each: each['score'])['label']", "cat|dog|red panda"),
+    ("otpt.pipeline('zero-shot-image-classification', model='pocket')", r"clf = otpt\.load", ATTRIBUTE),
     ("clf(np.zeros((40, 40), np.uint8), names).label", "cat|dog|red panda"),
     ("clf(io.BytesIO(Path('photo.jpg').read_bytes()), names).label", "cat|dog|red panda"),
     ("[type(each).__name__ for each in clf(['photo.jpg', 'no.jpg'], names, errors='return')]", "Failure"),
@@ -99,15 +101,15 @@ HUGGING_FACE = _calls(
 TORCHMETRICS = _calls(
     "torchmetrics",
     ("metrics.expected_calibration_error(probabilities, labels)", r"0\.\d"),
-    ("metrics.expected_calibration_error(probabilities, labels, bins=15, side='left')", r"0\.\d"),
+    ("metrics.RunningMetric('ece', n_bins=15)", "did you mean bins", SENTENCE),
     ("metrics.expected_calibration_error(logits, labels)", "logits", SENTENCE),
-    ("metrics.accuracy(probabilities.half(), labels)", r"0\.\d"),
+    ("metrics.MulticlassCalibrationError(num_classes=5, n_bins=15)", r"RunningMetric\('ece', bins=15\)", ATTRIBUTE),
     ("metrics.accuracy(probabilities.argmax(dim=1), labels)", r"shape \(N, C\)", SENTENCE),
     ("metrics.accuracy(probabilities, labels.float())", "integers", SENTENCE),
     ("metrics.brier_score(probabilities, labels)", r"0\.\d"),
     ("metrics.evaluate(probabilities, labels).ece", r"0\.\d"),
     ("running(metrics.RunningMetric('expected_calibration_error', bins=15)).compute()", r"0\.\d"),
-    ("running(metrics.RunningMetric('ece')).compute()", r"0\.\d"),
+    ("metrics.RunningMetric('accuracy', task='multiclass', num_classes=5)", "leave it out", SENTENCE),
     ("running(metrics.RunningMetric('accuracy', logits=True), logits).compute()", r"0\.\d"),
     ("metrics.RunningMetric('accuracy')(probabilities, labels)", r"0\.\d"),
     ("metrics.RunningMetric('accuracy').compute()", r"update\(probabilities, labels\)", SENTENCE),
@@ -115,7 +117,10 @@ TORCHMETRICS = _calls(
     ("merged(metrics.RunningMetric('accuracy'), metrics.RunningMetric('accuracy')).compute()", r"0\.\d"),
     ("running(torchmetrics.MetricCollection({'ece': metrics.RunningMetric('ece')})).compute()", "'ece'"),
     ("tuple(functional.predict(views, texts, method='mean-probability').shape)", r"\(2, 5\)"),
-    ("tuple(functional.aggregate(views[0] @ texts.T, method='zero').shape)", r"\(5,\)"),
+    (
+        "torchmetrics.MetricCollection({'ece': metrics.RunningMetric('ece')})(preds=probabilities, target=labels)",
+        "'ece'",
+    ),
     ("otpt metrics runs/mine --bins 15", "ECE"),
     ("otpt metrics runs/mine --metrics ece nll", "NLL|nll"),
 )
@@ -125,19 +130,24 @@ CLIP_BENCHMARK = _calls(
     ("otpt", "COMMAND", SENTENCE),
     ("otpt eval ./mine --backbone pocket", "did you mean evaluate", SENTENCE),
     ("otpt evaluate ./mine --backbone pocket --views 8 --out runs/a", "ECE"),
-    ("otpt evaluate --dataset ./mine --backbone pocket --out runs/b", "without an option", SENTENCE),
+    (
+        "otpt evaluate --dataset=cifar10 --task=zeroshot_classification --model=ViT-B-32 --pretrained=openai "
+        "--output=result.json --batch_size=64",
+        "write --backbone ViT-B-32/openai; a data set is given without an option",
+        SENTENCE,
+    ),
     ("otpt evaluate ./mine --model ViT-B-32 --pretrained openai --out runs/c", "--backbone ViT-B-32/openai", SENTENCE),
     ("otpt evaluate ./mine --backbone pockett --out runs/d", "Did you mean: pocket", SENTENCE),
     ("otpt evaluate ./mine --backbone pocket --method zero-shot tpt --seeds 0 --views 8 --out runs/e", "tpt"),
     ("otpt evaluate ./mine --backbone pocket --methods o-ptp --out runs/f", "Did you mean: o-tpt", SENTENCE),
-    ("otpt evaluate cifar10 --backbone pocket --out runs/g", "caltech101|cifar10", SENTENCE),
+    ("otpt evaluate cifar10 --backbone pocket --out runs/g", "For other images give a folder", SENTENCE),
     ("otpt evaluate caltech101 --backbone pocket --out runs/h", r"\./caltech101", SENTENCE),
-    ("otpt evaluate list.csv --backbone pocket --out runs/i", "filepath", SENTENCE),
-    ("otpt evaluate ./mine --backbone pocket --batch_size 64 --out runs/j", "changes no number", SENTENCE),
+    ("otpt evaluate list.csv --backbone pocket --out runs/i", "found 'filepath', 'title'", SENTENCE),
+    ("otpt evaluate ./mine --backbone pocket --out result.json", "looks like a file", SENTENCE),
     ("otpt evaluate imagenet --backbone pocket --out runs/k", "--data ROOT", SENTENCE),
     ("otpt metrics runs/mine -o all.csv", ""),
     ("otpt metrics runs/mine --per-class", "cat"),
-    ("otpt table runs/mine", "Zero-shot"),
+    ("otpt build runs/mine --output all.csv", r"write otpt metrics RUN … -o FILE\.csv", SENTENCE),
     ("otpt plot reliability runs/mine -o reliability.png", ""),
     ("otpt report runs/mine -o page.html", ""),
     ("otpt datasets", "dtd"),

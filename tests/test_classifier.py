@@ -177,6 +177,7 @@ def test_a_gradient_that_is_not_finite_is_flagged() -> None:
     assert bad.probabilities == pytest.approx(start, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_fitting_a_temperature() -> None:
     clf = Classifier(tiny_backbone("vit"), "tpt", recipe=RECIPE).set_classes(NAMES)
     images = [image(seed) for seed in range(20)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from otpt.answering import Answering, CalibrationSource, candidates, label_index
 from otpt.backbones import Backbone, load_backbone
+from otpt.backbones.open_clip_names import open_clip_names
 from otpt.calibration import Calibration, fit_calibration
-from otpt.errors import OtptError
+from otpt.errors import OtptError, no_attribute
 from otpt.features.given import is_one_image
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
@@ -92,6 +93,12 @@ class Classifier(Answering):
         super().__init__(backbone, get_method(method), task, seed=seed, view_key=view_key, urls=urls)
         if calibration is not None:
             self.use_calibrations([calibration])
+
+    if not TYPE_CHECKING:  # or no misspelt name would be found while checking types
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write for methods that models of other libraries have."""
+            raise no_attribute(type(self).__name__, name, dir(type(self)), _METHODS_ELSEWHERE)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -262,6 +269,7 @@ def load(
     *,
     device: str | torch.device = "auto",
     precision: str = "float32",
+    compile: bool = False,
     architecture: str | None = None,
     quick_gelu: bool | None = None,
     tokenizer: Any = None,
@@ -274,12 +282,13 @@ def load(
     ``SiglipModel``) with its processor as ``preprocess``. A copy of it is used: the model itself stays as it is.
     ``options`` are those of :class:`Classifier`; the others those of :func:`otpt.backbones.load_backbone`.
     """
-    chosen = get_method(method)  # a wrong name is told before a large model is read
+    chosen = _method_of(model, method)  # a wrong name is told before a large model is read
     _check_options(options)
     backbone = load_backbone(
         model,
         device=device,
         precision=precision,
+        compile=compile,
         architecture=architecture,
         quick_gelu=quick_gelu,
         tokenizer=tokenizer,
@@ -287,6 +296,27 @@ def load(
     )
     return Classifier(backbone, chosen, **options)
 
+
+def _method_of(model: Any, method: str | Method) -> Method:
+    """The method by name; the tag of the weights in its place, as open_clip has it, is recognised."""
+    try:
+        return get_method(method)
+    except OtptError:
+        if isinstance(model, str) and method in open_clip_names().tags.get(model, ()):
+            raise OtptError(
+                f"{method!r} is a tag of the weights, not a method; write otpt.load('{model}/{method}')."
+            ) from None
+        raise
+
+
+_METHODS_ELSEWHERE = {
+    "encode_image": "write encode_views(image), whose first row is the image itself",
+    "encode_text": "write set_classes(names), which computes the text features once",
+    "cuda": "write to('cuda')",
+    "cpu": "write to('cpu')",
+    "eval": "leave it out: it is never in training mode",
+}
+"""Methods of open_clip's models and of torch's modules."""
 
 _ELSEWHERE = {
     "pretrained": "the tag of the weights follows the name, as in 'ViT-B-32/openai'",

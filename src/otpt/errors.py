@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _LONGEST, _END = 2000, 600  # characters of a message, and how many of them are its end
 
@@ -54,3 +54,17 @@ def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:
     near = difflib.get_close_matches(given.lower(), names, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""
     return OtptError(f"Unknown {kind} {given!r}.{hint} Available: {', '.join(names)}.")
+
+
+def no_attribute(owner: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> AttributeError:
+    """An error for a name that a module or an object does not have: what to write, or the nearest names.
+
+    Args:
+        elsewhere: what to write for names that other libraries have.
+
+    >>> str(no_attribute("otpt", "loadd", ["load"], {}))
+    "'otpt' has no attribute 'loadd'; did you mean load?"
+    """
+    near = difflib.get_close_matches(name, [each for each in known if not each.startswith("_")], n=2, cutoff=0.7)
+    hint = elsewhere.get(name) or (f"did you mean {' or '.join(near)}?" if near else "")
+    return AttributeError(f"{owner!r} has no attribute {name!r}" + (f"; {hint}" if hint else ""))

@@ -106,6 +106,7 @@ def test_draws_are_uniform_and_those_of_the_image() -> None:
     assert (draws(moved) == u).mean() > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mondrian", [False, True])
 @pytest.mark.parametrize("kind", SETS)
 def test_sets_cover_as_often_as_they_say(kind: str, mondrian: bool) -> None:

@@ -56,7 +56,7 @@ def test_the_reference_value_of_one_view() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("classes", [2, 3, 40])
+@pytest.mark.parametrize("classes", [2, 3, pytest.param(40, marks=pytest.mark.slow)])
 def test_cots_is_the_global_minimum(classes: int, seed: int) -> None:
     adapted, zero_shot = draw(40, classes, seed=seed, scale=4.0), draw(40, classes, seed=seed + 100, scale=2.5)
     found = float(cots_temperature(adapted, zero_shot))

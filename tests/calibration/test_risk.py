@@ -61,6 +61,7 @@ def test_the_threshold_is_that_of_the_procedure(risk: float) -> None:
         assert not found.answers(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("risk", "guarantee"), [(0.1, 0.9), (0.2, 0.8), (0.15, 0.95)])
 def test_the_risk_is_held_as_often_as_promised(risk: float, guarantee: float) -> None:
     """1000 calibration sets: the true error rate above the threshold may exceed the risk in 1 − guarantee of them."""

@@ -112,3 +112,59 @@ def test_hf_with_a_local_data_set(tmp_path: Path) -> None:
     assert (data.class_names, data.labels) == (("cat", "dog"), (0, 0, 0, 1, 1, 1))
     with pytest.raises(OtptError, match=r"Unknown split 'val'; there are test\. A folder of class folders is read"):
         load_dataset(f"hf:{tmp_path / 'saved'}", split="val")
+
+
+def test_a_table_of_open_clip_has_tabs(tmp_path: Path) -> None:
+    put_images(tmp_path, ["cat/0.png", "dog/0.png"])
+    (tmp_path / "t.csv").write_text("path\tlabel\ncat/0.png\tcat, big\ndog/0.png\tdog\n")
+    data = load_dataset(str(tmp_path / "t.csv"))
+    assert [data.class_names[label] for label in data.labels] == ["cat, big", "dog"]
+    (tmp_path / "t.csv").write_text("filepath\ttitle\ncat/0.png\tcat\n")
+    with pytest.raises(OtptError, match=r"has no columns 'path' and 'label'; .*found 'filepath', 'title'"):
+        load_dataset(str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("help",), "write otpt --help. The commands are predict"),
+        (("list", "models"), "write otpt methods, otpt models or otpt datasets. The"),
+        (("build", "runs/a", "--output", "a.csv"), "write otpt metrics RUN … -o FILE.csv. The"),
+        (("eval", "x"), "did you mean evaluate? The commands"),
+        (("xyzzy",), "unknown command 'xyzzy'. The commands"),
+        (("evaluate", "x", "--amp"), "write --precision bf16 or --precision fp16. See"),
+        (("evaluate", "x", "--task", "zeroshot_classification"), "leave it out"),
+        (("evaluate", "x", "--method", "tpt", "--sedes", "1"), "did you mean --seeds? See"),
+    ],
+)
+def test_commands_and_options_of_elsewhere(given: tuple[str, ...], said: str, capsys) -> None:
+    code, _, err = run(capsys, *given)
+    assert code == 2
+    assert said in err
+
+
+def test_a_run_is_no_file(capsys, tmp_path: Path) -> None:
+    put_images(tmp_path / "mine", IMAGES)
+    out = tmp_path / "result.json"
+    code, _, err = run(capsys, "evaluate", tmp_path / "mine", "--backbone", "pocket", "--views", 2, "--out", out)
+    assert code == 2
+    assert "looks like a file; expected a folder, such as runs/result" in err
+    assert not out.exists()
+
+
+def test_names_of_other_libraries_say_what_to_write(model: str) -> None:
+    for name, said in (
+        ("create_model_and_transforms", r"write otpt\.load"),
+        ("pipeline", r"candidate_labels=\[…\]"),
+        ("list_pretrained", r"otpt\.backbones\.list_models\(\)"),
+        ("Classifierr", "did you mean Classifier"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            getattr(otpt, name)
+    clf = otpt.load(model, device="cpu")
+    with pytest.raises(AttributeError, match=r"write to\('cuda'\)"):
+        clf.cuda()
+    with pytest.raises(AttributeError, match="did you mean predict"):
+        clf.predcit  # noqa: B018
+    with pytest.raises(OtptError, match=r"a tag of the weights, not a method; write otpt\.load\('ViT-B-32/openai'\)"):
+        otpt.load("ViT-B-32", "openai")

@@ -54,6 +54,7 @@ def test_doctor_says_what_is_missing_for_what_and_never_fails(capsys, monkeypatc
 
 
 def test_extras_are_those_of_the_package() -> None:
+    assert set(doctor.EXTRAS) == set(metadata.metadata("otpt").get_all("Provides-Extra") or ()) - {"dev"}
     needed = [each for each in metadata.requires("otpt") or [] if "extra ==" in each]
     for extra, (names, _) in doctor.EXTRAS.items():
         own = {

@@ -227,6 +227,13 @@ def test_sweeps(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path)
     code, out, _ = run(capsys, *given)
     assert code == 0
     assert "a [CLS] in a video game" in out
+    # words alone go before the class name, as after --prompt of every command
+    given = command(place, tmp_path / "words", "--prompts", "itap of a", "a {} on a table.", "--method", "zero-shot")
+    given[0] = "sweep"
+    code, out, err = run(capsys, *given)
+    assert (code, "old spelling" in err) == (0, False)
+    assert "itap of a" in out
+    assert "a [CLS] on a table" in out
 
 
 def test_the_default_folder_is_the_same_for_the_same_command(

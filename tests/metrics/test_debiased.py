@@ -49,6 +49,7 @@ def test_many_images_against_plain_convolution():
     assert mean_absolute_deviation(p) == pytest.approx(np.sqrt(2 / np.pi) * sigma, rel=1e-4)  # nearly normal
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_has_none_on_average_but_its_ece_is_positive():
     rng = np.random.default_rng(7)
     raw, debiased, resampled = [], [], []

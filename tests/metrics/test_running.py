@@ -98,14 +98,38 @@ def test_numpy_and_lists_and_one_object_for_all_metrics() -> None:
     assert found["nll"] == pytest.approx(-(np.log(0.9) + np.log(0.2) + np.log(0.6)) / 3)
 
 
+def test_a_collection_takes_keywords_and_shows_which_metric_is_which() -> None:
+    p, y = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0])
+    both = MetricCollection({"ours": RunningMetric("accuracy"), "theirs": MulticlassAccuracy(num_classes=2)})
+    assert both(preds=p, target=y)["ours"] == 0.5
+    both.update(preds=p[:1], target=y[:1])
+    assert both.compute()["ours"] == pytest.approx(2 / 3)
+    assert repr(RunningMetric("ece", bins=15)) == "RunningMetric('expected_calibration_error', bins=15)"
+    assert repr(RunningMetric("accuracy", logits=True)) == "RunningMetric('accuracy', logits=True)"
+
+
+def test_names_of_torchmetrics_say_what_to_write() -> None:
+    with pytest.raises(AttributeError, match=r"write RunningMetric\('ece', bins=15\)"):
+        metrics.MulticlassCalibrationError  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean brier_score"):
+        metrics.brier_scores  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(metrics, "__wrapped__")
+
+
 def test_what_is_wrong_is_said() -> None:
     ece = RunningMetric("expected_calibration_error")
     with pytest.raises(OtptError, match="expected probabilities >= 0"):
         ece.update(torch.randn(3, 4), torch.zeros(3, dtype=torch.long))
     with pytest.raises(OtptError, match="Unknown metric 'acuracy'"):
         RunningMetric("acuracy")
-    with pytest.raises(OtptError, match="accuracy has no option 'bins'"):
+    with pytest.raises(OtptError, match="accuracy has no option 'bins'; expected top"):
         RunningMetric("accuracy", bins=3)
+    with pytest.raises(OtptError, match=r"has no option 'n_bins'; did you mean bins\?"):
+        RunningMetric("ece", n_bins=15)
+    with pytest.raises(OtptError, match="has no option 'norm'; expected bins or side"):
+        RunningMetric("ece", norm="l1")
+    with pytest.raises(OtptError, match="The metric is a list; expected one name"):
+        RunningMetric(["ece", "accuracy"])  # type: ignore[arg-type]
     with pytest.raises(OtptError, match="expected finite logits"):
         RunningMetric("accuracy", logits=True).update([[float("nan"), 1.0]], [0])
 
@@ -131,6 +155,7 @@ except OtptError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_torchmetrics() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     assert done.stdout.startswith("There are no batches"), done.stderr

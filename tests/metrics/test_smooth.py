@@ -37,6 +37,7 @@ def drawn(seed, n, power):
     return confidence, (rng.random(n) < confidence**power).astype(float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "n", "power"), [(0, 12, 1.0), (1, 60, 1.0), (2, 60, 3.0), (3, 80, 0.3), (4, 3, 1.0)])
 def test_against_literal_integration(seed, n, power):
     case = drawn(seed, n, power)

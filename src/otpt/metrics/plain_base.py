@@ -26,7 +26,7 @@ class PlainBase:
         for name in self._names:
             setattr(self, name, [*getattr(incoming, name), *getattr(self, name)])
 
-    def update(self, probabilities: Any, labels: Any) -> None:
+    def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""
         raise NotImplementedError
 
@@ -34,11 +34,11 @@ class PlainBase:
         """The metric of all batches so far."""
         raise NotImplementedError
 
-    def __call__(self, probabilities: Any, labels: Any) -> Any:
+    def __call__(self, preds: Any, target: Any) -> Any:
         """Add a batch; the metric of this batch alone."""
         before = {name: getattr(self, name) for name in self._names}
         self.reset()
-        self.update(probabilities, labels)
+        self.update(preds, target)
         value = self.compute()
         for name, batches in before.items():
             setattr(self, name, [*batches, *getattr(self, name)])

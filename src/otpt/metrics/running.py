@@ -10,8 +10,9 @@ If torchmetrics is installed this is one of its metrics, for ``MetricCollection`
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -113,21 +114,30 @@ class RunningMetric(Base):
         if isinstance(metric, str) and metric not in named:
             raise unknown("metric", metric, named)
         function = named[metric] if isinstance(metric, str) else metric
-        for name in options:
-            if name not in inspect.signature(function).parameters:
-                raise OtptError(
-                    f"{function.__name__} has no option {name!r}; see help(otpt.metrics.{function.__name__})."
-                )
+        if not callable(function):
+            raise OtptError(
+                f"The metric is a {type(metric).__name__}; expected one name, such as 'ece', or a function. Several "
+                "metrics: MetricCollection({'ece': RunningMetric('ece'), …}), or RunningMetric(), which has all."
+            )
+        _check_options(function, options)
         self._function, self._logits = partial(function, **options), logits
         self.probabilities: Any
         self.labels: Any
         self.add_state("probabilities", default=[], dist_reduce_fx="cat")
         self.add_state("labels", default=[], dist_reduce_fx="cat")
 
-    def update(self, probabilities: Values, labels: Values) -> None:
-        """Add a batch: probabilities (N, C), or logits if it was made for them, and labels (N,)."""
-        given = _softmax(probabilities) if self._logits else probabilities
-        p, y = check_probabilities(given, labels)
+    def __repr__(self) -> str:
+        """The metric with its options."""
+        options = {**self._function.keywords, **({"logits": True} if self._logits else {})}
+        name = getattr(self._function.func, "__name__", type(self._function.func).__name__)
+        return f"RunningMetric({', '.join([repr(name), *(f'{key}={value!r}' for key, value in options.items())])})"
+
+    def update(self, preds: Values, target: Values) -> None:
+        """Add a batch: probabilities (N, C), or logits if it was made for them, and labels (N,).
+
+        The arguments have the names of torchmetrics, whose collections pass on only those that they know.
+        """
+        p, y = check_probabilities(_softmax(preds) if self._logits else preds, target)
         self.probabilities.append(torch.from_numpy(np.array(p)))
         self.labels.append(torch.from_numpy(y))
 
@@ -142,6 +152,25 @@ class RunningMetric(Base):
         found = self._function(p.argmax(dim=1) if function is macro_f1 else p, y)
         # plain numbers: torchmetrics looks into what a metric returns, and cannot take a frozen object
         return found.as_dict() if isinstance(found, Metrics) else found
+
+
+_NOT_NEEDED = ("task", "num_classes")
+"""Arguments of torchmetrics' classes."""
+
+
+def _check_options(function: Function, options: Mapping[str, Any]) -> None:
+    known = [each.name for each in inspect.signature(function).parameters.values() if each.default is not each.empty]
+    for name in options:
+        if name not in inspect.signature(function).parameters:
+            near = difflib.get_close_matches(name, known, n=1)
+            if name in _NOT_NEEDED:
+                hint = "leave it out: the columns of the probabilities are the classes"
+            elif near:
+                hint = f"did you mean {near[0]}?"
+            else:
+                hint = f"expected {' or '.join(known)}" if known else "it has none"
+            stop = "" if hint.endswith("?") else "."
+            raise OtptError(f"{getattr(function, '__name__', 'The metric')} has no option {name!r}; {hint}{stop}")
 
 
 def _softmax(logits: Values) -> Any:
