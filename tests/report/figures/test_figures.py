@@ -201,6 +201,19 @@ def test_groups_mark_the_ece_of_few_images(tmp_path: Path) -> None:
     assert "* fewer than 100 images" in figure.get_supxlabel().replace("\n", " ")
 
 
+def test_bars_that_are_compared_have_one_scale(bench: Bench) -> None:
+    """Fractions of two methods on a data set, and each metric under both splits: a taller bar is a larger number."""
+    figure = drawn(bench, "reliability", datasets=SETS[:2], methods=["tpt", "o-tpt"])
+    groups = drawn(bench, "groups", datasets=["first"])
+    pairs = [(figure.axes[2 + column], figure.axes[6 + column]) for column in (0, 1)]
+    for one, other in [*pairs, *zip(groups.axes[:2], groups.axes[2:], strict=True)]:
+        assert one.get_ylim() == other.get_ylim()
+        assert one.get_ylim()[0] == 0
+        assert all(
+            bar.get_height() <= one.get_ylim()[1] for bar in (*one.patches, *other.patches) if bar.get_height() > 0
+        )
+
+
 def test_bins_are_told_only_where_there_are_bins(bench: Bench) -> None:
     for kind, binned in (("cosine", False), ("risk-coverage", False), ("posthoc", True), ("confidence", True)):
         assert (f"{BINS} bins" in drawn(bench, kind).get_supxlabel()) == binned, kind
@@ -309,6 +322,11 @@ def test_methods_keep_their_colours_and_differ(bench: Bench) -> None:
     assert found["o-tpt"] == looks(["tpt", "o-tpt"])["o-tpt"]
     own = [(look.colour, look.dash) for look in found.values()]
     assert not any(a == b for a, b in itertools.combinations(own, 2))
+    main = looks(["zero-shot", "tpt", "c-tpt", "o-tpt", "confident-half"])
+    assert len({look.colour for look in main.values()}) == len({look.marker for look in main.values()}) == 5
+    for each in looks(["mine", "other", "tpt+sals"]).values():  # alone in a figure, they borrow nothing from these
+        assert each.colour not in {look.colour for look in main.values()}
+        assert each.marker not in {look.marker for look in main.values()}
 
 
 def test_what_is_not_there_is_told(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from otpt.metrics import ReliabilityBins
 from otpt.report.figures.looks import looks
 from otpt.report.figures.reliability import draw_bins, draw_counts, explain_bins
-from otpt.report.figures.style import faint, panels, styled
+from otpt.report.figures.style import faint, one_scale, panels, styled
 from otpt.report.figures.words import footnote, short
 
 
@@ -26,6 +26,7 @@ def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, s
             )
             axes[0][column].set_title(f"{short(method)}, {name}", pad=14)
             axes[1][column].set_xlabel("confidence")
+        one_scale(axes[1])
         axes[0][0].set_ylabel("accuracy")
         axes[1][0].set_ylabel("fraction", fontsize=6.5)
         explain_bins(figure)

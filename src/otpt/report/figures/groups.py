@@ -10,7 +10,7 @@ from otpt.errors import OtptError
 from otpt.report.cosines import SPLITS, Groups, group_rows, group_value, init_cosine, two_groups
 from otpt.report.figures.looks import looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import panels, paper
+from otpt.report.figures.style import one_scale, panels, paper
 from otpt.report.figures.words import footnote, legend, short
 
 FEW = 100
@@ -38,6 +38,8 @@ def draw_groups(selection: Selection) -> Figure:
                 panel.set_title(
                     f"{title}, split at the {'median' if split == 'median' else 'initial value'}", fontsize=7.5
                 )
+        for k in range(len(_METRICS)):
+            one_scale(line[k :: len(_METRICS)])
         line[0].set_ylabel(short(dataset))
     legend(figure, *axes[0][0].get_legend_handles_labels())
     without = "" if known else "; the runs hold no initial value ('zero-shot')"

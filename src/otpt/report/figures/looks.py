@@ -30,20 +30,24 @@ _OWN = {
     "tpt": Look(VERMILION, "^", "--", "////"),
     "c-tpt": Look(BLUE, "D", "-.", "\\\\\\\\"),
     "o-tpt": Look(GREEN, "o", "-", ""),
+    "confident-half": Look(OLIVE, "p", "-", "++++"),
     "tpt+ts": Look(PURPLE, "v", "--", "...."),
     "c-tpt+penalty": Look(ORANGE, "P", "-.", "xxxx"),
     "c-tpt+sals": Look(SKY, "X", ":", "----"),
 }
-_COLOURS = (GREEN, BLUE, VERMILION, PURPLE, ORANGE, SKY, GREY, OLIVE)
-_MARKERS = ("o", "D", "^", "v", "P", "X", "s", "<", ">", "*", "p")
+_COLOURS = (PURPLE, ORANGE, SKY, GREEN, BLUE, VERMILION, OLIVE, GREY)
+"""For all other methods. Colours that readers know as those of the main methods come last, also where these are not
+drawn: two figures of one run are read side by side."""
+_MARKERS = ("<", ">", "h", "v", "P", "X", "d", "*", "o", "D", "^", "s", "p")
 _DASHES = ("-", "--", "-.", ":")
 _HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "----", "++++")
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
     """A look for each method: known ones always have their own, the others share what is left."""
-    taken = {_OWN[name].colour for name in methods if name in _OWN}
-    free = [colour for colour in _COLOURS if colour not in taken] or list(_COLOURS)
+    known = [_OWN[name] for name in methods if name in _OWN]
+    free = [each for each in _COLOURS if each not in {look.colour for look in known}] or list(_COLOURS)
+    markers = [each for each in _MARKERS if each not in {look.marker for look in known}]
     found: dict[str, Look] = {}
     others = 0
     for name in methods:
@@ -53,7 +57,7 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
         turn = others % len(free) + others // len(free)  # methods of one colour differ in the rest
         found[name] = Look(
             free[others % len(free)],
-            _MARKERS[others % len(_MARKERS)],
+            markers[others % len(markers)],
             _DASHES[turn % len(_DASHES)],
             _HATCHES[turn % len(_HATCHES)],
         )

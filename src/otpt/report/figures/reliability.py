@@ -12,7 +12,7 @@ from otpt.metrics import ReliabilityBins, percent, reliability_bins_from_confide
 from otpt.report.figures.curves import Floats, Integers, wilson_interval
 from otpt.report.figures.looks import GREY, VERMILION, Look, looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import MAX_PANELS, faint, ink, pale, panels, paper
+from otpt.report.figures.style import MAX_PANELS, faint, ink, one_scale, pale, panels, paper
 from otpt.report.figures.words import footnote, legend, short
 
 _FAINTEST = 0.25
@@ -51,6 +51,7 @@ def draw_reliability(selection: Selection) -> Figure:
                 lower.set_ylabel("fraction", fontsize=6.5)
             if row == len(methods) - 1:
                 lower.set_xlabel("confidence")
+        one_scale([axes[2 * row + 1][column] for row in range(len(methods))])
     explain_bins(figure)
     footnote(figure, f"Wilson intervals; {selection.note(one_seed=True, ece=True)}")
     return figure

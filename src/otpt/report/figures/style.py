@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -118,6 +118,13 @@ def panels(
     figure = new_figure(size[0] * columns + 0.4, size[1] * rows + 0.3)
     axes = figure.subplots(rows, columns, squeeze=False, **subplots)
     return figure, [list(row) for row in axes]
+
+
+def one_scale(axes: Sequence[Axes]) -> None:
+    """Bars of several panels from 0 to the largest upper limit of any of them, so that their heights compare."""
+    top = max(each.get_ylim()[1] for each in axes)
+    for each in axes:
+        each.set_ylim(0, top)
 
 
 def grid_of(count: int, *, across: int = 4) -> tuple[int, int]:
