@@ -21,7 +21,7 @@ from otpt.serve import Limits, Service, create_app
 from otpt.serve.jobs import Job
 from otpt.serve.schemas import Asked
 from otpt.serve.server import protocol
-from otpt.serve.texts import TextCache, tensor_bytes
+from otpt.serve.texts import TextCache, held
 
 GOOD = {"image": text_of(picture(1)), "labels": ["cat", "dog"], "method": "zero-shot"}
 TOKEN = "correct-horse-battery"
@@ -199,16 +199,20 @@ def test_class_lists_are_kept_within_the_budget(classifier: otpt.Classifier) -> 
 
 def test_the_size_of_a_class_list(classifier: otpt.Classifier) -> None:
     backbone = classifier.backbone
+    shared = held(backbone)
 
     def size(classes: int, method: str) -> int:
         task = classifier.set_classes([f"class {c}" for c in range(classes)])._task
         predictor = Predictor(backbone, task, get_methods([method]))
-        return predictor.graph_bytes + tensor_bytes(predictor, shared=backbone)
+        own = held(predictor, beside=shared)
+        assert len(own.objects) < 500  # what belongs to the backbone is not walked again for every class list
+        return predictor.graph_bytes + own.bytes
 
     features = 4 * backbone.embed_dim
     assert 40 * features < size(40, "zero-shot") < 100 * 40 * features
     assert size(40, "tpt") > size(40, "zero-shot")
-    assert tensor_bytes(backbone, shared=backbone) == 0
+    assert held(backbone, beside=shared).bytes == 0
+    assert shared.bytes > 0
     cache = TextCache(1000)
     with pytest.raises(OtptError, match="no"):
         cache.get("key", backbone, lambda: (_ for _ in ()).throw(OtptError("no")))

@@ -32,6 +32,7 @@ class TextCache:
     def __init__(self, budget: int, watch: Callable[[str], None] = lambda _: None) -> None:
         self.budget, self._watch = budget, watch
         self._kept: OrderedDict[Hashable, Prepared] = OrderedDict()
+        self._backbones: dict[int, Held] = {}
         self.size = 0
 
     def __len__(self) -> int:
@@ -43,7 +44,10 @@ class TextCache:
         self._watch("miss" if found is None else "hit")
         if found is None:
             predictor = prepare()
-            found = Prepared(predictor, predictor.graph_bytes + tensor_bytes(predictor, shared=backbone))
+            if id(backbone) not in self._backbones:
+                self._backbones[id(backbone)] = held(backbone)
+            own = held(predictor, beside=self._backbones[id(backbone)])
+            found = Prepared(predictor, predictor.graph_bytes + own.bytes)
             self._keep(key, found)
         else:
             self._kept.move_to_end(key)
@@ -59,25 +63,37 @@ class TextCache:
         self.size += found.size
 
 
-def tensor_bytes(root: Any, *, shared: Any = None) -> int:
-    """Bytes of all tensors that an object holds, each memory once, without those that ``shared`` holds too."""
-    others = _storages(shared)
-    return sum(size for place, size in _storages(root).items() if place not in others)
+@dataclass(frozen=True)
+class Held:
+    """What can be reached from an object: every object by its identity, kept alive so that it stays unique; and address
+    → bytes of the memory of every tensor.
+    """
+
+    objects: dict[int, Any]
+    storages: dict[int, int]
+
+    @property
+    def bytes(self) -> int:
+        """Of all tensors, each memory once."""
+        return sum(self.storages.values())
 
 
-def _storages(root: Any) -> dict[int, int]:
-    """Address → bytes of the memory of every tensor within an object."""
-    found: dict[int, int] = {}
-    seen: set[int] = set()
+_NOTHING = Held({}, {})
+
+
+def held(root: Any, *, beside: Held = _NOTHING) -> Held:
+    """What an object holds, without what is held ``beside`` it: a backbone's vocabulary is large, and walked once."""
+    found = Held({}, {})
     waiting = [root]
     while waiting:
         each = waiting.pop()
-        if id(each) in seen:
+        if isinstance(each, (str, int, float)) or id(each) in found.objects or id(each) in beside.objects:
             continue
-        seen.add(id(each))
+        found.objects[id(each)] = each
         if isinstance(each, Tensor):
             storage = each.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
+            if storage.data_ptr() not in beside.storages:
+                found.storages[storage.data_ptr()] = storage.nbytes()
         elif isinstance(each, Module):
             waiting += [*each.parameters(), *each.buffers()]
         elif isinstance(each, Mapping):
