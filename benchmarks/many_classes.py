@@ -1,6 +1,6 @@
 """The text side with many classes, before and after: ``python -m benchmarks.many_classes [--quick] [--parts …]``.
 
-Three tables, each of ratios within one run; seconds are those of one thread's processor time, so that other programs on
+Four tables, each of ratios within one run; seconds are those of one thread's processor time, so that other programs on
 the machine disturb little, and the ways take turns.
 
 exact
@@ -12,6 +12,8 @@ frozen
     The approximation ``frozen-below`` against its threshold τ: how much faster, how many classes are tuned, and how far
     probabilities and labels are from the exact ones. Speed on ImageNet's names; deviations also on the emoji sets with
     ``pocket``, whose images are real, and on small random CLIPs.
+together
+    Eight images by one, four and eight contexts per pass: matrix products that are larger by so many.
 
 Text towers are ViT-B/16's with random weights (quick: a small random CLIP's); image features are drawn around text
 features, so that views are as confident as CLIP's are on ImageNet.
@@ -42,13 +44,15 @@ from otpt.methods.groups import TextGroup
 from otpt.methods.predictor import Predictor
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.frozen_classes import tuned_classes
+from otpt.methods.prompt_tuning.one_step import tune_one_step
 from otpt.methods.task import Task
 from otpt.prompts import Prompt, TrieEncoder
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
-PARTS = ("exact", "gate", "frozen")
+PARTS = ("exact", "gate", "frozen", "together")
 LISTS = ("cars", "aircraft", "sun397", "imagenet")
+TOGETHER, COUNTS = (1, 4, 8), (10, 100)
 THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 EMOJI = ("emoji/objects", "emoji/food")
 VIEWS, CONFIDENCE = 64, 0.6
@@ -149,13 +153,13 @@ def _row_count(encoder: Any) -> int:
 
 
 def gate(backbone: Any, dataset: str, repeats: int) -> Iterator[str]:
-    """Eight images of which six agree, by both methods."""
+    """Four images of which three agree, by both methods."""
     names = names_of(dataset)
     text = TextSide(backbone, names, allow_duplicates=True)
-    views = drawn_views(text, 8)
+    views = drawn_views(text, 4)
     clean = views[:, 0].clone()
-    for i in range(8):  # augmented views of the same label as the clean one, or of another
-        views[i, 1:] = clean[i] if i >= 2 else clean[i + 1]
+    for i in range(len(views)):  # augmented views of the same label as the clean one, or of another
+        views[i, 1:] = clean[i] if i else clean[1]
     task = Task(tuple(names), family="fine-grained", recipe=ViewRecipe(n_views=VIEWS), allow_duplicates=True)
     predictors = []
     for method in map(get_method, ("o-tpt", "o-tpt+agreement")):
@@ -164,18 +168,21 @@ def gate(backbone: Any, dataset: str, repeats: int) -> Iterator[str]:
     adapted = sum(each[0].extras["adapted"] for each in predictors[1].of_features(views))
     times = seconds([partial(each.of_features, views) for each in predictors], repeats)
     yield f"{dataset}, {len(names)} classes: {int(adapted)} of {len(views)} images are adapted"
-    yield f"per image, all {times[0] / 8:.3f} s, gated {times[1] / 8:.3f} s: {times[0] / times[1]:.2f}×"
+    each = [taken / len(views) for taken in times]
+    yield f"per image, all {each[0]:.3f} s, gated {each[1]:.3f} s: {each[0] / each[1]:.2f}×"
 
 
-def deviations(text: TextSide, views: Tensor, method: str, below: float) -> tuple[float, float, float, float]:
-    """Share of tuned classes, the largest and the mean difference of a probability, share of other labels."""
-    plain, frozen = config_of(method), config_of(method, frozen_below=below)
-    found = tune(text, views, [plain, frozen])
-    a, b = (found[each].logits.double().softmax(dim=-1) for each in (plain, frozen))
-    classes = [len(tuned_classes(text, image, frozen)) for image in views]
-    largest = (a - b).abs().amax(dim=1)
-    other = (a.argmax(dim=1) != b.argmax(dim=1)).double()
-    return sum(classes) / len(classes) / a.shape[1], float(largest.max()), float(largest.mean()), float(other.mean())
+def deviations(text: TextSide, views: Tensor, method: str) -> Iterator[tuple[float, float, float, float]]:
+    """For each τ: share of tuned classes, largest and mean difference of a probability, share of other labels."""
+    plain, *frozen = config_of(method), *(config_of(method, frozen_below=below) for below in THRESHOLDS)
+    exact_way = tune(text, views, [plain])[plain].logits.double().softmax(dim=-1)
+    for config in frozen:
+        found = tune(text, views, [config])[config].logits.double().softmax(dim=-1)
+        classes = [len(tuned_classes(text, image, config)) for image in views]
+        share = sum(classes) / len(classes) / found.shape[1]
+        largest = (exact_way - found).abs().amax(dim=1)
+        other = (exact_way.argmax(dim=1) != found.argmax(dim=1)).double()
+        yield share, float(largest.max()), float(largest.mean()), float(other.mean())
 
 
 def frozen(backbone: Any, dataset: str, images: int, repeats: int, *, emoji: Sequence[str]) -> Iterator[str]:
@@ -185,16 +192,33 @@ def frozen(backbone: Any, dataset: str, images: int, repeats: int, *, emoji: Seq
     views = drawn_views(text, images)
     configs = [config_of("o-tpt"), *(config_of("o-tpt", frozen_below=below) for below in THRESHOLDS)]
     times = seconds([partial(tune, text, views[:1], [each]) for each in configs], repeats)
-    for below, taken in zip(THRESHOLDS, times[1:], strict=True):
-        yield _row(f"{dataset}, drawn", "o-tpt", below, deviations(text, views, "o-tpt", below), times[0] / taken)
+    for below, taken, found in zip(THRESHOLDS, times[1:], deviations(text, views, "o-tpt"), strict=True):
+        yield _row(f"{dataset}, drawn", "o-tpt", below, found, times[0] / taken)
     sets = [(f"{name}, pocket", *_emoji_views(name, images)) for name in emoji]
     for seed in range(2):
         small = TextSide(small_backbone(seed), names_of("imagenet")[:200], allow_duplicates=True)
         sets.append((f"200 names, random {seed}", small, drawn_views(small, images, seed=seed)))
     for title, own, features in sets:
         for method in ("tpt", "o-tpt"):
-            for below in THRESHOLDS:
-                yield _row(title, method, below, deviations(own, features, method, below))
+            for below, found in zip(THRESHOLDS, deviations(own, features, method), strict=True):
+                yield _row(title, method, below, found)
+
+
+def together(backbone: Any, counts: Sequence[int], repeats: int) -> Iterator[str]:
+    """A row for each number of classes; one thread has the images of a pass."""
+    heads = "".join(f"{f'{size} per pass':>14}{'ratio':>8}" for size in TOGETHER)
+    yield f"{'classes':>8}{heads}{'Δ logits':>12}"
+    config = config_of("o-tpt")
+    for count in counts:
+        names = class_names(count)
+        sides = [TextSide(backbone, names, allow_duplicates=True, contexts_per_pass=size) for size in TOGETHER]
+        views = drawn_views(sides[0], max(TOGETHER))
+        ways = [partial(tune_one_step, side, views, [config]) for side in sides]
+        logits = [way()[0].logits for way in ways]
+        times = seconds(ways, repeats)
+        largest = max(float((each - logits[0]).abs().max()) for each in logits[1:])
+        shown = "".join(f"{taken / len(views):12.3f} s{times[0] / taken:7.2f}×" for taken in times)
+        yield f"{count:8}{shown}{largest:12.1e}"
 
 
 def _row(
@@ -227,6 +251,7 @@ def run(quick: bool = False, parts: Sequence[str] = PARTS, images: int | None = 
         "exact": lambda: exact(backbone, LISTS[:2] if quick else LISTS, repeats),
         "gate": lambda: gate(backbone, "imagenet", 1),
         "frozen": lambda: frozen(backbone, "imagenet", images, repeats, emoji=() if quick else EMOJI),
+        "together": lambda: together(backbone, COUNTS, repeats),
     }
     with one_thread():
         for part in parts:

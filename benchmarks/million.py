@@ -1,22 +1,23 @@
-"""A million rows: ``python -m benchmarks.million [--rows N] [--evaluate N]``.
+"""A million rows: ``python -m benchmarks.million [--evaluate N] [--rows N]``.
 
-1. **evaluate**: that many generated images through a real evaluation with a tiny model, rows, locks and all; seconds
-   per image and resident memory along the way, which must stay flat.
-2. **rows**: so many rows, half of them by each of two methods, written by the run's own writer; no model.
-3. **metrics**, **table**, **report** of that run, each in a process of its own: seconds and peak memory.
+1. **evaluate**: N generated images through a real evaluation by ten methods with a tiny model, rows, locks and all:
+   10 N rows. Seconds per image and resident memory along the way, which must stay flat.
+2. **metrics**, **table**, **report** of that run, each in a process of its own: seconds and peak memory.
+3. ``--rows N``: the same commands on a run of N rows, half of them by each of two methods, that the run's own writer
+   wrote without a model.
 
-``--evaluate 1000000 --rows 1000000`` is the whole thing; without options 2,000 images and 100,000 rows, in minutes.
+``--evaluate 100000`` is the million rows; without options it is 2,000 images, in a minute.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,9 @@ import numpy as np
 from benchmarks.paths import TESTS
 
 METHODS = ("zero-shot", "o-tpt")
+_STATIC = ("o-tpt+static", "c-tpt+static", "a-tpt+static", "soc+static")
+EVALUATED = ("zero-shot", *_STATIC, "zero-shot+ts", *(f"{name}+ts" for name in _STATIC))
+"""Methods that look at the clean view only: an image of ten rows costs little more than its rows."""
 CLASSES = 10
 SHARD_SIZE = 1024
 COMMANDS = ("metrics", "table", "report")
@@ -47,15 +51,14 @@ class Step:
         )
 
 
-def evaluate(images: int) -> list[tuple[int, float, float]]:
-    """(images done, seconds, MiB resident) at every tenth of an evaluation of generated images by a tiny model."""
+def evaluate(images: int, run: Path) -> None:
+    """Evaluate generated images by a tiny model; a line at every tenth: images done, seconds, MiB resident."""
     import psutil
 
     from benchmarks.engine import class_names, photograph
     from otpt.data import Dataset
     from otpt.evaluation import Job, LocalEngine, Settings, run_job
     from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
-    from otpt.views import ViewRecipe
 
     sys.path.insert(0, str(TESTS))
     from oracles.models import tiny_backbone  # type: ignore[import-not-found]
@@ -70,20 +73,19 @@ def evaluate(images: int) -> list[tuple[int, float, float]]:
     labels = [i % CLASSES for i in range(images)]
     data = Dataset("generated", class_names(CLASSES), [str(i) for i in range(images)], labels, generated)
     process, begun = psutil.Process(), time.perf_counter()
-    samples: list[tuple[int, float, float]] = []
     done = [0]
 
     class Watch(Silent):
         def __call__(self, event: ProgressEvent) -> None:
             done[0] += isinstance(event, ImageDone)
             if isinstance(event, ImageDone) and done[0] % max(images // 10, 1) == 0:
-                samples.append((done[0], time.perf_counter() - begun, process.memory_info().rss / 2**20))
+                spent, resident = time.perf_counter() - begun, process.memory_info().rss / 2**20
+                shown = f"{done[0]:9} images  {1000 * spent / done[0]:7.2f} ms per image  {resident:7.1f} MiB"
+                print(shown, file=sys.stderr, flush=True)
 
-    settings = Settings(methods=METHODS, recipe=ViewRecipe(n_views=4), shard_size=SHARD_SIZE)
+    settings = Settings(methods=EVALUATED, shard_size=SHARD_SIZE)
     backbone = tiny_backbone("vit")
-    with tempfile.TemporaryDirectory() as folder:
-        run_job(Job(lambda _: backbone, [lambda: data], settings, Path(folder) / "run"), LocalEngine(), Watch())
-    return samples
+    run_job(Job(lambda _: backbone, [lambda: data], settings, run), LocalEngine(), Watch())
 
 
 def write_rows(folder: Path, rows: int) -> None:
@@ -141,28 +143,32 @@ def main() -> None:
     """Both parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--evaluate", type=int, default=2_000, metavar="N", help="images to evaluate; 0 for none")
-    parser.add_argument("--rows", type=int, default=100_000, metavar="N", help="rows to write and read; 0 for none")
-    parser.add_argument("--folder", type=Path, help="keep the rows here, and read them if they are there")
+    parser.add_argument("--rows", type=int, default=0, metavar="N", help="rows to write without a model (default: 0)")
+    parser.add_argument("--folder", type=Path, help="keep the runs here")
     parser.add_argument("--only", nargs="+", choices=COMMANDS, default=COMMANDS, help="of the commands")
-    parser.add_argument("--write-into", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # in a process of its own, whose memory counts
     options = parser.parse_args()
-    if options.write_into is not None:
-        write_rows(options.write_into, options.rows)
+    if options.into is not None:
+        write_rows(options.into, options.rows) if options.rows else evaluate(options.evaluate, options.into)
         return
-    if options.evaluate:
-        samples = evaluate(options.evaluate)
-        for done, seconds, resident in samples:
-            print(f"{done:9} images  {1000 * seconds / done:7.2f} ms per image  {resident:7.1f} MiB", flush=True)
-        print(json.dumps({"growth_mib": round(samples[-1][2] - samples[len(samples) // 5][2], 1)}), flush=True)
-    if options.rows:
-        with tempfile.TemporaryDirectory() as temporary:
-            run = (options.folder or Path(temporary)) / "run"
-            write = [sys.executable, "-m", "benchmarks.million", "--rows", str(options.rows), "--write-into", str(run)]
-            print(f"{options.rows:,} rows of {len(METHODS)} methods")
-            print(measured("write", write).line(options.rows), flush=True)
-            for name, command in commands(run).items():
-                if name in options.only:
-                    print(measured(name, command).line(options.rows), flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        if options.evaluate:
+            rows, words = options.evaluate * len(EVALUATED), ["--evaluate", str(options.evaluate)]
+            print(f"{rows:,} rows: {options.evaluate:,} images, {len(EVALUATED)} methods", flush=True)
+            go("evaluate", words, folder / "evaluated", rows, options.only)
+        if options.rows:
+            print(f"{options.rows:,} rows: {options.rows // len(METHODS):,} images, {len(METHODS)} methods", flush=True)
+            go("write", ["--rows", str(options.rows)], folder / "written", options.rows, options.only)
+
+
+def go(name: str, words: Sequence[str], run: Path, rows: int, only: Sequence[str]) -> None:
+    """Make a run by this program with ``words``, then read it by the commands ``only``: a line for each."""
+    make = [sys.executable, "-m", "benchmarks.million", *words, "--into", str(run)]
+    print(measured(name, make).line(rows), flush=True)
+    for each, command in commands(run).items():
+        if each in only:
+            print(measured(each, command).line(rows), flush=True)
 
 
 if __name__ == "__main__":
