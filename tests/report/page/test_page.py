@@ -173,6 +173,28 @@ def test_reliability_diagrams_show_what_is_certain(bench: Bench) -> None:
     assert levels <= {f"accuracy level-{level}" for level in (1, 2, 3, 4)}
 
 
+def test_counts_side_by_side_have_one_scale(bench: Bench) -> None:
+    """The fullest bin of a data set fills the height, and a label says its share; all else is in proportion."""
+    results = bench.results()
+    text = make_page(results, images=0)
+    found = [a for tag, a in Reader(text).tags if tag == "path" and a.get("class") == "counts"]
+    keys = [key for key in results.keys if key.dataset == "first"]
+    fullest = []
+    for key in keys:
+        confidences = results.rows(key).confidences
+        bins = np.bincount([math.ceil(c * results.bins) for c in confidences])
+        fullest.append(bins.max() / len(confidences))
+    heights = [float(str(path["transform"]).split()[3]) for path in found[: len(keys)]]
+    assert heights == pytest.approx([each / max(fullest) for each in fullest], abs=1e-4)
+    assert min(heights) < max(heights) == 1, "the bench has something to compare"
+    assert text.count(f">{100 * max(fullest):.0f} %</text>") >= len(keys)
+
+
+def test_the_command_of_the_page_has_an_option_per_line(bench: Bench) -> None:
+    page = make_page(bench.results(), images=0, command="otpt report runs/a -o page.html --title 'A b' --images 0")
+    assert ">otpt report runs/a -o page.html \\\n  --title &#39;A b&#39; \\\n  --images 0</code></pre>" in page
+
+
 HOSTILE = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "שלום <b>العربية", "long name " * 300)
 
 

@@ -27,7 +27,8 @@ class Diagram:
         accuracy: bars of acc_m as (level, path), level :data:`LEVELS` for the fullest bins.
         over, under: gaps up to a greater conf_m, gaps down to a smaller one.
         intervals: 95 % intervals of acc_m, upright lines.
-        counts: fractions of the images.
+        counts: images in each bin, as high as :data:`COUNTS` in the fullest.
+        fullest: fraction of the images in the fullest bin; diagrams side by side share one scale by it.
         words: what it shows, for those who do not see it.
     """
 
@@ -36,6 +37,7 @@ class Diagram:
     under: str
     intervals: str
     counts: str
+    fullest: float
     words: str
 
 
@@ -60,6 +62,7 @@ def reliability_diagram(bins: ReliabilityBins, *, name: str, ece: float, accurac
             for m, a, b in zip(filled, low, high, strict=True)
         ),
         counts=_bars(((left[m], width[m], 0.0, COUNTS * bins.counts[m] / top) for m in filled), base=COUNTS),
+        fullest=top / bins.total,
         words=f"Reliability diagram of {name}: ECE {percent(ece)} %, accuracy {percent(accuracy)} %, "
         f"{bins.total} images in {len(bins.counts)} bins, {_lean(bins)}.",
     )
