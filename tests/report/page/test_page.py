@@ -81,6 +81,7 @@ def test_each_data_set_may_have_its_own_prompt(tmp_path: Path) -> None:
 def test_a_chart_does_not_blow_up_small_differences() -> None:
     """A fifth of a point is a twenty-fifth of the height; ten points fill it."""
     small, large = (line_chart("ECE %", ["a", "b"], values, name="x") for values in ([0.1293, 0.1313], [0.1, 0.2]))
+    assert (small.low, small.high, large.low, large.high) == ("10.5", "15.5", "10.0", "20.0"), "ends of the axis"
     assert abs(small.points[0][1] - small.points[1][1]) == pytest.approx(HIGH / 25)
     assert abs(large.points[0][1] - large.points[1][1]) == pytest.approx(HIGH)
 
@@ -283,6 +284,9 @@ def test_sweeps_have_their_charts(bench: Bench) -> None:
     ]
     said = ", ".join(f"{100 * fraction:.2f} at λ={v}" for fraction, v in zip(fractions, (0, 2, 18), strict=True))
     assert f"ECE % of o-tpt on second: {said}." in page
+    assert len(re.findall(r"\(axis from [−0-9.]+ to [0-9.]+\)</span></figcaption>", page)) == page.count(
+        '<figure class="chart">'
+    )
     assert 'id="sweeps"' not in make_page(bench.results(), images=0)
 
 

@@ -84,7 +84,7 @@ class Chart:
     Attributes:
         path: the line.
         points: (x, y, label of the value, text of the number).
-        low, high: ends of the vertical axis, as shown.
+        low, high: ends of the vertical axis in percent, as shown: it does not begin at 0.
     """
 
     title: str
@@ -115,7 +115,8 @@ def line_chart(title: str, labels: Sequence[str], fractions: Sequence[float], *,
     points = tuple(zip(x, y, labels, map(percent, fractions), strict=True))
     said = ", ".join(f"{percent(value)} at {label}" for label, value in zip(labels, fractions, strict=True))
     path = "M" + "L".join(f"{_short(a)} {_short(b)}" for a, b in zip(x, y, strict=True))
-    return Chart(title, path, points, percent(low), percent(high), f"{title} of {name}: {said}.")
+    ends = percent(top - span, 1), percent(top, 1)
+    return Chart(title, path, points, *ends, f"{title} of {name}: {said}.")
 
 
 def _bars(bars: Iterable[tuple[float, float, float, float]], *, base: float = SIDE) -> str:
