@@ -231,7 +231,7 @@ def test_code_in_docstrings_of_rooms_is_a_block() -> None:
         assert not re.search(r"^(import |from \S+ import |otpt \w|\w+ = |\w+\(.*\)$)", words, re.MULTILINE), name
 
 
-def test_roles_of_docstrings_become_code() -> None:
+def test_roles_and_examples_of_docstrings_become_code() -> None:
     griffe = pytest.importorskip("griffe")
     spec = importlib.util.spec_from_file_location("roles", DOCS / "roles.py")
     assert spec is not None
@@ -241,6 +241,11 @@ def test_roles_of_docstrings_become_code() -> None:
     obj = griffe.Function("f", docstring=griffe.Docstring("See :func:`~otpt.report.open_models` and :class:`Run`."))
     roles.Roles().on_instance(obj=obj)
     assert obj.docstring.value == "See `open_models` and `Run`."
+    words = "One.\n\n>>> f(\n...     1)\n2\n\nTwo.\n\nExample:\n    >>> g()\n    3\n"
+    obj = griffe.Function("f", docstring=griffe.Docstring(words))
+    roles.Roles().on_instance(obj=obj)
+    one, two = "```pycon\n>>> f(\n...     1)\n2\n```", "    ```pycon\n    >>> g()\n    3\n    ```"
+    assert obj.docstring.value == f"One.\n\n{one}\n\nTwo.\n\nExample:\n{two}", "an example is no quotation"
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -76,6 +76,9 @@ def test_an_image_its_labels_and_the_bars(server: Server, browser: Browser, tmp_
         assert [(label, score) for label, score, _ in shown] == top
         assert [width for *_, width in shown] == pytest.approx([100 * score for _, score in top], abs=0.01)
     assert expected["o-tpt"].label in browser.run('document.getElementById("headline").textContent')
+    assert browser.run(
+        """[...document.querySelectorAll(".what")].every((each) => each.scrollHeight <= each.clientHeight)"""
+    )
     assert browser.run('document.querySelectorAll("#thumbnails li").length') == 8
     assert browser.run('document.querySelectorAll("#thumbnails .selected").length') == 1  # a tenth, at least one
     assert browser.run('document.querySelectorAll("#tuning tbody tr").length') == len(LABELS)

@@ -20,7 +20,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings, sweep_method
 from otpt.methods import get_method
 from otpt.report import ResultKey, Results, open_results
-from otpt.report.figures import FIGURES, draw, save, select
+from otpt.report.figures import FIGURES, THEMES, draw, save, select
 from otpt.report.figures.looks import looks
 
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
@@ -127,6 +127,22 @@ def test_cosine(bench: Bench) -> None:
     assert not without.axes[0].lines, "no initial value is known without a method that adapts nothing"
 
 
+@pytest.mark.parametrize("theme", THEMES)
+def test_points_of_cosines_stand_out(bench: Bench, theme: str) -> None:
+    """WCAG asks for a contrast of 3 of what is drawn, its transparency included."""
+    upper, _ = draw("cosine", select(bench.results(), datasets=["second"]), theme=theme).axes
+    paper = np.array(upper.get_facecolor()[:3])
+    for drawn_points in upper.collections:
+        *colour, alpha = drawn_points.get_facecolor()[0]
+        low, high = sorted(_luminance(each) for each in (alpha * np.array(colour) + (1 - alpha) * paper, paper))
+        assert (high + 0.05) / (low + 0.05) >= 3, drawn_points.get_label()
+
+
+def _luminance(colour: np.ndarray) -> float:
+    linear = np.where(colour <= 0.03928, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
 def test_groups(bench: Bench) -> None:
     results = bench.results()
     figure = drawn(bench, "groups", datasets=["first"])
@@ -160,7 +176,9 @@ def test_templates(bench: Bench) -> None:
         assert points(panel, "3 most accurate") == pytest.approx(np.array([where[i] for i in order[:3]]))
         assert points(panel, "other templates") == pytest.approx(np.array([where[i] for i in order[3:]]))
         r = np.corrcoef(np.array(where).T)[0, 1]
-        assert f"all 4  r {r:+.2f}".replace("-", "−") in panel.texts[0].get_text()
+        words = panel.texts[0].get_text()
+        assert f"all 4  r {r:+.2f}".replace("-", "−") in words
+        assert words.startswith("3 most accurate  r "), "as the legend calls them"
 
 
 def test_posthoc(bench: Bench) -> None:

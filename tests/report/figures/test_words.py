@@ -65,8 +65,8 @@ def test_labels_do_not_overlap() -> None:
         frame = axes.get_window_extent(renderer)
         marks = axes.transData.transform([*heap, *others])
         for box in boxes:
-            assert frame.x0 <= box.x0 < box.x1 <= frame.x1
-            assert frame.y0 <= box.y0 < box.y1 <= frame.y1
+            assert frame.x0 + 3 <= box.x0 < box.x1 <= frame.x1 - 3
+            assert frame.y0 + 3 <= box.y0 < box.y1 <= frame.y1 - 3
             assert not any(box.contains(*mark) for mark in marks)
 
 

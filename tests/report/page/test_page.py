@@ -81,6 +81,7 @@ def test_each_data_set_may_have_its_own_prompt(tmp_path: Path) -> None:
 def test_a_chart_does_not_blow_up_small_differences() -> None:
     """A fifth of a point is a twenty-fifth of the height; ten points fill it."""
     small, large = (line_chart("ECE %", ["a", "b"], values, name="x") for values in ([0.1293, 0.1313], [0.1, 0.2]))
+    assert (small.low, small.high, large.low, large.high) == ("10.5", "15.5", "10.0", "20.0"), "ends of the axis"
     assert abs(small.points[0][1] - small.points[1][1]) == pytest.approx(HIGH / 25)
     assert abs(large.points[0][1] - large.points[1][1]) == pytest.approx(HIGH)
 
@@ -173,6 +174,28 @@ def test_reliability_diagrams_show_what_is_certain(bench: Bench) -> None:
     assert levels <= {f"accuracy level-{level}" for level in (1, 2, 3, 4)}
 
 
+def test_counts_side_by_side_have_one_scale(bench: Bench) -> None:
+    """The fullest bin of a data set fills the height, and a label says its share; all else is in proportion."""
+    results = bench.results()
+    text = make_page(results, images=0)
+    found = [a for tag, a in Reader(text).tags if tag == "path" and a.get("class") == "counts"]
+    keys = [key for key in results.keys if key.dataset == "first"]
+    fullest = []
+    for key in keys:
+        confidences = results.rows(key).confidences
+        bins = np.bincount([math.ceil(c * results.bins) for c in confidences])
+        fullest.append(bins.max() / len(confidences))
+    heights = [float(str(path["transform"]).split()[3]) for path in found[: len(keys)]]
+    assert heights == pytest.approx([each / max(fullest) for each in fullest], abs=1e-4)
+    assert min(heights) < max(heights) == 1, "the bench has something to compare"
+    assert text.count(f">{100 * max(fullest):.0f} %</text>") >= len(keys)
+
+
+def test_the_command_of_the_page_has_an_option_per_line(bench: Bench) -> None:
+    page = make_page(bench.results(), images=0, command="otpt report runs/a -o page.html --title 'A b' --images 0")
+    assert ">otpt report runs/a -o page.html \\\n  --title &#39;A b&#39; \\\n  --images 0</code></pre>" in page
+
+
 HOSTILE = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "שלום <b>العربية", "long name " * 300)
 
 
@@ -261,6 +284,9 @@ def test_sweeps_have_their_charts(bench: Bench) -> None:
     ]
     said = ", ".join(f"{100 * fraction:.2f} at λ={v}" for fraction, v in zip(fractions, (0, 2, 18), strict=True))
     assert f"ECE % of o-tpt on second: {said}." in page
+    assert len(re.findall(r"\(axis from [−0-9.]+ to [0-9.]+\)</span></figcaption>", page)) == page.count(
+        '<figure class="chart">'
+    )
     assert 'id="sweeps"' not in make_page(bench.results(), images=0)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +20,10 @@ from otpt.methods.output import Output
 from otpt.report import ResultKey, Results, open_results
 from otpt.report.page import make_page
 from otpt.report.page.images import Answer
-from otpt.report.page.numbers import average_lines, dataset_lines
+from otpt.report.page.numbers import SHOWN, Line, average_lines, dataset_lines
 from otpt.report.page.page import marked
 from otpt.report.page.summary import summary
+from otpt.report.tables.scores import Number
 
 
 def test_summary_in_words(bench: Bench) -> None:
@@ -69,6 +72,61 @@ def test_summary_names_all_that_share_a_place(tmp_path: Path, monkeypatch: pytes
     assert sentence("tpt", "c-tpt", "o-tpt").startswith("All methods share the highest accuracy: ")
     names = sentence("zero-shot", "tpt", "c-tpt", "o-tpt", "soc", "a-tpt", "d-tpt")
     assert "tpt, c-tpt, o-tpt and 3 more" in names
+
+
+def _lines(*values: tuple[float, float], debiased: float = 0.02, images: int = 100) -> list[Line]:
+    """Lines of methods a, b, … on one data set, of (ECE, over-confidence)."""
+    found = []
+    for name, (ece, over) in zip("abc", values, strict=False):
+        numbers = {"ece": ece, "debiased_ece": debiased, "accuracy": 0.5, "overconfidence": over}
+        own = {metric: Number(metric, value) for metric, value in numbers.items()}
+        found.append(Line("some", name, "p", images, 0, False, own))
+    return found
+
+
+def _said(monkeypatch: pytest.MonkeyPatch, lines: list[Line], averages: Sequence[Line] = ()) -> str:
+    monkeypatch.setattr("otpt.report.page.summary.gap", lambda *_: None)
+    none: Any = None  # the results are asked for nothing but the gap
+    return re.sub("[\u2068\u2069]", "", " ".join(summary(none, lines, averages)))
+
+
+def test_summary_does_not_call_chance_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At an accuracy of one half, 100 images leave 9.8 points to chance, and 10,000 images one tenth of that."""
+    said = _said(monkeypatch, _lines((0.05, 0.03), (0.06, 0.12)))
+    assert "All methods are over-confident, by 3.0 to 12.0 points; with so few images, up to 9.8 points may" in said
+    said = _said(monkeypatch, _lines((0.05, 0.03), (0.06, 0.12), images=10_000))
+    assert "All methods are over-confident, by 3.0 to 12.0 points." in said
+    said = _said(monkeypatch, _lines((0.05, 0.03), (0.06, -0.05)))
+    assert "b is furthest off: under-confident by 5.0 points; with so few images, up to 9.8 points may" in said
+    assert "b is furthest off: under-confident by 15.0 points." in _said(
+        monkeypatch, _lines((0.05, 0.03), (0.06, -0.15))
+    )
+
+
+def test_summary_knows_that_an_ece_may_be_all_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "The debiased ECE of both is 0 or less: these images show no calibration error of either."
+    assert words in _said(monkeypatch, _lines((0.05, 0.03), (0.10, 0.03), debiased=-0.01))
+    assert words not in _said(monkeypatch, _lines((0.05, 0.03), (0.10, 0.03), debiased=0.01))
+    assert words not in _said(monkeypatch, _lines((0.05, 0.03), debiased=-0.01)), "there is one method only"
+
+
+def test_summary_counts_the_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(*eces: tuple[float, float]) -> str:
+        lines = [
+            replace(line, dataset=f"set {i}")
+            for i, pair in enumerate(eces)
+            for line in _lines(*((each, 0.0) for each in pair))
+        ]
+        return _said(monkeypatch, lines, average_lines([_whole(line) for line in lines]))
+
+    assert "It has the lowest ECE on both data sets." in said((0.1, 0.2), (0.1, 0.2))
+    assert "It has the lowest ECE on each of the 3 data sets." in said((0.1, 0.2), (0.1, 0.2), (0.1, 0.2))
+    assert "It has the lowest ECE on 2 of the 3 data sets." in said((0.1, 0.2), (0.1, 0.2), (0.2, 0.1))
+
+
+def _whole(line: Line) -> Line:
+    """With a value of every metric, of which an average is made."""
+    return replace(line, numbers={name: line.numbers.get(name, Number(name, 0.0)) for name in SHOWN})
 
 
 def test_sentences_and_confidences_as_they_are_shown() -> None:

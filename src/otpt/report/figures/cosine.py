@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from otpt.report.cosines import check_cosines, init_cosine
 from otpt.report.figures.looks import looks
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import ink, panels
+from otpt.report.figures.style import ink, panels, paper
 from otpt.report.figures.words import footnote, short
 
 _MANY = 3000
@@ -37,8 +37,8 @@ def draw_cosine(selection: Selection) -> Figure:
                 s=float(np.clip(900 / len(rows), _SMALLEST, _LARGEST)),
                 color=look[method].colour,
                 marker=look[method].marker,
-                linewidth=0,
-                alpha=0.75,
+                edgecolor=paper(),  # keeps points in a heap apart; transparent ones would fade into the paper
+                linewidth=0.2,
                 rasterized=len(rows) > _MANY,
                 label=f"{short(method)}, mean {rows.mean_cosines.mean():.4f}",
             )

@@ -43,7 +43,7 @@ def draw_groups(selection: Selection) -> Figure:
         line[0].set_ylabel(short(dataset))
     legend(figure, *axes[0][0].get_legend_handles_labels())
     without = "" if known else "; the runs hold no initial value ('zero-shot')"
-    few = f"; * fewer than {FEW} images: an ECE is mostly noise there, its bars are faint" if marked else ""
+    few = f"; * fewer than {FEW} images: such an ECE is mostly noise, so its bars are faint" if marked else ""
     note = f"split by TPT's mean cosine similarity of each image{without}{few}; {selection.note(one_seed=True)}"
     footnote(figure, note)
     return figure

@@ -43,7 +43,7 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
             f"{name}  r {pearson(ece[own], cosine[own]):+.2f}  ρ {spearman(ece[own], cosine[own]):+.2f}".replace(
                 "-", "−"
             )
-            for name, own in ((f"best {len(top)}", top), (f"all {len(prompts)}", np.arange(len(prompts))))
+            for name, own in ((f"{len(top)} most accurate", top), (f"all {len(prompts)}", np.arange(len(prompts))))
         ]
         panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=faint())
         panel.set_title(short(dataset), pad=20)

@@ -27,6 +27,9 @@ _AROUND = 12
 _GAP = 2.0
 """Pixels that stay free around a label."""
 
+_EDGE = 3.0
+"""Pixels that stay free between a label and the axes, which would look like a letter of it."""
+
 
 def short(name: str, length: int = 26) -> str:
     """A name cut in the middle if it is long, without line breaks."""
@@ -78,7 +81,7 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float]], labels: Sequ
     everything = np.array([*points, *others], dtype=np.float64)
     marks = axes.transData.transform(everything)
     taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in marks]
-    frame = axes.get_window_extent(renderer)
+    frame = axes.get_window_extent(renderer).padded(-_EDGE)
     for text, point, (x, y) in zip(labels, points, marks, strict=False):
         note = axes.annotate(
             text, point, xytext=(0, 0), textcoords="offset points", ha="center", va="center", fontsize=6,

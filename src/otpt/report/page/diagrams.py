@@ -27,7 +27,8 @@ class Diagram:
         accuracy: bars of acc_m as (level, path), level :data:`LEVELS` for the fullest bins.
         over, under: gaps up to a greater conf_m, gaps down to a smaller one.
         intervals: 95 % intervals of acc_m, upright lines.
-        counts: fractions of the images.
+        counts: images in each bin, as high as :data:`COUNTS` in the fullest.
+        fullest: fraction of the images in the fullest bin; diagrams side by side share one scale by it.
         words: what it shows, for those who do not see it.
     """
 
@@ -36,6 +37,7 @@ class Diagram:
     under: str
     intervals: str
     counts: str
+    fullest: float
     words: str
 
 
@@ -60,6 +62,7 @@ def reliability_diagram(bins: ReliabilityBins, *, name: str, ece: float, accurac
             for m, a, b in zip(filled, low, high, strict=True)
         ),
         counts=_bars(((left[m], width[m], 0.0, COUNTS * bins.counts[m] / top) for m in filled), base=COUNTS),
+        fullest=top / bins.total,
         words=f"Reliability diagram of {name}: ECE {percent(ece)} %, accuracy {percent(accuracy)} %, "
         f"{bins.total} images in {len(bins.counts)} bins, {_lean(bins)}.",
     )
@@ -81,7 +84,7 @@ class Chart:
     Attributes:
         path: the line.
         points: (x, y, label of the value, text of the number).
-        low, high: ends of the vertical axis, as shown.
+        low, high: ends of the vertical axis in percent, as shown: it does not begin at 0.
     """
 
     title: str
@@ -112,7 +115,8 @@ def line_chart(title: str, labels: Sequence[str], fractions: Sequence[float], *,
     points = tuple(zip(x, y, labels, map(percent, fractions), strict=True))
     said = ", ".join(f"{percent(value)} at {label}" for label, value in zip(labels, fractions, strict=True))
     path = "M" + "L".join(f"{_short(a)} {_short(b)}" for a, b in zip(x, y, strict=True))
-    return Chart(title, path, points, percent(low), percent(high), f"{title} of {name}: {said}.")
+    ends = percent(top - span, 1), percent(top, 1)
+    return Chart(title, path, points, *ends, f"{title} of {name}: {said}.")
 
 
 def _bars(bars: Iterable[tuple[float, float, float, float]], *, base: float = SIDE) -> str:

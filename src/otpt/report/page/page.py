@@ -21,7 +21,7 @@ from otpt.report.page.content import DatasetContent, dataset_content, sweeps
 from otpt.report.page.defaults import IMAGES, TITLE
 from otpt.report.page.models import side_by_side
 from otpt.report.page.numbers import SHOWN, average_lines, matrix
-from otpt.report.page.provenance import run_content
+from otpt.report.page.provenance import an_option_per_line, run_content
 from otpt.report.page.summary import summary
 from otpt.report.results import Results
 
@@ -86,7 +86,7 @@ def make_page(
         runs=[run_content(run) for each in every for run in each.runs],
         partial=[progress for each in every for progress in each.partial],
         drawing=diagrams,
-        command=command,
+        command=command and an_option_per_line(command),
         version=__version__,
         policy=content_policy(style, script),
         style=Markup(style),

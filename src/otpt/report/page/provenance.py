@@ -36,11 +36,11 @@ class RunContent:
 def run_content(run: Run) -> RunContent:
     """What decided the numbers of ``run``."""
     done, images = run.progress()
-    commands = tuple(_an_option_per_line(command) for command in run.config["commands"])
+    commands = tuple(an_option_per_line(command) for command in run.config["commands"])
     return RunContent(str(run.folder), done, images, tuple(_settings(run)), commands)
 
 
-def _an_option_per_line(command: str) -> str:
+def an_option_per_line(command: str) -> str:
     """The same for a shell, and easier to read."""
     try:
         quoted = [shlex.quote(word) for word in shlex.split(command)]

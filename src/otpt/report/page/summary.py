@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from otpt.metrics import percent
@@ -17,6 +18,9 @@ _NAMED = 4
 _CALIBRATED = 0.01
 """Over-confidence below this fraction is called none."""
 
+_DEVIATIONS = 1.96
+"""Standard deviations that chance explains in 95 of 100 samples."""
+
 _ISOLATES = dict.fromkeys(range(0x2066, 0x206A))
 
 
@@ -27,7 +31,7 @@ def summary(results: Results, lines: Sequence[Line], averages: Sequence[Line]) -
         return ["Nothing has been predicted yet."]
     deciding = list(averages) or known
     sentences = [_best_calibrated(results, deciding, known, averages), _most_accurate(results, deciding, known)]
-    sentences += [_confidence(deciding), _few(known)]
+    sentences += [_confidence(deciding, known), _few(known)]
     unreadable = max(line.unreadable for line in lines)
     if unreadable:
         sentences.append(f"Some images could not be read ({unreadable} of one data set); they count nowhere.")
@@ -58,11 +62,16 @@ def _best_calibrated(
     words = f"{label(best, deciding)} has the lowest ECE{where}: {best.numbers['ece'].text} %, debiased {debiased} %"
     words += _next(results, "ece", best, others, deciding, known)
     words += "."
+    if others and all(line.numbers["debiased_ece"].value <= 0 for line in (best, others[0])):
+        # A difference of two plain ECEs may then be one of their biases, however small its p.
+        words += " The debiased ECE of both is 0 or less: these images show no calibration error of either."
     if averages:
         own = {line.dataset: _ranked([o for o in known if o.dataset == line.dataset], "ece")[0] for line in known}
         count = sum(line.method == best.method and best.prompt in {line.prompt, OWN_PROMPT} for line in own.values())
-        often = {0: "none", len(own): "each"}.get(count, str(count))
-        words += f" It has the lowest ECE on {often} of them."
+        often = f"{count or 'none'} of the {len(own)}"
+        if count == len(own):
+            often = "both" if count == 2 else f"each of the {count}"
+        words += f" It has the lowest ECE on {often} data sets."
     return words
 
 
@@ -132,18 +141,37 @@ def _few(known: Sequence[Line]) -> str:
     )
 
 
-def _confidence(deciding: Sequence[Line]) -> str:
+def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
     values = [line.numbers["overconfidence"].value for line in deciding]
+    chances = [_chance(line, known) for line in deciding]
     for sign, word in ((1, "over-confident"), (-1, "under-confident")):
         sizes = [sign * value for value in values]
         if all(size > _CALIBRATED for size in sizes):
             least, most = percent(min(sizes), 1), percent(max(sizes), 1)
+            doubt = _doubt(sizes, chances)
             if len(sizes) == 1:
-                return f"It is {word} by {most} points."
-            return f"All methods are {word}, by {least} to {most} points."
+                return f"It is {word} by {most} points{doubt}."
+            return f"All methods are {word}, by {least} to {most} points{doubt}."
     if all(abs(value) <= _CALIBRATED for value in values):
         return f"Mean confidence and accuracy differ by {percent(max(map(abs, values)), 1)} points at most."
-    furthest = max(deciding, key=lambda line: abs(line.numbers["overconfidence"].value))
-    value = furthest.numbers["overconfidence"].value
-    word = "over-confident" if value > 0 else "under-confident"
-    return f"{label(furthest, deciding)} is {word} by {percent(abs(value), 1)} points, more than any other."
+    furthest = max(range(len(values)), key=lambda i: abs(values[i]))
+    size, word = abs(values[furthest]), "over-confident" if values[furthest] > 0 else "under-confident"
+    doubt = _doubt([size], [chances[furthest]])
+    return f"{label(deciding[furthest], deciding)} is furthest off: {word} by {percent(size, 1)} points{doubt}."
+
+
+def _doubt(sizes: Sequence[float], chances: Sequence[float]) -> str:
+    """What chance explains, where one of the sizes is no larger."""
+    if all(size > chance for size, chance in zip(sizes, chances, strict=True)):
+        return ""
+    return f"; with so few images, up to {percent(max(chances), 1)} points may be chance"
+
+
+def _chance(line: Line, known: Sequence[Line]) -> float:
+    """How far the accuracy of a calibrated method may lie from its mean confidence, in 95 of 100 samples at most.
+
+    The variance of a mean of independent hits is largest if all have the same probability, so that this is a bound.
+    """
+    own = by_method(known)[line.method, line.prompt] if line.dataset is None else [line]
+    accuracies = [(each.numbers["accuracy"].value, each.images) for each in own]
+    return _DEVIATIONS * math.sqrt(sum(a * (1 - a) / images for a, images in accuracies)) / len(own)
