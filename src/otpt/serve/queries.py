@@ -94,7 +94,8 @@ class Catalogue:
         names = [asked.calibration] if isinstance(asked.calibration, str) else asked.calibration or []
         if not names and (asked.coverage is not None or asked.risk is not None):
             raise OtptError(
-                "A coverage or a risk was given without a calibration; expected both; name one that GET /v1/classes lists."
+                "A coverage or a risk was given without a calibration; expected both; name one that GET /v1/classes "
+                "lists."
             )
         known = {method.name: method for method in query.methods}
         found: dict[str, Calibrated] = {}
