@@ -45,8 +45,8 @@ def test_a_field_is_named_with_its_value(model: type[BaseModel], given: Any, wha
 
 def test_a_field_that_does_not_exist_gets_the_nearest() -> None:
     with pytest.raises(RequestError) as told:
-        parse_json(b'{"lables": ["cat", "dog"]}', PredictRequest)
-    assert told.value.what == "There is no field 'lables'."
+        parse_json(b'{"label": ["cat", "dog"]}', PredictRequest)
+    assert told.value.what == "There is no field 'label'."
     assert "labels, classes, model" in told.value.expected
     assert told.value.do == "Write 'labels', or leave it out."
     with pytest.raises(RequestError, match="no field 'zzz'") as other:

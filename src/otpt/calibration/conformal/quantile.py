@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def check_coverage(coverage: float) -> None:
     check_fraction("coverage", coverage, such_as="0.9")
 
 
-def check_fraction(name: str, value: float, *, such_as: str) -> None:
+def check_fraction(name: str, value: Any, *, such_as: str) -> None:
     """Refuse what is no number strictly between 0 and 1."""
-    if not isinstance(value, Real) or not 0.0 < value < 1.0:
+    if not isinstance(value, int | float | np.number) or not 0.0 < value < 1.0:
         raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}; such as {such_as}.")
