@@ -191,7 +191,7 @@ def prepare(folder: Path) -> dict[str, Any]:
         "pickle": pickle,
         "names": ["cat", "dog", "red panda"],
         "probabilities": probabilities,
-        "logits": 9 * probabilities,
+        "logits": 9 * probabilities - 4,  # some are negative, as logits are
         "labels": torch.from_numpy(draw.integers(0, 5, 40)),
         "views": torch.nn.functional.normalize(torch.randn(2, 8, 16), dim=-1),
         "texts": torch.nn.functional.normalize(torch.randn(5, 16), dim=-1),

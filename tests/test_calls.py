@@ -142,6 +142,39 @@ def test_a_bad_image_in_a_list(tmp_path: Path) -> None:
         clf.predict_batch(images, errors="ignore")
 
 
+def test_a_single_image_is_no_list(tmp_path: Path) -> None:
+    clf, path = shared(), tmp_path / "one.png"
+    image().save(path)
+    for one in (str(path), path, image(), np.array(image()), path.read_bytes(), 3):
+        with pytest.raises(OtptError, match=r"A single image .* was given; expected a list of images"):
+            clf.predict_batch(one)  # type: ignore[arg-type]
+        with pytest.raises(OtptError, match="expected a list of images"):
+            list(clf.stream(one, ["zero-shot"]))  # type: ignore[arg-type]
+
+    class ByIndex:
+        """As data sets of torch: no iterator, only items."""
+
+        def __getitem__(self, index: int) -> Image.Image:
+            if index > 1:
+                raise IndexError
+            return image(index)
+
+    assert same(clf.predict_batch(ByIndex())[1], clf.predict(image(1)))  # type: ignore[arg-type]
+
+
+def test_options_that_load_does_not_have() -> None:
+    for option, told in (
+        ("methods", r"did you mean method\?"),
+        ("views", r"recipe=otpt\.ViewRecipe\(n_views=8\)"),
+        ("classes", "set_classes"),
+        ("colour", r"see help\(otpt\.load\)"),
+    ):
+        with pytest.raises(OtptError, match=f"load has no option '{option}'; .*{told}"):
+            otpt.load("pocket", **{option: 8})
+    with pytest.raises(OtptError, match="The seed is 'x'; expected an integer"):
+        fresh(seed="x")
+
+
 def test_a_prediction_is_ready_for_json() -> None:
     found = shared().predict(image())
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration, read_calibration
 from otpt.errors import OtptError, unknown
-from otpt.features.given import given_images, shown_image
+from otpt.features.given import check_several, given_images, shown_image
 from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.methods import Method
@@ -42,6 +44,8 @@ class Answering:
     ) -> None:
         if view_key not in KEYS:
             raise unknown("key of the views", view_key, KEYS)
+        if not isinstance(seed, int | np.integer):
+            raise OtptError(f"The seed is {seed!r}; expected an integer.")
         self.backbone, self.method = backbone, method
         self.seed, self.view_key, self.urls = seed, view_key, urls
         self._task, self._classes_set = task, False
@@ -93,6 +97,7 @@ class Answering:
         """Predictions in order; a bad image raises its error, or leaves a :class:`Failure` in its place."""
         if errors not in ("raise", "return"):
             raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
+        check_several(images)
         self._check_calibrations((self.method,), labels)
         names: list[str] = []
 
@@ -119,6 +124,7 @@ class Answering:
         workers: int | None = None,
         labels: Labels | None = None,
     ) -> Iterator[list[Output] | OtptError]:
+        check_several(images)
         predictor = self._predictor(methods, labels)
         options: dict[str, Any] = {"seed": self.seed, "view_key": self.view_key, "urls": self.urls}
         tasks = (
@@ -244,6 +250,17 @@ def label_index(label: int | str, names: tuple[str, ...]) -> int:
         if label not in names:
             raise unknown("label", label, names)
         return names.index(label)
-    if not 0 <= label < len(names):
-        raise OtptError(f"The label {label} is not a class; expected 0 to {len(names) - 1}, or a class name.")
-    return label
+    try:
+        found = operator.index(label)
+    except TypeError:
+        raise OtptError(f"The label {label!r} is no index; expected an integer, or a class name.") from None
+    if not 0 <= found < len(names):
+        raise OtptError(f"The label {found} is not a class; expected 0 to {len(names) - 1}, or a class name.")
+    return found
+
+
+def label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
+    """The indices of a list of labels."""
+    if isinstance(labels, str):
+        raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
+    return [label_index(label, names) for label in labels]

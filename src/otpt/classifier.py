@@ -7,8 +7,9 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otpt.answering import Answering, CalibrationSource, candidates, label_index
+from otpt.answering import Answering, CalibrationSource, candidates, label_indices
 from otpt.backbones import Backbone, load_backbone
 from otpt.backbones.open_clip_names import open_clip_names
 from otpt.calibration import Calibration, fit_calibration
@@ -32,6 +33,7 @@ from otpt.methods.task import Task
 from otpt.prediction import Prediction
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
 from otpt.prompts.learned import ContextSource, read_contexts
+from otpt.rejection.registry import DEFAULT_SCORE
 from otpt.views import ViewRecipe
 
 
@@ -53,7 +55,7 @@ class Classifier(Answering):
         view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
         urls: limits of images that are given as http(s) addresses; None refuses addresses.
         reject: score by which images that fit none of the classes are marked (:data:`otpt.rejection.SCORES`, such as
-            "word-margin"); None marks none.
+            "word-margin"); True takes the recommended one, None marks none.
         reject_threshold: above which an image is rejected, in place of the score's own.
         calibration: of this method: a file of ``otpt calibrate``, what :func:`otpt.calibration.read_calibration` gives,
             or a :class:`otpt.calibration.Calibrated`, which asks for prediction sets or abstention too.
@@ -74,7 +76,7 @@ class Classifier(Answering):
         fpp: Fpp | None = None,
         view_key: str = KEYS[0],
         urls: UrlLimits | None = LIMITS,
-        reject: str | None = None,
+        reject: str | bool | None = None,
         reject_threshold: float | None = None,
         calibration: CalibrationSource | None = None,
     ) -> None:
@@ -87,7 +89,7 @@ class Classifier(Answering):
             contexts=read_contexts(contexts),
             templates=None if templates is None else own_templates(templates),
             fpp=fpp or Fpp(),
-            reject=reject,
+            reject=DEFAULT_SCORE if reject is True else reject or None,
             reject_threshold=reject_threshold,
         )
         super().__init__(backbone, get_method(method), task, seed=seed, view_key=view_key, urls=urls)
@@ -232,14 +234,15 @@ class Classifier(Answering):
         ``labels`` are class names or their indices; ``maps`` are the candidates, see
         :func:`otpt.calibration.maps.choose_map`.
         """
-        indices = [label_index(label, self.class_names) for label in labels]
+        indices = label_indices(labels, self.class_names)
+        if isinstance(images, Sized):  # told before hours of work, where that can be
+            _check_one_label_each(len(images), len(indices))
         found = []
         for answer in self._outputs(images, (self.method,)):
             if isinstance(answer, OtptError):
                 raise answer
             found.append(answer[0].probabilities)
-        if len(found) != len(indices):
-            raise OtptError(f"{len(found)} images but {len(indices)} labels were given; expected one label per image.")
+        _check_one_label_each(len(found), len(indices))
         calibration = fit_calibration(
             np.array(found).reshape(len(found), len(self.class_names)),
             np.array(indices, np.int64),
@@ -297,6 +300,11 @@ def load(
     return Classifier(backbone, chosen, **options)
 
 
+def _check_one_label_each(images: int, labels: int) -> None:
+    if images != labels:
+        raise OtptError(f"{images} images but {labels} labels were given; expected one label per image.")
+
+
 def _method_of(model: Any, method: str | Method) -> Method:
     """The method by name; the tag of the weights in its place, as open_clip has it, is recognised."""
     try:
@@ -323,6 +331,10 @@ _ELSEWHERE = {
     "processor": "a processor is given as preprocess=",
     "image_processor": "it is given as preprocess=",
     "transform": "it is given as preprocess=",
+    "views": "their number is given as recipe=otpt.ViewRecipe(n_views=8)",
+    "n_views": "it is given as recipe=otpt.ViewRecipe(n_views=8)",
+    "classes": "they are set by set_classes([…])",
+    "candidate_labels": "they are set by set_classes([…]), or given with each image",
 }
 """Options under names that other libraries have for them."""
 
@@ -331,5 +343,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     known = inspect.signature(Classifier).parameters
     for name in options:
         if name not in known:
-            hint = _ELSEWHERE.get(name, "see help(otpt.load) and help(otpt.Classifier)")
-            raise OtptError(f"load has no option {name!r}; {hint}.")
+            near = difflib.get_close_matches(name, [*inspect.signature(load).parameters, *known], n=1, cutoff=0.7)
+            hint = f"did you mean {near[0]}?" if near else "see help(otpt.load) and help(otpt.Classifier)."
+            hint = f"{_ELSEWHERE[name]}." if name in _ELSEWHERE else hint
+            raise OtptError(f"load has no option {name!r}; {hint}")

@@ -142,11 +142,13 @@ def read_json(path: Path, what: str) -> Any:
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise OtptError(f"There is no {what} at {str(path)!r}.") from None
+        raise OtptError(f"There is no {what} at {str(path)!r}; check the path.") from None
     except OSError as error:
         raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
     except ValueError:
-        raise OtptError(f"The {what} {str(path)!r} is damaged: it is not JSON.") from None
+        raise OtptError(
+            f"The {what} {str(path)!r} is damaged: it is not JSON; check the path, or make it again."
+        ) from None
 
 
 def parse_json(text: str) -> Any:

@@ -180,5 +180,7 @@ def test_what_the_labels_cannot_carry_is_refused() -> None:
         choose_map(p, y, maps=["vector"])
     with pytest.raises(OtptError, match="Unknown map 'platt'"):
         choose_map(p, y, maps=["platt"])
+    with pytest.raises(OtptError, match="the single text 'beta'; expected a list"):
+        choose_map(p, y, maps="beta")
     with pytest.raises(OtptError, match="Unknown map"):
         CalibrationMap("pickle")

@@ -106,7 +106,7 @@ def test_a_calibrated_answer_abstains_below_the_threshold() -> None:
 @pytest.mark.parametrize("risk", [0.0, 1.0, -0.1, float("nan")])
 def test_bad_risks_are_refused(risk: float) -> None:
     p, y = labelled(60)
-    with pytest.raises(OtptError, match="risk between 0 and 1, both excluded"):
+    with pytest.raises(OtptError, match=r"risk between 0 and 1, both excluded, but got .*; such as 0\.05"):
         Calibrated(fit_calibration(p, y, facts()), risk=risk)
     with pytest.raises(OtptError, match="guarantee between 0 and 1"):
         Calibrated(fit_calibration(p, y, facts()), risk=0.1, guarantee=1.0)

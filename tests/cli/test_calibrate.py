@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,21 @@ def test_calibrating_in_python() -> None:
         assert np.array_equal(found.map(one.probabilities), two.probabilities)
     again = otpt.Classifier(backbone(), "tpt", recipe=RECIPE, calibration=found).set_classes(NAMES)
     assert again.predict(images[0]).confidence == after[0].confidence
+
+
+def test_labels_that_cannot_be_used_in_python() -> None:
+    clf = otpt.Classifier(backbone(), "zero-shot").set_classes(NAMES)
+    images = [image(seed) for seed in range(24)]
+    for labels, told in (
+        ([NAMES[0]] * 24, f"All 24 labels are of the class '{NAMES[0]}'; expected images of two classes"),
+        ([*NAMES[:2] * 11, "no class", NAMES[0]], "Unknown label 'no class'. Available: "),
+        ([0, 1] * 11 + [0, len(NAMES)], f"The label {len(NAMES)} is not a class; expected 0 to {len(NAMES) - 1}"),
+        ([0.0, 1.0] * 12, "The label 0.0 is no index; expected an integer, or a class name"),
+        (NAMES[0], "expected a list, one label per image"),
+        ([0, 1], "24 images but 2 labels were given; expected one label per image"),
+    ):
+        with pytest.raises(OtptError, match=re.escape(told)):
+            clf.calibrate(images, labels)  # type: ignore[arg-type]
+    with pytest.raises(OtptError, match="24 images but 2 labels"):
+        clf.calibrate(iter(images), [0, 1])  # counted only when they have come
+    assert clf.calibrate(images, np.array([0, 1] * 12)).labels == 24

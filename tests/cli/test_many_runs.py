@@ -51,6 +51,47 @@ def test_one_csv_over_many_runs(runs: Path, tmp_path: Path, capsys) -> None:
     assert run(capsys, "metrics", runs / "RN50", "-o", tmp_path / "all.xls")[0] == 2
 
 
+def test_only_some_methods_and_seeds_of_runs(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "run"
+    simulate_run(folder, [simulated_dataset("dtd", images=60)], Settings(methods=METHODS, seeds=(0, 1)))
+    scores = json.loads(run(capsys, "metrics", folder, "--json")[1])["scores"]
+    for options, kept in (
+        (("--methods", "o-tpt"), [each for each in scores if each["method"] == "o-tpt"]),
+        (("--seed", 1), [each for each in scores if each["seed"] == 1]),
+        (("--method", "zero-shot", "--seeds", 0), scores[:1]),
+    ):
+        code, out, _ = run(capsys, "metrics", folder, *options, "--json")
+        assert code == 0
+        assert json.loads(out)["scores"] == kept
+        assert kept
+    assert len(json.loads((folder / "metrics.json").read_text())["scores"]) == len(scores)
+    for more in ("--per-class", "--confusions"):
+        rows = json.loads(run(capsys, "metrics", folder, more, "--methods", "o-tpt", "--seed", 1, "--json")[1])
+        assert {(row["method"], row["seed"]) for own in rows.values() for row in own} == {("o-tpt", 1)}
+    one = json.loads(run(capsys, "metrics", folder, "--seed", 1, "--intervals", "--json")[1])
+    for average, score in zip(one["averages"], one["scores"], strict=True):
+        assert average["intervals"] == score["intervals"], "of that seed alone"
+    page = tmp_path / "page.html"
+    assert run(capsys, "report", folder, "--methods", "zero-shot", "-o", page)[0] == 0
+    with_both = tmp_path / "both.html"
+    assert run(capsys, "report", folder, "-o", with_both)[0] == 0
+    assert page.read_text().count("o-tpt") < with_both.read_text().count("o-tpt")
+    for command in (("metrics",), ("report", "-o", page)):
+        code, _, err = run(capsys, *command, folder, "--methods", "o-ptp")
+        assert (code, "Unknown method of the runs 'o-ptp'. Did you mean: o-tpt?" in err) == (2, True)
+    assert "No run has the seed 7; there are 0, 1" in run(capsys, "metrics", folder, "--seeds", 7)[2]
+
+
+def test_a_method_that_only_one_model_has(runs: Path, tmp_path: Path, capsys) -> None:
+    more = tmp_path / "more"
+    sets = [simulated_dataset(name, classes=6, images=60) for name in ("dtd", "pets")]
+    simulate_run(more, sets, Settings(methods=("zero-shot", "tpt")), model="ViT-L-14/openai")
+    both = ("report", runs / "RN50", more, "-o", tmp_path / "page.html")
+    assert run(capsys, *both, "--methods", "zero-shot", "tpt")[0] == 0
+    code, _, err = run(capsys, *both, "--methods", "tpt")
+    assert (code, "Unknown method of the runs 'tpt'" in err) == (2, True)
+
+
 def test_classes_and_confusions_are_those_of_the_rows(runs: Path, capsys, tmp_path: Path) -> None:
     folder = runs / "RN50"
     code, out, _ = run(capsys, "metrics", folder, "--per-class", "--confusions", 4, "--json")

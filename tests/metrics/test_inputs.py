@@ -30,7 +30,7 @@ BAD_PROBABILITIES = [
         "expected finite probabilities, but got nan or infinity in row 1",
     ),
     (np.array([P[0], [np.inf, 0.5, 0.5]]), Y, "nan or infinity in row 1"),
-    (np.array([P[0], [-0.1, 0.6, 0.5]]), Y, "expected probabilities >= 0, but got -0.1 in row 1"),
+    (np.array([P[0], [-0.1, 0.6, 0.5]]), Y, "expected probabilities >= 0, but got -0.1 in row 1; .* neither logits"),
     (100 * P, Y, "expected rows that sum to one, but got 100 in row 0; .* neither logits .*nor percentages"),
     (np.array([P[0], [0.1, 0.2, 0.69]]), Y, "but got 0.99 in row 1"),
 ]

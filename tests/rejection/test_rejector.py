@@ -15,6 +15,7 @@ from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
 from otpt.methods.prompt_tuning import TextSide
 from otpt.rejection import REJECTED, SCORES, Rejector
+from otpt.rejection.registry import DEFAULT_SCORE
 from otpt.rejection.words import negative_words
 
 METHODS = ["zero-shot", "o-tpt"]
@@ -70,6 +71,13 @@ def test_a_classifier_marks_unknown_images() -> None:
         assert np.isnan(before.unknown)
         seen.add(found.rejected)
     assert seen == {True, False}
+
+
+def test_scores_are_named_or_left_to_the_default() -> None:
+    assert Classifier(backbone(), reject=True)._task.reject == DEFAULT_SCORE
+    assert Classifier(backbone(), reject=False)._task.reject is None
+    with pytest.raises(OtptError, match=r"The score of unknown images is 0\.5; expected a name, such as 'word-margin'"):
+        Classifier(backbone(), reject=0.5)
 
 
 @pytest.mark.equality

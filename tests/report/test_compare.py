@@ -12,10 +12,11 @@ from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_ou
 from scipy import stats
 
 from otpt import OtptError
+from otpt.cli.compare import _columns
 from otpt.evaluation import Settings
 from otpt.metrics import bootstrap_difference
 from otpt.report import open_results
-from otpt.report.compare import ALL, compare_methods, conclusion
+from otpt.report.compare import ALL, Comparison, Difference, compare_methods, conclusion
 from otpt.report.results import ResultKey
 from otpt.report.statistics import bootstrap_p, mcnemar_p
 
@@ -157,3 +158,23 @@ def test_bad_input(options: tuple[str, ...], folder: Path, capsys: pytest.Captur
     code, out, err = run(capsys, "compare", folder, *options)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert BAD[options] in err
+
+
+def test_methods_as_on_other_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = METHODS[:2]
+    same = run(capsys, "compare", folder, "--a", a, "--b", b, "--json")
+    assert run(capsys, "compare", folder, "--methods", a, b, "--json") == same
+    assert same[0] == 0
+    for words, told in (
+        (("--methods", a, b, "--a", a), "give them in one way"),
+        (("--methods", a, b, a), "3 methods were given; expected two"),
+        ((a, b), f"'{a}' is a method of the run, not a run; write --methods {a} {b}."),
+    ):
+        code, _, err = run(capsys, "compare", folder, *words)
+        assert (code, told in err) == (2, True), err
+
+
+def test_no_sign_before_nought() -> None:
+    difference = Difference("ece", 0.1, 0.1, -1e-6, -0.01, -1e-7, 0.9, None)
+    found = Comparison("dtd", 60, 0, 0, False, (difference,))
+    assert [column.cells[0] for column in _columns([found], "a", "b", 0.95)][4:6] == ["0.00", "-1.00 … 0.00"]

@@ -163,6 +163,7 @@ def test_routes_that_do_not_exist(server: Server) -> None:
             assert answer.json()["error"]["do"]
         wrong = client.get("/v1/predict")
         assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+        assert wrong.json()["error"]["expected"] == "POST of this route"
 
 
 def test_pages_of_other_sites(server: Server) -> None:

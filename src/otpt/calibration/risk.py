@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otpt.calibration.conformal.quantile import check_fraction
 from otpt.calibration.maps.inputs import Booleans, Floats
 from otpt.errors import OtptError
 from otpt.metrics.binomial import lower_tail
@@ -67,9 +68,8 @@ def find_threshold(
     confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95
 ) -> RiskThreshold | None:
     """The same; None if no threshold holds the risk."""
-    for name, value in (("risk", risk), ("guarantee", guarantee)):
-        if not 0.0 < value < 1.0:
-            raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}.")
+    check_fraction("risk", risk, such_as="0.05")
+    check_fraction("guarantee", guarantee, such_as="0.95")
     n, budget = len(correct), 1.0 - guarantee
     order = np.argsort(-confidence, kind="stable")
     sure, errors = confidence[order], np.concatenate([[0], np.cumsum(~correct[order])])

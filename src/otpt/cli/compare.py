@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.cli.spellings import add_seeds_option
+from otpt.cli.spellings import add_methods_option, add_seeds_option
 from otpt.cli.terminal import Column, print_columns, terminal_width
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.runs.format import SIDES
+from otpt.runs.growing import CONFIG
 
 if TYPE_CHECKING:
     from otpt.report import Results
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "compared with the next one."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
+    add_methods_option(parser, default=None, words="the two methods, in place of --a and --b")
     parser.add_argument("--a", metavar="METHOD", help="one method (default: the one with the lowest ECE)")
     parser.add_argument("--b", metavar="METHOD", help="the other (default: the best of the others)")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
@@ -65,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from otpt.report.compare import compare_methods, conclusion
     from otpt.report.tables.escaping import plain
 
+    _two_methods(options)
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
     a, b, first = _chosen(results, options)
@@ -101,6 +104,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _two_methods(options: argparse.Namespace) -> None:
+    """``--methods A B`` as ``--a A --b B``; a name of a method among the folders is told."""
+    if options.methods is not None:
+        if options.a is not None or options.b is not None:
+            raise OtptError("The methods are given by --methods and by --a or --b; give them in one way.")
+        if len(options.methods) > 2:
+            given = len(options.methods)
+            raise OtptError(f"{given} methods were given; expected two, or one to compare with the best of the others.")
+        options.a, options.b = (*options.methods, None)[:2]
+    there = [folder for folder in options.folders if (folder / CONFIG).is_file()]
+    if there and len(there) < len(options.folders):
+        from otpt.report.results import methods_of
+        from otpt.runs import Run
+
+        known = methods_of([Run(folder) for folder in there])
+        named = [str(folder) for folder in options.folders if folder not in there and str(folder) in known]
+        if named:
+            raise OtptError(f"{named[0]!r} is a method of the run, not a run; write --methods {' '.join(named)}.")
+
+
 def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, str]:
     """The two methods, and what must be said if another one has a lower ECE than both."""
     from otpt.metrics import percent
@@ -123,15 +146,16 @@ def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, st
 
 
 def _columns(found: Sequence[Comparison], a: str, b: str, level: float) -> list[Column]:
+    from otpt.metrics import percent
     from otpt.report.tables.escaping import plain
 
     heads = ("data set", "metric", plain(a), plain(b), "difference", f"{100 * level:g} %", "p", "better")
     cells: list[list[str]] = [[] for _ in heads]
     for each in found:
         for row, one in enumerate(each.differences):
-            scale, digits = (100.0, 2) if one.metric in _PERCENT else (1.0, 4)
+            scale, digits = (1.0, 2) if one.metric in _PERCENT else (0.01, 4)
             a_, b_, d, low, high = (
-                f"{scale * v:.{digits}f}" for v in (one.a, one.b, one.difference, one.low, one.high)
+                percent(scale * v, digits) for v in (one.a, one.b, one.difference, one.low, one.high)
             )
             name = plain(each.dataset) if row == 0 else ""
             title = (_PERCENT | _OTHERS)[one.metric]

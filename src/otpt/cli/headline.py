@@ -27,7 +27,14 @@ def print_headline(run: Run, scores: Sequence[Score], *, bins: int | None = None
     if not known or sum(score.metrics.images for score in known if score.metrics is not None) > _MOST_ROWS:
         return
     scoring = run.config["scoring"]
-    intervals = RunIntervals(run, HEADLINE, bins=bins or scoring["bins"], side=side or scoring["side"], level=LEVEL)
+    intervals = RunIntervals(
+        run,
+        HEADLINE,
+        bins=bins or scoring["bins"],
+        side=side or scoring["side"],
+        level=LEVEL,
+        seeds={each.seed for each in known},
+    )
     datasets = list(dict.fromkeys(score.dataset for score in scores))
     rows = []
     for method, prompt in dict.fromkeys((score.method, score.prompt) for score in known):

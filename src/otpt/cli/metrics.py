@@ -15,7 +15,7 @@ from otpt.cli import options as shared
 from otpt.cli.csv_rows import csv_bytes
 from otpt.cli.headline import print_headline
 from otpt.cli.results import print_scores
-from otpt.cli.spellings import add_out_option
+from otpt.cli.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.runs.format import SIDES
@@ -43,6 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", nargs="+", metavar="NAME", help="only these, by their names in the JSON, such as ece aurc auroc"
     )
+    add_methods_option(parser, default=None, words="only these methods of the runs")
+    add_seeds_option(parser, default=None, words="only these seeds of the views")
     shared.add_intervals_option(parser)
     parser.add_argument("--per-class", action="store_true", help="accuracy of each class, the hardest first")
     parser.add_argument(
@@ -60,6 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compute and print; exit code 3 if a run is not complete."""
+    from otpt.report.results import check_chosen
     from otpt.runs import Run
 
     _check(options)
@@ -67,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
         if not os.path.isdir(folder):
             raise OtptError(f"There is no run folder {str(folder)!r}; check the path.")
     runs = [Run(folder) for folder in options.folders]
+    check_chosen(runs, seeds=options.seeds, methods=options.methods)
     shown = [_of_run(found, options) for found in runs]
     if options.out is not None:
         write_atomically(options.out, csv_bytes([row for each in shown for row in each.pop("rows")]))
@@ -103,11 +107,11 @@ def _of_run(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     data: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     if options.per_class:
-        data["classes"] = rows = class_metrics.per_class_rows(run)
+        data["classes"] = rows = _chosen(class_metrics.per_class_rows(run), options)
         if not silent:
             class_metrics.print_per_class(rows)
     if options.confusions is not None:
-        data["confusions"] = rows = class_metrics.confusion_rows(run, options.confusions)
+        data["confusions"] = rows = _chosen(class_metrics.confusion_rows(run, options.confusions), options)
         if not silent:
             class_metrics.print_confusions(rows)
     if not data:
@@ -124,18 +128,27 @@ def _scores(run: Run, options: argparse.Namespace, *, silent: bool) -> dict[str,
     done, total = run.progress()
     if done == total and options.bins is None and options.side is None:
         write_metrics(run, scores)
+    scores = [each for each in scores if _is_chosen(each.method, each.seed, options)]
     shown = _shown(options.metrics, run, as_json=options.json)
     intervals = None
     if options.intervals is not None:
         scoring = run.config["scoring"]
         bins = scoring["bins"] if options.bins is None else options.bins
         side = options.side or scoring["side"]
-        intervals = RunIntervals(run, shown, bins=bins, side=side, level=options.intervals)
+        intervals = RunIntervals(run, shown, bins=bins, side=side, level=options.intervals, seeds=options.seeds)
     if not silent:
         print_scores(scores, metrics=options.metrics, intervals=intervals)
         if intervals is None and options.metrics is None:
             print_headline(run, scores, bins=options.bins, side=options.side)
     return _data(scores, intervals) if silent else {}
+
+
+def _chosen(rows: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    return [row for row in rows if _is_chosen(row["method"], row["seed"], options)]
+
+
+def _is_chosen(method: str, seed: int, options: argparse.Namespace) -> bool:
+    return (not options.methods or method in options.methods) and (not options.seeds or seed in options.seeds)
 
 
 def _shown(wanted: Sequence[str] | None, run: Run, *, as_json: bool) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from otpt.cli.spellings import add_seeds_option
+from otpt.cli.spellings import add_methods_option, add_seeds_option
 from otpt.errors import OtptError
 from otpt.report.page.defaults import IMAGES, TITLE
 from otpt.runs.format import SIDES
@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="images of each kind per data set, 0 for none (default: 6)",
     )
+    add_methods_option(parser, default=None, words="only these methods of the runs")
     add_seeds_option(parser, default=None, words="only these seeds of the views")
     parser.add_argument(
         "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
@@ -45,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.out.suffix.lower() not in _SUFFIXES:
         raise OtptError(f"The page {str(options.out)!r} is an HTML file; expected a name that ends in .html.")
-    models = open_models(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
+    models = open_models(
+        options.folders, bins=options.bins, side=options.side, seeds=options.seeds, methods=options.methods
+    )
     page = make_page(
         models, title=options.title, root=options.data, images=options.images, command=options.command_line
     )

@@ -25,10 +25,24 @@ class GivenImage(NamedTuple):
 
 def is_one_image(given: Any) -> bool:
     """Whether something is a single image, not a list, an iterator or a batch (B, C, H, W) of them."""
+    return _has_form_of_an_image(given) or not isinstance(given, Iterable)
+
+
+def check_several(given: Any) -> None:
+    """Refuse a single image where a list is expected: the letters of a path and the rows of an array are no images."""
+    # what has only __getitem__, as data sets of torch do, can be gone through as well
+    if _has_form_of_an_image(given) or not (isinstance(given, Iterable) or hasattr(given, "__getitem__")):
+        words = repr(given[:100]) if isinstance(given, str) else f"({type(given).__name__})"
+        raise OtptError(
+            f"A single image {words} was given; expected a list of images or a batch (B, C, H, W); write [image]."
+        )
+
+
+def _has_form_of_an_image(given: Any) -> bool:
     if is_array(given):
         return bool(given.ndim != 4)
     one = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
-    return isinstance(given, one) or is_file_object(given) or not isinstance(given, Iterable)
+    return isinstance(given, one) or is_file_object(given)
 
 
 def given_images(images: Iterable[ImageSource], image_ids: Iterable[str] | None = None) -> Iterator[GivenImage]:

@@ -25,6 +25,8 @@ Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
 # about 2^-9: five thousandths admit both, and still refuse logits, percentages and rows that lack a class.
 SUM_TOLERANCE = 5e-3
 
+_NO_LOGITS = "pass softmax probabilities, neither logits (RunningMetric takes them, with logits=True) nor percentages."
+
 _CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, for any N and C
 
 
@@ -85,15 +87,12 @@ def _check_rows(rows: FloatArray, start: int) -> None:
     lowest = rows.min(axis=1)
     if (lowest < 0).any():
         at = int(np.argmin(lowest))
-        raise OtptError(f"expected probabilities >= 0, but got {lowest[at]:.6g} in row {start + at}.")
+        raise OtptError(f"expected probabilities >= 0, but got {lowest[at]:.6g} in row {start + at}; {_NO_LOGITS}")
     sums = rows.sum(axis=1)
     wrong = np.abs(sums - 1.0) > SUM_TOLERANCE
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise OtptError(
-            f"expected rows that sum to one, but got {sums[at]:.6g} in row {start + at}; "
-            "pass softmax probabilities, neither logits (RunningMetric takes them, with logits=True) nor percentages."
-        )
+        raise OtptError(f"expected rows that sum to one, but got {sums[at]:.6g} in row {start + at}; {_NO_LOGITS}")
 
 
 def check_confidence(confidence: Values, correct: Values) -> tuple[FloatArray, BoolArray]:

@@ -51,7 +51,7 @@ def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -
             raise OtptError(f"Class name {position} of {len(result)} is blank ({name!r}); expected some text.")
     if len(result) < 2:
         given = "No class name was" if not result else f"Only one class name ({result[0]!r}) was"
-        raise OtptError(f"{given} given; a classifier needs at least two classes to choose between.")
+        raise OtptError(f"{given} given; expected two at least, for a classifier to choose between.")
     if not allow_duplicates:
         seen: dict[str, int] = {}
         for position, name in enumerate(result, start=1):

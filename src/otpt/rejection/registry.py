@@ -79,6 +79,11 @@ DEFAULT_SCORE = "word-margin"
 
 def get_score(name: str) -> Score:
     """A score by name."""
+    if not isinstance(name, str):
+        raise OtptError(
+            f"The score of unknown images is {name!r}; expected a name, such as {DEFAULT_SCORE!r}; a threshold has an "
+            "option of its own."
+        )
     if name not in SCORES:
         raise unknown("score of unknown images", name, SCORES)
     return SCORES[name]

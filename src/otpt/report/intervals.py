@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 from otpt.metrics import Interval
@@ -16,17 +16,33 @@ class RunIntervals:
     """Intervals of ``metrics`` by (method, prompt, data sets), each computed once."""
 
     def __init__(
-        self, run: Run, metrics: Sequence[str], *, bins: int, side: str, level: float, resamples: int = RESAMPLES
+        self,
+        run: Run,
+        metrics: Sequence[str],
+        *,
+        bins: int,
+        side: str,
+        level: float,
+        resamples: int = RESAMPLES,
+        seeds: Collection[int] | None = None,
     ) -> None:
         check_level(level)
+        self._seeds = seeds
         self.run, self.metrics = run, tuple(metrics)
         self.bins, self.side, self.level, self.resamples = bins, side, level, resamples
         self._found = cache(self._compute)
 
     def __call__(self, method: str, prompt: str, datasets: Sequence[str]) -> dict[str, Interval]:
-        """Of the mean over the data sets and all seeds that each of them has with this method and prompt."""
+        """Of the mean over the data sets and all chosen seeds that each of them has with this method and prompt."""
         column = (prompt, method)
-        seeds = {name: [s for s in self.run.seeds_of(name) if column in self.run.columns(name, s)] for name in datasets}
+        seeds = {
+            name: [
+                seed
+                for seed in self.run.seeds_of(name)
+                if column in self.run.columns(name, seed) and (self._seeds is None or seed in self._seeds)
+            ]
+            for name in datasets
+        }
         return self._found(column, tuple((name, tuple(own)) for name, own in seeds.items()))
 
     def of_seed(self, method: str, prompt: str, dataset: str, seed: int) -> dict[str, Interval]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from otpt.data.dataset import is_own
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 from otpt.report.comparable import check_comparable
 from otpt.runs import Rows, Run, Score, read_rows, score_run
 from otpt.runs.format import check_bins
@@ -46,7 +46,15 @@ class Progress(NamedTuple):
 class Results:
     """Several run folders seen as one; see :func:`open_results`."""
 
-    def __init__(self, runs: Sequence[Run], *, bins: int, side: str, seeds: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        *,
+        bins: int,
+        side: str,
+        seeds: Sequence[int] | None = None,
+        methods: Sequence[str] | None = None,
+    ) -> None:
         self.runs = tuple(runs)
         self.bins = bins
         self.side = side
@@ -55,8 +63,9 @@ class Results:
             for dataset in (str(each["name"]) for each in run.datasets):
                 for seed in run.seeds_of(dataset):
                     if seeds is None or seed in seeds:
-                        columns = run.columns(dataset, seed)
-                        self._runs |= {ResultKey(dataset, seed, *column): run for column in columns}
+                        for prompt, method in run.columns(dataset, seed):
+                            if methods is None or method in methods:
+                                self._runs[ResultKey(dataset, seed, prompt, method)] = run
         self._rows = lru_cache(maxsize=_KEPT)(_read)
 
     @property
@@ -175,13 +184,14 @@ def open_results(
     bins: int | None = None,
     side: str | None = None,
     seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
     one_backbone: bool = True,
 ) -> Results:
     """The runs in ``folders``; :class:`OtptError` if one is not there or they cannot be compared.
 
     Args:
         bins, side: of the calibration errors, in place of the runs' own, which must otherwise agree.
-        seeds: only these.
+        seeds, methods: only these.
         one_backbone: all runs must be of the same model and have the same seeds; else only those of the same data set.
     """
     if isinstance(folders, (str, Path)):
@@ -195,15 +205,28 @@ def open_results(
         runs.append(Run(folder))
     given = [name for name, value in (("bins", bins), ("side", side)) if value is not None]
     check_comparable(runs, seeds=seeds, given=given, one_backbone=one_backbone)
-    if seeds is not None:
-        held = _once(seed for run in runs for seed in run.seeds)
-        missing = [seed for seed in seeds if seed not in held]
-        if missing:
-            raise OtptError(f"No run has the seed {missing[0]}; there are {', '.join(map(str, held))}.")
+    check_chosen(runs, seeds=seeds, methods=methods)
     scoring = runs[0].config["scoring"]
     bins, side = scoring["bins"] if bins is None else bins, side or scoring["side"]
     check_bins(bins, side)
-    return Results(runs, bins=bins, side=side, seeds=seeds)
+    return Results(runs, bins=bins, side=side, seeds=seeds, methods=methods)
+
+
+def check_chosen(runs: Sequence[Run], *, seeds: Sequence[int] | None, methods: Sequence[str] | None) -> None:
+    """:class:`OtptError` for a seed or a method that is asked for and that no run has."""
+    held = _once(seed for run in runs for seed in run.seeds)
+    missing = [seed for seed in seeds or () if seed not in held]
+    if missing:
+        raise OtptError(f"No run has the seed {missing[0]}; there are {', '.join(map(str, held))}.")
+    known = methods_of(runs)
+    for name in methods or ():
+        if name not in known:
+            raise unknown("method of the runs", name, known)
+
+
+def methods_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The methods that runs hold or will hold."""
+    return _once(method for run in runs for _, _, (_, method) in run.everything())
 
 
 def _read(run: Run, key: ResultKey) -> Rows | None:

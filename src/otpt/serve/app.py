@@ -88,7 +88,9 @@ def _add_handlers(app: FastAPI) -> None:
 
     async def by_http(request: Request, error: Any) -> JSONResponse:
         what = f"{request.method} {request.url.path[:200]}: {error.detail}."
-        told = RequestError(error.status_code, "http", what, "a route of GET /openapi.json")
+        allowed = (error.headers or {}).get("Allow")  # of 405
+        expected = f"{allowed} of this route" if allowed else "a route of GET /openapi.json"
+        told = RequestError(error.status_code, "http", what, expected)
         return JSONResponse(told.content(), told.status, error.headers)
 
     async def unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -33,17 +33,39 @@ class RequestError(Exception):
         return {"error": {"type": self.kind, "what": self.what, "expected": self.expected, "do": self.do}}
 
 
-def unusable(error: OtptError, expected: str = "what can be used", kind: str = "unusable") -> RequestError:
+def unusable(error: OtptError) -> RequestError:
     """An error of the library's as an answer: the request can be read, but not used."""
-    what, found, own = str(error).partition("; expected ")
-    return RequestError(422, kind, f"{what}." if found else what, own if found else expected)
+    what, expected, do = sentence_parts(str(error))
+    return RequestError(422, "unusable", what, expected or "values that can be used together", do or AGAIN)
+
+
+def sentence_parts(message: str) -> tuple[str, str, str]:
+    """What was given, what is expected and what to do, as far as a message of the library's says them.
+
+    >>> sentence_parts("Only one label was given; expected two at least; add one.")
+    ('Only one label was given.', 'two at least', 'Add one.')
+    >>> sentence_parts("Unknown list 'pet'. Did you mean: pets? Available: cars, pets.")
+    ("Unknown list 'pet'.", 'one of: cars, pets', 'Did you mean: pets?')
+    >>> sentence_parts("A coverage needs a calibration; name one.")
+    ('A coverage needs a calibration.', '', 'Name one.')
+    """
+    head, found, names = message.partition(" Available")
+    if found and message.startswith("Unknown "):
+        what, near, rest = head.partition(" Did you mean: ")
+        return what, f"one of{names}".rstrip("."), f"Did you mean: {rest.strip()}" if near else ""
+    what, found, rest = message.partition("; expected ")
+    if found:
+        expected, _, do = rest.partition("; ")
+    else:
+        expected, (what, _, do) = "", message.partition("; ")
+    return what.rstrip(".") + ".", expected.rstrip("."), do[:1].upper() + do[1:]
 
 
 def unusable_image(error: OtptError) -> RequestError:
     """An image that cannot be read."""
-    found = unusable(error, "an image that can be decoded, within the limits", "image")
-    found.do = "Give another image, or this one as PNG or JPEG."
-    return found
+    what, expected, _ = sentence_parts(str(error))
+    do = "Give another image, or this one as PNG or JPEG."
+    return RequestError(422, "image", what, expected or "an image that can be decoded, within the limits", do)
 
 
 def busy(seconds: int, what: str) -> RequestError:

@@ -93,7 +93,10 @@ class Catalogue:
     def _calibrated(self, asked: Asked, query: Query) -> dict[str, Calibrated]:
         names = [asked.calibration] if isinstance(asked.calibration, str) else asked.calibration or []
         if not names and (asked.coverage is not None or asked.risk is not None):
-            raise OtptError("A coverage or a risk was given without a calibration; name one of GET /v1/classes.")
+            raise OtptError(
+                "A coverage or a risk was given without a calibration; expected both; name one that GET /v1/classes "
+                "lists."
+            )
         known = {method.name: method for method in query.methods}
         found: dict[str, Calibrated] = {}
         for name in names:

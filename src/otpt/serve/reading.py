@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from otpt.images import is_url
 from otpt.serve.errors import RequestError
+from otpt.serve.field_errors import field_error
 from otpt.serve.limits import Limits
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -32,7 +33,7 @@ async def read_request(
         return parse_json(body, model), []
     if kind == "multipart/form-data":
         fields, files = await _form(headers, body, limits)
-        return _checked(lambda: model.model_validate(fields)), files
+        return _checked(lambda: model.model_validate(fields), model), files
     raise RequestError(
         415,
         "unsupported-media-type",
@@ -44,7 +45,7 @@ async def read_request(
 
 def parse_json(body: bytes, model: type[_Model]) -> _Model:
     """A request of JSON."""
-    return _checked(lambda: model.model_validate_json(body))
+    return _checked(lambda: model.model_validate_json(body), model)
 
 
 def image_bytes(text: str) -> bytes | str:
@@ -69,19 +70,11 @@ def image_bytes(text: str) -> bytes | str:
         ) from None
 
 
-def _checked(make: Any) -> Any:
+def _checked(make: Callable[[], _Model], model: type[_Model]) -> _Model:
     try:
         return make()
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(each) for each in first["loc"])[:200]
-        syntax = first["type"] == "json_invalid"
-        raise RequestError(
-            400 if syntax else 422,
-            "invalid-json" if syntax else "invalid-field",
-            first["msg"] if syntax else f"The field {where!r} cannot be used: {first['msg']}.",
-            "a JSON object" if syntax else "the fields that /openapi.json describes",
-        ) from None
+        raise field_error(error, model) from None
 
 
 class _InMemory(MultiPartParser):

@@ -26,8 +26,12 @@ class Asked(BaseModel):
     templates: list[str] | None = Field(default=None, description="sentences with {}, whose text features are averaged")
     top: int = Field(default=5, ge=1, description="classes to show")
     calibration: str | list[str] | None = Field(default=None, description="names of calibration files, one per method")
-    coverage: float | None = Field(default=None, gt=0, lt=1, description="of the prediction set; needs a calibration")
-    risk: float | None = Field(default=None, gt=0, lt=1, description="abstain to hold this risk; needs a calibration")
+    coverage: float | None = Field(
+        default=None, gt=0, lt=1, description="of the prediction set, such as 0.9; needs a calibration"
+    )
+    risk: float | None = Field(
+        default=None, gt=0, lt=1, description="abstain to hold this risk, such as 0.05; needs a calibration"
+    )
     reject: bool | str | None = Field(
         default=None, description="mark images that fit no label; true, or the name of a score"
     )
@@ -83,7 +87,7 @@ class HubRequest(BaseModel):
     )
 
     inputs: str | HubImage = Field(description="an image in base64")
-    parameters: HubParameters
+    parameters: HubParameters = Field(description="an object with candidate_labels")
 
 
 class Scored(BaseModel):

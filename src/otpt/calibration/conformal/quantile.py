@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -39,5 +40,10 @@ def labels_for(coverage: float) -> int:
 
 def check_coverage(coverage: float) -> None:
     """Refuse what is no probability strictly between 0 and 1."""
-    if not 0.0 < coverage < 1.0:
-        raise OtptError(f"expected coverage between 0 and 1, both excluded, but got {coverage!r}; such as 0.9.")
+    check_fraction("coverage", coverage, such_as="0.9")
+
+
+def check_fraction(name: str, value: Any, *, such_as: str) -> None:
+    """Refuse what is no number strictly between 0 and 1."""
+    if not isinstance(value, int | float | np.number) or not 0.0 < value < 1.0:
+        raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}; such as {such_as}.")

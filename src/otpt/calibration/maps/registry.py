@@ -115,6 +115,8 @@ def fit_map(kind: str, probabilities: Floats, labels: Integers) -> CalibrationMa
 
 def candidates(wanted: Sequence[str] | None, labels: int, classes: int) -> list[str]:
     """The maps that so many labels carry; an error for one that was asked for and needs more."""
+    if isinstance(wanted, str):
+        raise OtptError(f"The maps are the single text {wanted!r}; expected a list of names, such as [{wanted!r}].")
     for name in wanted or ():
         if name not in MAPS:
             raise unknown("map", name, MAPS)
