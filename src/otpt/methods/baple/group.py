@@ -13,7 +13,7 @@ from otpt.errors import OtptError
 from otpt.methods.baple.model import BapleModel, baple_model
 from otpt.methods.batch import Batch
 from otpt.methods.groups import GraphlessGroup
-from otpt.methods.inits import text_side
+from otpt.methods.initial_texts import text_side
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.prompt_tuning import TextSide

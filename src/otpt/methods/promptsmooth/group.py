@@ -14,7 +14,7 @@ from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
 from otpt.methods.calling import naming_images
 from otpt.methods.groups import GraphlessGroup
-from otpt.methods.inits import coop_context, text_side, tunable
+from otpt.methods.initial_texts import coop_context, text_side, tunable
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.prompt_tuning import TextSide
