@@ -90,8 +90,8 @@ def drawn_views(text: TextSide, images: int, *, seed: int = 0) -> Tensor:
     texts = text.text_features
     directions = F.normalize(texts - texts.mean(dim=0), dim=-1)
     first, second = torch.randint(len(texts), (2, images), generator=generator)
-    shares = 0.6 * torch.rand(images, VIEWS, 1, generator=generator).to(texts)
-    towards = directions[first, None] + shares * directions[second, None]
+    degrees = 0.6 * torch.rand(images, VIEWS, 1, generator=generator).to(texts)
+    towards = directions[first, None] + degrees * directions[second, None]
     noise = F.normalize(torch.randn(images, VIEWS, texts.shape[1], generator=generator).to(texts), dim=-1)
     low, high = 0.0, 100.0
     for _ in range(30):
@@ -173,16 +173,16 @@ def gate(backbone: Any, dataset: str, repeats: int) -> Iterator[str]:
 
 
 def deviations(text: TextSide, views: Tensor, method: str) -> Iterator[tuple[float, float, float, float]]:
-    """For each τ: share of tuned classes, largest and mean difference of a probability, share of other labels."""
+    """For each τ: fraction of tuned classes, largest and mean difference of a probability, fraction of other labels."""
     plain, *frozen = config_of(method), *(config_of(method, frozen_below=below) for below in THRESHOLDS)
     exact_way = tune(text, views, [plain])[plain].logits.double().softmax(dim=-1)
     for config in frozen:
         found = tune(text, views, [config])[config].logits.double().softmax(dim=-1)
         classes = [len(tuned_classes(text, image, config)) for image in views]
-        share = sum(classes) / len(classes) / found.shape[1]
+        fraction = sum(classes) / len(classes) / found.shape[1]
         largest = (exact_way - found).abs().amax(dim=1)
         other = (exact_way.argmax(dim=1) != found.argmax(dim=1)).double()
-        yield share, float(largest.max()), float(largest.mean()), float(other.mean())
+        yield fraction, float(largest.max()), float(largest.mean()), float(other.mean())
 
 
 def frozen(backbone: Any, dataset: str, images: int, repeats: int, *, emoji: Sequence[str]) -> Iterator[str]:
@@ -225,9 +225,9 @@ def _row(
     title: str, method: str, below: float, found: tuple[float, float, float, float], ratio: float | None = None
 ) -> str:
     shown = "–" if ratio is None else f"{ratio:.2f}×"
-    share, largest, mean, other = found
+    tuned, largest, mean, other = found
     return (
-        f"{title:22}{method:8}{below:8.0e}{100 * share:7.1f} %{shown:>8}{largest:11.1e}{mean:11.1e}{100 * other:7.1f} %"
+        f"{title:22}{method:8}{below:8.0e}{100 * tuned:7.1f} %{shown:>8}{largest:11.1e}{mean:11.1e}{100 * other:7.1f} %"
     )
 
 

@@ -29,8 +29,8 @@ def table() -> dict[str, set[str]]:
     return found
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Rooms that a module imports anywhere in its code; imports for type checkers alone do not count."""
+def imports(path: Path) -> Iterator[tuple[str, str | None]]:
+    """(module, name that is taken from it) of all imports in a module's code but those for type checkers alone."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types = {
         inside
@@ -41,14 +41,49 @@ def imported(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if node in for_types:
             continue
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"otpt.{alias.name}" for alias in node.names] if node.module == "otpt" else [node.module]
-        for name in names:
-            if name.startswith("otpt."):
-                yield name.split(".")[1]
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Rooms that a module imports anywhere in its code."""
+    for module, name in imports(path):
+        whole = f"otpt.{name}" if module == "otpt" else module
+        if whole.startswith("otpt."):
+            yield whole.split(".")[1]
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All modules of the package; a folder has the name of its ``__init__``."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def exported(package: str) -> dict[str, str]:
+    """Public name → module that has it, of a room whose ``__init__.pyi`` lists them."""
+    stub = modules()[package].with_suffix(".pyi")
+    tree = ast.parse(stub.read_text(encoding="utf-8")) if stub.is_file() else ast.Module([], [])
+    lists = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1]
+    return {
+        alias.asname or alias.name: f"{package}.{node.module or alias.name}" for node in lists for alias in node.names
+    }
+
+
+def where(module: str, name: str | None) -> str | None:
+    """The module of the package that an import executes last; None for other packages."""
+    if name is not None and f"{module}.{name}" in modules():
+        return f"{module}.{name}"
+    if module not in modules():
+        return None
+    source = exported(module).get(name or "", module)
+    return where(source, name) if source != module else module
 
 
 @cache
@@ -92,3 +127,10 @@ def test_the_table_allows_nothing_that_is_not_used() -> None:
 
 def test_arrows_point_one_way() -> None:
     TopologicalSorter(table()).prepare()
+
+
+def test_no_modules_import_each_other() -> None:
+    """Nor within a room, nor lazily: who reads one of them would have to read both."""
+    graph = {name: {where(*each) for each in imports(path)} - {None, name} for name, path in modules().items()}
+    assert graph["otpt.methods.inits"] >= {"otpt.methods.initial_texts", "otpt.methods.baple.group"}
+    TopologicalSorter(graph).prepare()

@@ -146,6 +146,7 @@ BAD = {
     (): "No data set was given; expected names such as 'dtd cars'",
     ("dtdd",): "Unknown data set 'dtdd'. Did you mean: dtd",
     ("dtd", "--device", "a600"): "Unknown device 'a600'. Did you mean: a6000",
+    ("dtd", "--device", "nope"): "Unknown device 'nope'. Available: here, a6000, ",
     ("dtd", "--device", "a6000", "--precision", "int4"): "The device 'a6000' has no int4; expected float32 or",
     ("dtd", "--device", "cpu", "--achieved", "2"): "The achieved fraction is 2.0; expected a number above 0",
     ("dtd", "--device", "cpu", "--cores", "0"): "The number of cores is 0; expected 1 or more",

@@ -1,4 +1,4 @@
-"""Validation images of FPT's training: whose they are, and what is told of wrong ones."""
+"""Validation images of FPT's training: whose they are, and how wrong ones are reported."""
 
 from __future__ import annotations
 

@@ -11,7 +11,14 @@ from otpt.methods.prompt_tuning import mean_cosine
 from otpt.methods.reliability import reliability, reliability_weights
 from otpt.methods.text_shift import leading_count, leading_directions, tps
 from otpt.methods.zero import zero
-from otpt.objectives import clip_reward, entropy_of_mean, mean_of_entropies, select_confident
+from otpt.objectives import (
+    clip_reward,
+    entropy_of_mean,
+    mean_of_entropies,
+    select_confident,
+    view_entropies,
+    weighted_entropies,
+)
 
 RELIABLE_LOGITS = [17.372594997378, 18.247866508684, 18.278545626295, 15.948275390805, 16.570660344601]
 MODE_LOGITS = [14.495003598, 18.559270440, 14.673902228, 8.439521106, 11.626637556]
@@ -94,3 +101,10 @@ def test_the_fixture_is_the_one_of_the_field() -> None:
     assert mean_cosine(field.texts()).item() == pytest.approx(0.818944724618, abs=1e-12)
     expected = [17.204830152655, 19.043796010575, 13.524790793772, 10.408633232181, 13.092475586091]
     assert field.logits()[0].tolist() == pytest.approx(expected, abs=1e-12)
+    assert view_entropies(field.logits())[0].item() == pytest.approx(0.437757060863, abs=1e-12)
+    confidence, label = field.logits()[0].softmax(dim=0).max(dim=0)
+    assert (confidence.item(), label.item()) == (pytest.approx(0.857800864686, abs=1e-12), 1)
+
+
+def test_the_loss_of_ttl_over_all_views() -> None:
+    assert weighted_entropies(field.logits()).item() == pytest.approx(0.485532041474, abs=1e-12)

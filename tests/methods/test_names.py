@@ -308,3 +308,12 @@ def test_a_method_of_ones_own_is_checked_in_the_same_way(values: dict[str, Any],
 def test_settings_cannot_bring_a_conflict() -> None:
     with pytest.raises(OtptError, match="promptsmooth does not go with calibrate = 'sals'"):
         compose("promptsmooth").override({"calibrate": "sals"})
+
+
+@pytest.mark.parametrize("name", ["soc", "d-tpt", "tca", "tca-single", "coop+d-tpt+sals", "soc+static"])
+def test_methods_of_uncertain_constants_say_so(name: str) -> None:
+    """On all data sets, for these constants have nothing to do with one."""
+    method = compose(name)
+    assert "our choice" in method.caution or "others may be better" in method.caution
+    assert method.caution_on(["pets"]) == method.caution
+    assert compose("a-tpt").caution == ""

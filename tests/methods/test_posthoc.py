@@ -310,11 +310,11 @@ def test_an_image_gets_the_same_alone_and_in_a_batch() -> None:
     together = clf.classify_features(features, METHODS)
     methods = tuple(compose(name) for name in METHODS)
     predictor = clf._predictor(methods)
-    predictor._on_cpu = False
+    predictor.one_pass = True
     try:
         in_one_pass = clf.classify_features(features, METHODS)
     finally:
-        predictor._on_cpu = True
+        predictor.one_pass = False
     for i in range(4):
         alone = clf.classify_features(features[i : i + 1], METHODS)[0]
         for name in METHODS:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from otpt import metrics
+from otpt.metrics.smooth import smooth_statistic
 
 
 def literal_at(width, confidence, correct, points=4001):
@@ -87,8 +88,9 @@ def test_where_a_confidence_lies_in_its_bin_does_not_matter():
     assert max(smooth) - min(smooth) < 1e-3
 
 
-def test_the_number_of_resamples_at_a_time_does_not_matter(monkeypatch):
-    case = drawn(6, 50, 2.0)
-    whole = metrics.bootstrap_from_confidence("smooth_ece", *case, resamples=60)
-    monkeypatch.setattr("otpt.metrics.smooth._ROWS", 7)
-    assert metrics.bootstrap_from_confidence("smooth_ece", *case, resamples=60) == whole
+def test_the_number_of_resamples_at_a_time_does_not_matter():
+    confidence, correct = drawn(6, 50, 2.0)
+    weights = np.random.default_rng(0).multinomial(50, np.full(50, 1 / 50), size=60).astype(float)
+    whole, parts = (smooth_statistic(confidence, correct, rows=rows)(weights) for rows in (60, 7))
+    assert len(set(whole)) == 60
+    assert np.array_equal(whole, parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from oracles.householder import literal_householder
@@ -131,6 +133,17 @@ def test_text_objectives_by_finite_differences(objective, shape) -> None:
 def test_view_objectives_by_finite_differences(objective, shape) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(objective, (x,), eps=1e-6, atol=1e-8)
+
+
+def test_no_gradient_flows_through_the_weights_of_ttl() -> None:
+    draw = torch.Generator().manual_seed(2)
+    logits = torch.randn(3, 5, generator=draw, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(ob.weighted_entropies(logits), logits)
+    for row, own in zip(logits.detach(), found, strict=True):
+        log_p = row.log_softmax(0)
+        entropy = -(log_p.exp() * log_p).sum()
+        slope = -log_p.exp() * (log_p + entropy)  # ∂H/∂ℓ
+        torch.testing.assert_close(own, math.exp(0.4 - entropy) * slope / 3, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("objective", TEXT + VIEW)

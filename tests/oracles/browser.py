@@ -110,7 +110,7 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyDown", **key_of)
         self.send("Input.dispatchKeyEvent", type="keyUp", **key_of | {"text": ""})
 
-    def picture(self, path: Path, *, whole: bool = True) -> None:
+    def image_file(self, path: Path, *, whole: bool = True) -> None:
         """A screenshot as PNG."""
         data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))

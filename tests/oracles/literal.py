@@ -16,7 +16,15 @@ from oracles.posthoc import literal_use_loss
 from torch import Tensor
 
 USE = "ensemble-cross-entropy"
-VIEW_OBJECTIVES = {"entropy", "rescaled-entropy", "range-penalty", "pointwise-entropy", "clip-reward", USE}
+VIEW_OBJECTIVES = {
+    "entropy",
+    "rescaled-entropy",
+    "range-penalty",
+    "pointwise-entropy",
+    "weighted-entropy",
+    "clip-reward",
+    USE,
+}
 
 
 class LiteralTuner:
@@ -138,6 +146,9 @@ class LiteralTuner:
         lo, hi = bounds
         if name == "pointwise-entropy":
             return sum(-(row.softmax(0) * row.softmax(0).log()).sum() for row in selected) / len(selected)
+        if name == "weighted-entropy":
+            own = [-(row.softmax(0) * row.softmax(0).log()).sum() for row in selected]
+            return sum(math.exp(0.4 - float(each.detach())) * each for each in own) / len(own)
         if name == "clip-reward":
             return literal_reward(selected, cosines)
         if name in {"entropy", "rescaled-entropy"}:

@@ -87,8 +87,8 @@ def _wait_until_ready(server: Server) -> None:
             time.sleep(0.1)
 
 
-def picture(seed: int, *, size: tuple[int, int] = (48, 40), form: str = "PNG") -> bytes:
-    """The file of a picture of coarse random colours."""
+def image_file(seed: int, *, size: tuple[int, int] = (48, 40), form: str = "PNG") -> bytes:
+    """The file of an image of coarse random colours."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, 5, 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC).save(file, form)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oracles.servers import Server, picture, serving
+from oracles.servers import Server, image_file, serving
 
 import otpt
 from otpt.views import ViewRecipe
@@ -29,7 +29,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, classifier: otpt.Classifie
     (classes / "animals.txt").write_text("\n".join(ANIMALS) + "\n", encoding="utf-8")
     (classes / "drawn.txt").write_text("# prompt: a drawing of a\n# family: shift\napple\npear\n", encoding="utf-8")
     classifier.set_classes(ANIMALS)
-    images = [picture(seed) for seed in range(24)]
+    images = [image_file(seed) for seed in range(24)]
     found = classifier.calibrate(images, [seed % len(ANIMALS) for seed in range(24)], maps=["temperature"])
     found.write(calibrations / "animals.json")
     classifier.use_calibrations([])

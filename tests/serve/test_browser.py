@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from oracles.browser import CHROMIUM, Browser
-from oracles.servers import PATIENCE, Server, picture, text_of
+from oracles.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
 
@@ -61,7 +61,7 @@ def typed(name: str, value: object, event: str = "change") -> str:
 
 
 def test_an_image_its_labels_and_the_bars(server: Server, browser: Browser, tmp_path: Path) -> None:
-    image = picture(3)
+    image = image_file(3)
     browser.open(server.url)
     browser.wait('document.querySelectorAll("#methods input").length > 0')
     browser.run(typed("views", 8))
@@ -119,7 +119,7 @@ def test_colours_width_and_errors(server: Server, browser: Browser) -> None:
     browser.wait('document.querySelectorAll("#methods input").length > 0')
     browser.run(typed("views", 1))
     browser.run(typed("labels", "cat\ndog", "input"))
-    ask(browser, DROP.format(image=text_of(picture(4))))
+    ask(browser, DROP.format(image=text_of(image_file(4))))
     ink = "getComputedStyle(document.body).color"
     theme = 'document.getElementById("theme")'
     light = browser.run(ink)
@@ -155,7 +155,7 @@ def test_set_unknown_and_lists(
     browser.wait('document.querySelectorAll("#methods input").length > 0')
     browser.run(typed("views", 8))
     browser.run(typed("list", "animals"))
-    bars = ask(browser, DROP.format(image=text_of(picture(5))))
+    bars = ask(browser, DROP.format(image=text_of(image_file(5))))
     assert {label for label, *_ in bars["tpt"]} == {"cat", "dog", "red panda", "owl"}
     assert browser.run('document.querySelectorAll("#bars .set, #bars .badge").length') == 0
     browser.run('document.getElementById("reject").checked = true')
@@ -172,7 +172,7 @@ def test_set_unknown_and_lists(
     classes, calibrations = folders
     for file in (classes / "animals.txt", calibrations / "animals.json"):
         shutil.copy(file, tmp_path)
-    (tmp_path / "my cat's photo.png").write_bytes(picture(5))
+    (tmp_path / "my cat's photo.png").write_bytes(image_file(5))
     monkeypatch.chdir(tmp_path)
     told = io.StringIO()
     with redirect_stdout(told):

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from oracles.servers import PATIENCE, Server, picture, text_of
+from oracles.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
 from otpt.calibration import Calibrated, read_calibration
@@ -38,7 +38,7 @@ def same(result: dict[str, Any], prediction: otpt.Prediction) -> bool:
 
 @pytest.mark.equality
 def test_json_and_multipart_are_equal_to_the_classifier(server: Server, classifier: otpt.Classifier) -> None:
-    images = [picture(1), picture(2, size=(70, 50), form="JPEG")]
+    images = [image_file(1), image_file(2, size=(70, 50), form="JPEG")]
     expected = [classifier.set_classes(ANIMALS).predict(each) for each in images]
     with server.client() as client:
         json_answer = client.post("/v1/predict", json={"images": [text_of(each) for each in images], "labels": ANIMALS})
@@ -59,8 +59,8 @@ def test_json_and_multipart_are_equal_to_the_classifier(server: Server, classifi
 @pytest.mark.equality
 def test_compare_and_its_views(server: Server, classifier: otpt.Classifier) -> None:
     methods = ["zero-shot", "tpt", "o-tpt"]
-    expected = classifier.set_classes(FRUIT, "a drawing of a").compare(picture(3), methods)
-    asked = {"image": text_of(picture(3)), "labels": FRUIT, "methods": methods, "template": "a drawing of a {}."}
+    expected = classifier.set_classes(FRUIT, "a drawing of a").compare(image_file(3), methods)
+    asked = {"image": text_of(image_file(3)), "labels": FRUIT, "methods": methods, "template": "a drawing of a {}."}
     with server.client() as client:
         answer = client.post("/v1/compare", json={**asked, "show_views": True})
     assert answer.status_code == 200, answer.text
@@ -78,14 +78,14 @@ def test_names_of_class_lists_and_calibrations(
     server: Server, classifier: otpt.Classifier, folders: tuple[Path, Path]
 ) -> None:
     calibrated = Calibrated(read_calibration(folders[1] / "animals.json"), coverage=0.8)
-    expected = classifier.set_classes(ANIMALS).use_calibrations([calibrated]).predict(picture(4))
+    expected = classifier.set_classes(ANIMALS).use_calibrations([calibrated]).predict(image_file(4))
     classifier.use_calibrations([])
-    asked = {"image": text_of(picture(4)), "classes": "animals", "calibration": "animals", "coverage": 0.8}
+    asked = {"image": text_of(image_file(4)), "classes": "animals", "calibration": "animals", "coverage": 0.8}
     with server.client() as client:
         answer = client.post("/v1/predict", json=asked).json()
         listed = client.get("/v1/classes").json()
         drawn = client.post(
-            "/v1/predict", json={"image": text_of(picture(4)), "classes": "drawn", "reject": True}
+            "/v1/predict", json={"image": text_of(image_file(4)), "classes": "drawn", "reject": True}
         ).json()
     (found,) = answer["results"]
     assert found["set"]
@@ -99,7 +99,7 @@ def test_names_of_class_lists_and_calibrations(
         "count": 4,
     }
     own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", recipe=classifier.recipe)
-    by_file = own.set_classes(["apple", "pear"], "a drawing of a").predict(picture(4))
+    by_file = own.set_classes(["apple", "pear"], "a drawing of a").predict(image_file(4))
     assert same(drawn["results"][0], by_file)
     assert drawn["results"][0]["unknown"] is by_file.rejected
 
@@ -109,9 +109,9 @@ def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier,
     hub = pytest.importorskip("huggingface_hub")
     errors = pytest.importorskip("huggingface_hub.errors")
     photo = tmp_path / "photo.png"
-    photo.write_bytes(picture(5))
+    photo.write_bytes(image_file(5))
     template = "a drawing of a {}."
-    expected = list(classifier(picture(5), FRUIT, hypothesis_template=template))
+    expected = list(classifier(image_file(5), FRUIT, hypothesis_template=template))
     for url in (server.url, f"{server.url}/models/pocket", f"{server.url}/models/twin"):
         client = hub.InferenceClient(model=url, timeout=PATIENCE)
         found = client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT, hypothesis_template=template)
@@ -122,9 +122,9 @@ def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier,
 
 
 def test_the_shapes_of_the_javascript_client(server: Server, classifier: otpt.Classifier) -> None:
-    expected = list(classifier(picture(6), FRUIT))
+    expected = list(classifier(image_file(6), FRUIT))
     with server.client() as client:
-        for inputs in (text_of(picture(6)), {"image": text_of(picture(6))}):
+        for inputs in (text_of(image_file(6)), {"image": text_of(image_file(6))}):
             asked = {"inputs": inputs, "parameters": {"candidate_labels": FRUIT}, "model": "x", "options": {}}
             assert client.post("/models/pocket", json=asked).json() == expected
 
@@ -145,23 +145,23 @@ console.log(JSON.stringify([named, endpoint]));
 @pytest.mark.skipif(JAVASCRIPT is None or shutil.which("node") is None, reason="needs node and the library")
 def test_the_javascript_client_itself(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
-    photo.write_bytes(picture(6))
+    photo.write_bytes(image_file(6))
     library = Path(str(JAVASCRIPT), "@huggingface/inference/dist/esm/index.js").resolve()
     command = ["node", "--input-type=module", "--eval", PROGRAM, str(library), server.url, str(photo)]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert printed.returncode == 0, printed.stderr
-    assert json.loads(printed.stdout) == 2 * [list(classifier(picture(6), FRUIT))]
+    assert json.loads(printed.stdout) == 2 * [list(classifier(image_file(6), FRUIT))]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
-    photo.write_bytes(picture(7))
+    photo.write_bytes(image_file(7))
     command = ["curl", "--silent", "--noproxy", "*", f"{server.url}/v1/predict", "-F", f"image=@{photo}"]
     printed = subprocess.run(
         [*command, "-F", "labels=apple,pear,quince", "-F", "top=3"], capture_output=True, text=True, timeout=PATIENCE
     )
-    assert same(json.loads(printed.stdout)["results"][0], classifier.set_classes(FRUIT).predict(picture(7)))
+    assert same(json.loads(printed.stdout)["results"][0], classifier.set_classes(FRUIT).predict(image_file(7)))
 
 
 @pytest.mark.equality
@@ -178,7 +178,9 @@ def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: 
         name, method, seed, model = job
         asked = {"labels": lists[name], "method": method, "model": model, "seed": seed, "top": 10}
         with server.client() as client:
-            return client.post("/v1/predict", json={"images": [text_of(picture(seed)), text_of(picture(9))], **asked})
+            return client.post(
+                "/v1/predict", json={"images": [text_of(image_file(seed)), text_of(image_file(9))], **asked}
+            )
 
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(ask, jobs))
@@ -186,7 +188,7 @@ def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: 
         assert answer.status_code == 200, answer.text
         own = otpt.Classifier(classifier.backbone, method, recipe=classifier.recipe, seed=seed).set_classes(lists[name])
         assert answer.json()["model"] == model
-        assert all(map(same, answer.json()["results"], own.predict_batch([picture(seed), picture(9)])))
+        assert all(map(same, answer.json()["results"], own.predict_batch([image_file(seed), image_file(9)])))
 
 
 def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from oracles.docs_pages import DOCS, blocks, code, rows, section
-from oracles.servers import PATIENCE, Server, picture
+from oracles.servers import PATIENCE, Server, image_file
 
 from otpt.cli.serve import LIMITS
 from otpt.serve.limits import TEXT_CACHE, Limits
@@ -20,7 +20,7 @@ PAGE = DOCS / "serve.md"
 
 @pytest.mark.skipif(shutil.which("curl") is None or shutil.which("bash") is None, reason="needs curl and bash")
 def test_every_curl_command_is_answered(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_bytes(picture(1, form="JPEG"))
+    (tmp_path / "photo.jpg").write_bytes(image_file(1, form="JPEG"))
     lines = [line for block in blocks(PAGE, "sh") for line in block.source.splitlines() if line.startswith("curl ")]
     assert len(lines) > 10
     for line in lines:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from oracles.servers import picture, text_of
+from oracles.servers import image_file, text_of
 from prometheus_client.parser import text_string_to_metric_families
 
 from otpt.backbones import load_backbone
@@ -19,7 +19,7 @@ from otpt.serve.limits import Limits
 from otpt.serve.service import Service
 
 TOKEN = "0123456789abcdef"
-QUESTION: dict[str, Any] = {"image": text_of(picture(1)), "labels": ["cat", "dog"], "method": "tpt", "views": 4}
+QUESTION: dict[str, Any] = {"image": text_of(image_file(1)), "labels": ["cat", "dog"], "method": "tpt", "views": 4}
 
 
 class InProcess:
@@ -58,7 +58,11 @@ def talk(app: Any, *requests: tuple[str, str, dict[str, Any]]) -> list[httpx.Res
 def test_answers_are_those_of_the_application(service: Service) -> None:
     requests: list[tuple[str, str, dict[str, Any]]] = [
         ("POST", "/v1/predict", {"json": QUESTION}),
-        ("POST", "/v1/predict", {"files": {"image": picture(1)}, "data": {"labels": "cat,dog", "method": "zero-shot"}}),
+        (
+            "POST",
+            "/v1/predict",
+            {"files": {"image": image_file(1)}, "data": {"labels": "cat,dog", "method": "zero-shot"}},
+        ),
         ("POST", "/v1/predict", {"json": {**QUESTION, "labels": ["cat"]}}),
         ("POST", "/v1/predict", {"content": b"x" * (1 << 17), "headers": {"Content-Type": "application/json"}}),
         ("GET", "/v1/models", {}),

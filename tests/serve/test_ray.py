@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from oracles.servers import PATIENCE, Server, picture, serving, text_of
+from oracles.servers import PATIENCE, Server, image_file, serving, text_of
 
 import otpt
 from otpt.cli import main
@@ -56,7 +56,7 @@ def test_a_killed_replica_loses_no_request() -> None:
     finally:
         running.__exit__(None, None, None)
     classifier = otpt.load("pocket", "tpt", device="cpu", recipe=otpt.ViewRecipe(n_views=VIEWS)).set_classes(LABELS)
-    expected = classifier.predict_batch([picture(seed) for seed in range(IMAGES)])
+    expected = classifier.predict_batch([image_file(seed) for seed in range(IMAGES)])
     for answer, prediction in zip(found, expected, strict=True):
         (result,) = answer["results"]
         assert [(each["label"], each["score"]) for each in result["top"]] == prediction.top(len(LABELS))
@@ -70,7 +70,7 @@ def _ask_and_kill(server: Server) -> list[dict[str, Any]]:
 
     def ask(seed: int) -> dict[str, Any]:
         with server.client() as client:
-            answer = client.post("/v1/predict", json={"image": text_of(picture(seed)), "labels": LABELS})
+            answer = client.post("/v1/predict", json={"image": text_of(image_file(seed)), "labels": LABELS})
         if once.acquire(blocking=False):
             os.kill(before[0].pid, signal.SIGKILL)
         assert answer.status_code == 200, answer.text

@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from oracles.servers import PATIENCE, Server, picture, text_of
+from oracles.servers import PATIENCE, Server, image_file, text_of
 from PIL import Image
 
 LABELS = ["cat", "dog"]
-GOOD = {"image": text_of(picture(1)), "labels": LABELS, "method": "zero-shot"}
+GOOD = {"image": text_of(image_file(1)), "labels": LABELS, "method": "zero-shot"}
 
 
 def bomb() -> bytes:
@@ -35,7 +35,7 @@ def bomb() -> bytes:
 
 def truncated() -> bytes:
     """The first half of a JPEG."""
-    data = picture(2, size=(300, 200), form="JPEG")
+    data = image_file(2, size=(300, 200), form="JPEG")
     return data[: len(data) // 2]
 
 
@@ -129,9 +129,9 @@ def test_bad_forms(server: Server) -> None:
             answer = client.post("/v1/predict", content=body, headers={"Content-Type": kind} if kind else {})
             assert answer.status_code == status, (body[:60], kind[:60], answer.text)
             assert set(answer.json()["error"]) == {"type", "what", "expected", "do"}
-        many = client.post("/v1/predict", files=[("image", picture(1))] * 17, data={"labels": "cat,dog"})
-        other = client.post("/v1/predict", files=[("file", picture(1))], data={"labels": "cat,dog"})
-        twice = client.post("/v1/predict", files=[("image", picture(1))], data={"labels": "a,b", "top": ["1", "2"]})
+        many = client.post("/v1/predict", files=[("image", image_file(1))] * 17, data={"labels": "cat,dog"})
+        other = client.post("/v1/predict", files=[("file", image_file(1))], data={"labels": "cat,dog"})
+        twice = client.post("/v1/predict", files=[("image", image_file(1))], data={"labels": "a,b", "top": ["1", "2"]})
     assert [each.status_code for each in (many, other, twice)] == [400, 422, 422]
 
 
@@ -145,7 +145,7 @@ def test_a_large_body(server: Server) -> None:
 
 
 def test_each_image_has_its_own_error(server: Server) -> None:
-    images = [text_of(each) for each in (picture(1), bomb(), animation())]
+    images = [text_of(each) for each in (image_file(1), bomb(), animation())]
     with server.client() as client:
         answer = client.post("/v1/predict", json={"images": images, "labels": LABELS, "method": "zero-shot"})
     first, second, third = answer.json()["results"]
@@ -192,5 +192,5 @@ def test_the_log_holds_no_content(server: Server) -> None:
     log = Path(server.log).read_text(encoding="utf-8")
     assert '"route": "/v1/predict"' in log
     assert label not in log
-    assert text_of(picture(1))[:40] not in log
+    assert text_of(image_file(1))[:40] not in log
     assert "Traceback" not in log

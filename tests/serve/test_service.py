@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from oracles.servers import PATIENCE, picture, text_of
+from oracles.servers import PATIENCE, image_file, text_of
 
 import otpt
 from otpt.errors import OtptError
@@ -23,7 +23,7 @@ from otpt.serve.schemas import Asked
 from otpt.serve.server import protocol
 from otpt.serve.texts import TextCache, held
 
-GOOD = {"image": text_of(picture(1)), "labels": ["cat", "dog"], "method": "zero-shot"}
+GOOD = {"image": text_of(image_file(1)), "labels": ["cat", "dog"], "method": "zero-shot"}
 TOKEN = "correct-horse-battery"
 
 
@@ -56,7 +56,7 @@ def started(classifier: otpt.Classifier) -> Iterator[Service]:
 def waiting(service: Service, images: int) -> Job:
     """A job that takes room in the queue."""
     query = service.catalogue.query(Asked(labels=["cat", "dog"]), ["zero-shot"], service.limits)
-    job = Job(query, [picture(i) for i in range(images)], service.limits.pixels)
+    job = Job(query, [image_file(i) for i in range(images)], service.limits.pixels)
     service._engine.submit(job)
     return job
 

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-from oracles.servers import PATIENCE, Server, picture, serving, text_of
+from oracles.servers import PATIENCE, Server, image_file, serving, text_of
 
 IMAGES, CLIENTS = 3, 6
 
@@ -25,7 +25,7 @@ def test_sigterm_answers_what_was_accepted() -> None:
     with serving("--method", "tpt", "--views", "16") as server:
 
         def ask(number: int) -> httpx.Response:
-            images = [text_of(picture(IMAGES * number + i)) for i in range(IMAGES)]
+            images = [text_of(image_file(IMAGES * number + i)) for i in range(IMAGES)]
             with server.client() as client:
                 return client.post("/v1/predict", json={"images": images, "labels": ["cat", "dog", "owl"]})
 

@@ -94,7 +94,7 @@ class Backbone:
         return Backbone(deepcopy(model), tokenizer, preprocessing, **{**options, "device": place})
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """For pickle: the model and what it is built with; what is tuned for this machine is made again."""
+        """For pickle: the model and what it is built with; what is tuned for this machine is computed anew."""
         return _rebuilt, self._parts()
 
     def _parts(self) -> tuple[Any, Any, Preprocessing, dict[str, Any]]:

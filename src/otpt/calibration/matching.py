@@ -98,9 +98,9 @@ def _own_roots(gaps: Tensor, target: Tensor) -> Tensor:
 def _log_odds(gaps: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """log S(b) and −d log S/db, the mean gap under softmax(−b·d): (k, C − 1) and (…, k) → two of (…, k)."""
     least = gaps[:, :1]
-    shares = torch.exp(b[..., None] * (least - gaps))
-    total = shares.sum(dim=-1)
-    return total.log() - b * least[:, 0], (shares * gaps).sum(dim=-1) / total
+    weights = torch.exp(b[..., None] * (least - gaps))
+    total = weights.sum(dim=-1)
+    return total.log() - b * least[:, 0], (weights * gaps).sum(dim=-1) / total
 
 
 def _global_minimum(gaps: Tensor, target: Tensor, low: float, high: float) -> float:

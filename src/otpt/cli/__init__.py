@@ -14,8 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BAD_INPUT = 2
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0, 2 for input that cannot be used, or 130 if it was stopped.
@@ -54,7 +52,7 @@ def _run(arguments: Sequence[str]) -> int:
     import warnings
 
     from otpt.cli import interrupts
-    from otpt.cli.parser import parse
+    from otpt.cli.parser import BAD_INPUT, parse
     from otpt.errors import OtptError
 
     options = parse(arguments)

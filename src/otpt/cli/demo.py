@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from otpt.cli.evaluate import backbone_on, chosen_reporter
 from otpt.cli.headline import print_headline
 from otpt.cli.notes import tell_missing_classes
-from otpt.cli.results import print_score_tables
+from otpt.cli.score_tables import print_score_tables
 from otpt.cli.spellings import add_out_option, add_threads_option, use_threads
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from otpt.cli.score_tables import print_score_tables
 from otpt.cli.terminal import terminal_width
 from otpt.report.defaults import FEW, LEVEL
 
@@ -18,7 +19,6 @@ _MOST_ROWS = 100_000  # rows of images and methods that are resampled unasked: s
 
 def print_headline(run: Run, scores: Sequence[Score], *, bins: int | None = None, side: str | None = None) -> None:
     """The averages over the data sets with their intervals, then a word about few images."""
-    from otpt.cli.results import print_score_tables
     from otpt.errors import OtptError
     from otpt.report.intervals import RunIntervals
     from otpt.report.tables.scores import TITLES, ScoreRow, ScoreTable, number_of

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import tell
+from otpt.cli.text_files import read_lines
 from otpt.errors import OtptError, unknown
 from otpt.methods.fpp.settings import Fpp
 
@@ -59,7 +60,6 @@ def chosen_inits(options: argparse.Namespace, methods: Sequence[Method]) -> dict
 
 def read_templates(given: Sequence[str]) -> Templates:
     """Sentences as they are, and those of files after ``@``."""
-    from otpt.cli.options import read_lines
     from otpt.prompts import Templates
 
     sentences: list[str] = []

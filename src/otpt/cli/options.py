@@ -289,17 +289,6 @@ def chosen_prompt(options: argparse.Namespace, listed: ClassList) -> Prompt:
     return Prompt(DEFAULT_PROMPT if words is None else words, tokens=options.prompt_tokens)
 
 
-def read_lines(path: Path, what: str) -> list[str]:
-    """Non-empty lines of a UTF-8 text file."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
-    except ValueError:
-        raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name per line.") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
 def add_training_data_options(parser: argparse.ArgumentParser) -> None:
     """Which labelled images to learn from, and where they are."""
     parser.add_argument(

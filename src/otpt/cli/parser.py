@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from otpt._version import __version__
-from otpt.cli import BAD_INPUT
+
+BAD_INPUT = 2
+"""The exit code for input that cannot be used."""
 
 COMMANDS = {
     "predict": "classify images",

@@ -107,7 +107,7 @@ def chosen_device(name: str, cores: int | None, achieved: float | None, cache: P
     from otpt.features.cache import default_cache_folder
 
     if name != HERE:
-        return find_device(name, cores=8 if cores is None else cores, achieved=achieved)
+        return find_device(name, cores=8 if cores is None else cores, achieved=achieved, besides=[HERE])
     speed = read_speed(speed_path(cache or default_cache_folder()))
     if speed is not None and cores is None and achieved is None:
         return this_machine(speed)

@@ -13,8 +13,10 @@ from otpt.cli import options as shared
 from otpt.cli.class_names import add_classes_option, chosen_classes
 from otpt.cli.notes import tell
 from otpt.cli.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
+from otpt.cli.text_files import read_lines
 from otpt.errors import OtptError, unknown
-from otpt.report.figures.kinds import FIGURES, THEMES
+from otpt.report.figures.kinds import FIGURES
+from otpt.report.figures.themes import THEMES
 from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
@@ -150,7 +152,7 @@ def run_similarity(options: argparse.Namespace) -> int:
 
 
 def _contexts(word: str) -> list[str]:
-    return shared.read_lines(Path(os.path.expanduser(word[1:])), "file of prompts") if word.startswith("@") else [word]
+    return read_lines(Path(os.path.expanduser(word[1:])), "file of prompts") if word.startswith("@") else [word]
 
 
 def _take_back_runs(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ take their time one after the other, as its kernels do.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -90,16 +90,17 @@ def name_of(title: str) -> str | None:
     return next((name for name in list_devices() if set(name.split("-")) <= set(words)), None)
 
 
-def find_device(name: str, *, cores: int = 8, achieved: float | None = None) -> Device:
+def find_device(name: str, *, cores: int = 8, achieved: float | None = None, besides: Sequence[str] = ()) -> Device:
     """A device of the table.
 
     Args:
+        besides: further names that the caller knows, for the error.
         cores: that make views; of "cpu" those that compute.
         achieved: fraction of the published peak and bandwidth.
     """
     row = _table().get(name.lower().replace("_", "-").replace(" ", "-"))
     if row is None:
-        raise unknown("device", name, list_devices())
+        raise unknown("device", name, [*besides, *list_devices()])
     on_cpu = bool(row.get("per_core"))
     fraction = achieved if achieved is not None else ACHIEVED_ON_CPU if on_cpu else ACHIEVED
     if not 0 < fraction <= 1:

@@ -28,7 +28,7 @@ import torch
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.config import Model, dataset_configs, run_config
-from otpt.evaluation.evaluator import Evaluator
+from otpt.evaluation.evaluator import Evaluator, Predicted
 from otpt.evaluation.progress import ProgressEvent, Started, image_done
 from otpt.evaluation.settings import Settings
 from otpt.features.cache import FeatureCache
@@ -77,6 +77,12 @@ class Job:
         """Data sets, columns, seeds and numbers of images, as in the configuration of a run."""
         return dataset_configs(self.load_datasets(), self.settings)
 
+    def evaluator(
+        self, backbone: Any, datasets: Sequence[Dataset], *, on_image: Callable[[Predicted], None]
+    ) -> Evaluator:
+        """What computes its shards, of a loaded model and data."""
+        return Evaluator(backbone, datasets, self.settings, cache=self.cache, threads=self.threads, on_image=on_image)
+
     def missing(self, run: Run) -> list[WorkItem]:
         """What the run still lacks of this job."""
         return run.missing(self.asked())
@@ -116,14 +122,7 @@ class LocalEngine:
         """See :class:`Engine`."""
         datasets = job.load_datasets()
         backbone = job.backbone(job.device)
-        evaluator = Evaluator(
-            backbone,
-            datasets,
-            job.settings,
-            cache=job.cache,
-            threads=job.threads,
-            on_image=lambda predicted: report(image_done(predicted)),
-        )
+        evaluator = job.evaluator(backbone, datasets, on_image=lambda predicted: report(image_done(predicted)))
         config = run_config(backbone, datasets, job.settings, command=job.command)
         run = Run.create(job.folder, config)
         asked = config["datasets"]

@@ -37,6 +37,19 @@ class Predicted:
     outputs: Sequence[Output]
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where an image of an evaluation belongs."""
+
+    item: WorkItem
+    index: int
+    name: str
+
+    def __str__(self) -> str:
+        """What messages call it: the id that its row has."""
+        return f"{self.item.dataset}: {self.name}"
+
+
 class Evaluator:
     """Predicts images by all prompts and methods: each image is decoded, augmented and encoded once.
 
@@ -71,7 +84,7 @@ class Evaluator:
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         """(item, shards that are ready, whether these were its last), in the order of the items."""
         encoded = self._pipeline(self._tasks(items))
-        for item, images in groupby(encoded, key=lambda pair: pair[0].key[0]):
+        for item, images in groupby(encoded, key=lambda pair: pair[0].key.item):
             predictor = self._predictor(item)
             yield from self._shards(item, predictor, predictor.stream(images))
 
@@ -93,7 +106,7 @@ class Evaluator:
             last = {index // size: index for index in order}
             for index in order:
                 yield ImageTask(
-                    (item, index),
+                    _Place(item, index, dataset.ids[index]),
                     partial(dataset.source, index),
                     recipes,
                     item.seed,
@@ -115,9 +128,9 @@ class Evaluator:
         size = self._settings.shard_size
         start, rows = item.start, self._rows(item, dataset)
         for position, (task, answer) in enumerate(answers, start=item.start):
-            index = task.key[1]
+            index, name = task.key.index, task.key.name
             # with BAPLe's trigger the target class, which is the seed, is what counts as right
-            label, name = item.seed if dataset.backdoor else dataset.labels[index], dataset.ids[index]
+            label = item.seed if dataset.backdoor else dataset.labels[index]
             outputs = [] if isinstance(answer, OtptError) else [answer[i] for i in chosen]
             for k, output in enumerate(outputs):
                 calibrated = self._calibrations[item.columns[k][1]]

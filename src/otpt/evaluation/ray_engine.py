@@ -35,7 +35,7 @@ class RayEngine:
         address: of a running cluster ("auto", "HOST:PORT", "ray://…"); None starts one on this machine and ends it
             afterwards. If the program has already called ``ray.init``, that connection is used and left open.
         actors: fewest and most; None as the most takes what the cluster has or can add.
-        gpus: of each actor; a share such as 0.5 puts two on one GPU, 0 computes on the CPU.
+        gpus: of each actor; a fraction such as 0.5 puts two on one GPU, 0 computes on the CPU.
         cpus: of each actor, and so its threads.
     """
 

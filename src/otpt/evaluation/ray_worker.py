@@ -82,13 +82,8 @@ class RayWorker:
         backbone, datasets = _load(job, self._folder, self._threads)
         # Refused if this machine would compute something else: other versions, another device, other data.
         run = Run.create(job.folder, run_config(backbone, datasets, job.settings, command=job.command))
-        evaluator = Evaluator(
-            backbone,
-            datasets,
-            job.settings,
-            cache=job.cache,
-            threads=job.threads,
-            on_image=lambda predicted: self._images.append(image_done(predicted)),
+        evaluator = job.evaluator(
+            backbone, datasets, on_image=lambda predicted: self._images.append(image_done(predicted))
         )
         return run, evaluator, Locks(job.folder / LOCKS)
 

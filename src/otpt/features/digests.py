@@ -36,7 +36,7 @@ def file_state(source: ImageSource) -> FileState | None:
 
 
 class ShardDigests:
-    """Digests of the images of one shard: ``size`` images from ``first`` on, or as many as there are.
+    """Digests of the images of one shard: ``size`` images from ``first`` on, fewer in the last one.
 
     ``view_key`` says what they are digests of (:data:`otpt.images.KEYS`).
     """

@@ -47,7 +47,7 @@ class ImageTask:
     """An image whose features are wanted.
 
     Attributes:
-        key: what the caller knows it by.
+        key: what the caller knows it by; messages call the image ``str(key)``.
         source: gives where to open it; called by any thread.
         recipes: the views that are wanted, each kind once (:attr:`ViewRecipe.kind`).
         seed: of the views.

@@ -55,7 +55,7 @@ def finish(
     else:
         made = in_threads(finisher.aggregate, range(len(names)))
         more = [extras for _, extras in made]
-        stacked = torch.stack([shares for shares, _ in made]).double()
+        stacked = torch.stack([distribution for distribution, _ in made]).double()
         rows, indices = stacked.numpy(), stacked.argmax(dim=1).tolist()
     skipped = adapted.skipped.tolist()
     extras = {name: values.tolist() for name, values in adapted.extras.items()}
@@ -84,9 +84,9 @@ def _clean(calibrated: Tensor, logits: Tensor, *, official: bool, own: bool) -> 
     The class comes from the logits before calibration, which keeps their order while rounding may make ties of
     near-ties. The official scripts do take it from their rounded softmax, and a user's own function may change it.
     """
-    shares = _softmax(calibrated)
-    best = (shares if official or own else logits).argmax(dim=1)
-    return shares.double().numpy(), best.tolist()
+    distribution = _softmax(calibrated)
+    best = (distribution if official or own else logits).argmax(dim=1)
+    return distribution.double().numpy(), best.tolist()
 
 
 def _softmax(logits: Tensor) -> Tensor:

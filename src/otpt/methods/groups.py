@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor, stack
@@ -16,7 +15,7 @@ from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
 from otpt.methods.calling import naming_images
 from otpt.methods.finish import finish
-from otpt.methods.hosting import Needs, Seen, adapts_on_host, available_of, needs_after, needs_before
+from otpt.methods.hosting import Seen, adapts_on_host, available_of, initial_on_host, needs_after
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
 from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
@@ -194,10 +193,7 @@ class TextGroup:
         at_init = Seen(self._initial(views, starts), views.__getitem__)
         family, dataset = self._task.family, self._task.dataset
         settings = {method.name: method.settings_for(family, dataset) for method in methods}
-        before, after = (reduce(or_, map(each, methods), Needs()) for each in (needs_before, needs_after))
-        initial = at_init
-        if before != Needs():
-            initial = yield from at_init.on_host(before | after)
+        initial = yield from initial_on_host(at_init, methods)
         available = partial(available_of, initial, initial, self._text.logit_scale)
         gates = {
             method.name: [
@@ -235,6 +231,7 @@ class TextGroup:
                 )
             elif method.name in configs:
                 adapted[method.name] = tuned[configs[method.name]]
+        after = needs_after(methods)
         # what several methods share is copied once
         distinct = {id(each): Seen(each, views.__getitem__) for each in adapted.values()}
         copied = [seen.on_host(replace(after, features=False)) for seen in distinct.values()]

@@ -9,8 +9,10 @@ on the device. On a CPU nothing is copied, and nothing computed that is not aske
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 from torch import Tensor
 
@@ -44,7 +46,7 @@ def adapts_on_host(method: Method) -> bool:
     return method.adapt != CONTEXT and method.scope != STREAM
 
 
-def needs_before(method: Method) -> Needs:
+def _needs_before(method: Method) -> Needs:
     """What a method's gate and its adaptation, if that is a function of one image, ask for under the initial prompt."""
     gate = _parameters(GATES[method.gate])
     found = Needs("zero_shot" in gate, "text_features" in gate, "features" in gate)
@@ -53,7 +55,7 @@ def needs_before(method: Method) -> Needs:
     return found
 
 
-def needs_after(method: Method) -> Needs:
+def _needs_after(method: Method) -> Needs:
     """What calibration and aggregation ask for, both of the initial prompt and of what an adaptation made of it."""
     calibration = CALIBRATIONS[method.calibrate]
     names = _parameters(calibration) | _parameters(AGGREGATIONS[method.aggregate])
@@ -103,6 +105,20 @@ class Seen:
             texts=(lambda i: texts[0 if adapted.same_texts else i]) if texts else None,
         )
         return Seen(copy, features.__getitem__)
+
+
+def needs_after(methods: Sequence[Method]) -> Needs:
+    """What the calibrations and aggregations of all methods ask for."""
+    return reduce(or_, map(_needs_after, methods), Needs())
+
+
+def initial_on_host(at_init: Seen, methods: Sequence[Method]) -> Steps[Seen]:
+    """Images under the initial prompt as gates and adaptations see them, with all that is asked for later too.
+
+    Where none of them looks at an image, nothing is copied yet.
+    """
+    before = reduce(or_, map(_needs_before, methods), Needs())
+    return at_init if before == Needs() else (yield from at_init.on_host(before | needs_after(methods)))
 
 
 def available_of(initial: Seen, now: Seen, logit_scale: float, i: int) -> Available:

@@ -13,12 +13,13 @@ from otpt.methods.attributes import names_with_attributes
 from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.classes import check_texts
 from otpt.methods.groups import ConditionalGroup, Group, TextGroup
+from otpt.methods.initial_texts import coop_context, learned_prompt, text_side, tunable
 from otpt.methods.method import Method
-from otpt.methods.prompt_tuning import AttributeTextSide, TextSide
+from otpt.methods.prompt_tuning import AttributeTextSide
 from otpt.methods.task import Task
-from otpt.prompts import FixedTexts, Prompt, Templates, check_class_names, tokenize_prompts
-from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
-from otpt.prompts.tokens import check_lengths, whole_context
+from otpt.prompts import Prompt, Templates, check_class_names, tokenize_prompts
+from otpt.prompts.learned import CocoopContext, MaplePrompts
+from otpt.prompts.tokens import check_lengths
 
 Methods = tuple[Method, ...]
 _Maker = Callable[[Any, Task, Methods], list[Group]]
@@ -77,7 +78,7 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
 
             check_names(backbone, names, task.fpp, from_words=method.init == "fpp-words")
     for kind in dict.fromkeys(method.init for method in methods if method.init in LEARNED):
-        learned = _learned(task, kind, methods)
+        learned = learned_prompt(task, kind, methods)
         if isinstance(learned, MaplePrompts):
             from otpt.methods.maple.two_tower import prompted_tower
 
@@ -99,24 +100,6 @@ def _checked(backbone: Any, methods: Methods) -> Any:
         needed = "a text tower, that is a CLIP-like model" if not is_clip else "a frozen ViT in place of a CLIP"
         raise OtptError(f"Method {methods[0].name!r} needs {needed}; the model {backbone.name!r} is not of that kind.")
     return backbone
-
-
-def text_side(backbone: Backbone, task: Task, prompt: Prompt | FixedTexts) -> TextSide:
-    """The text features of a task under a prompt, or those that stand in the place of words."""
-    return TextSide(
-        backbone,
-        task.class_names,
-        prompt,
-        allow_duplicates=task.allow_duplicates,
-        memory_budget=task.memory_budget,
-    )
-
-
-def coop_context(task: Task, methods: Sequence[Method]) -> CoopContext:
-    """The context of CoOp that the methods start from."""
-    learned = _learned(task, "coop", methods)
-    assert isinstance(learned, CoopContext)
-    return learned
 
 
 def _words(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
@@ -148,11 +131,6 @@ def _attributes(backbone: Backbone, task: Task, methods: Methods) -> list[Group]
     ]
 
 
-def tunable(backbone: Backbone, task: Task, prompt: Prompt) -> Prompt:
-    """The prompt; with ``all_tokens`` all tokens of its context are tuned, also where words are several tokens."""
-    return whole_context(backbone.text, prompt) if task.all_tokens else prompt
-
-
 def _coop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
     prompt = coop_context(task, methods).prompt()
     return [TextGroup("coop", methods, backbone, text_side(backbone, task, prompt), task)]
@@ -172,7 +150,7 @@ def _fpp(backbone: Backbone, task: Task, methods: Methods, *, cache: FeatureCach
 
 
 def _cocoop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
-    learned = _learned(task, "cocoop", methods)
+    learned = learned_prompt(task, "cocoop", methods)
     assert isinstance(learned, CocoopContext)
     text = text_side(backbone, task, learned.prompt())
     return [
@@ -192,7 +170,7 @@ def _cocoop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
 def _maple(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
     from otpt.methods.maple.group import MapleGroup
 
-    learned = _learned(task, "maple", methods)
+    learned = learned_prompt(task, "maple", methods)
     assert isinstance(learned, MaplePrompts)
     return [MapleGroup(methods, backbone, learned, task)]
 
@@ -226,13 +204,3 @@ _MAKERS: dict[str, _Maker] = {
     "fpt": _fpt,
     **dict.fromkeys(TEMPLATES, _templates),
 }
-
-
-def _learned(task: Task, kind: str, methods: Sequence[Method]) -> LearnedPrompt:
-    if kind not in task.contexts:
-        name = next(method.name for method in methods if method.init == kind)
-        raise OtptError(
-            f"Method {name!r} starts from a learned prompt of the kind {kind!r}; give its file with --context (in "
-            f"Python contexts=[…]), or make one with 'otpt train'."
-        )
-    return task.contexts[kind]

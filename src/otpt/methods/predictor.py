@@ -40,6 +40,7 @@ class Predictor:
     Attributes:
         columns: (prompt, method) of an image's outputs, in their order.
         recipes: the views whose features are needed.
+        one_pass: the images of a batch go through together, as they do on a GPU; on a CPU one thread has each.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Predictor:
         groups: Sequence[Group] | None = None,
     ) -> None:
         self._device: torch.device = backbone.device
-        self._on_cpu = self._device.type == "cpu"
+        self.one_pass = self._device.type != "cpu"
         self.recipes: tuple[ViewRecipe, ...] = task.recipes_for(methods)
         self.keep_image = task.needs_images(methods)
         self._in_order = any(method.scope == STREAM for method in methods)
@@ -98,7 +99,7 @@ class Predictor:
     ) -> Iterator[tuple[ImageTask, list[Output] | OtptError]]:
         """(task, outputs column by column, or why there are none), in order; a few images at a time."""
         images = iter(encoded)
-        together = available_threads() if self._on_cpu else _IMAGES_TOGETHER
+        together = _IMAGES_TOGETHER if self.one_pass else available_threads()
         while batch := list(islice(images, together)):
             good = [found for _, found in batch if not isinstance(found, OtptError)]
             answers = iter(self(Batch(good, good[0].task.seed)) if good else [])
@@ -107,7 +108,7 @@ class Predictor:
 
     def __call__(self, batch: Batch) -> list[list[Output]]:
         """The outputs of each image, column by column."""
-        if not self._on_cpu:
+        if self.one_pass:
             with one_thread():
                 return self._predict(batch)
         return [each[0] for each in in_threads(self._predict, batch.each(), at_once=self.at_once)]

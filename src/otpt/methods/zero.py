@@ -13,7 +13,7 @@ def zero(logits: Tensor, logit_scale: float, vote_ratio: float = 0.3, vote_tempe
     """q/Σq with q = Σ_{i∈S} softmax(cos(v_i, e_·)/T), S the int(V·ratio) most confident views: (V, C) → (C,).
 
     T = 0 is a vote: each view of S counts for its class. Where classes tie, the first of the remaining views, in
-    order of entropy, whose class is among them decides: that class gets one vote more, and has the largest share.
+    order of entropy, whose class is among them decides: that class gets one vote more.
 
     Args:
         vote_ratio: fraction of the views that vote, rounded down (at least one).

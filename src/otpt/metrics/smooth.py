@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otpt.metrics._inputs import Values
 
 _STEPS = 4096
-_ROWS = 128
+ROWS = 128
 """Resamples at a time, whose spectra take 4 MiB."""
 _ITERATIONS = 60
 _TOLERANCE = 1e-13
@@ -40,8 +40,8 @@ def smooth_ece(confidence: Values, correct: Values) -> float:
     return of_all(smooth_statistic(*check_confidence(confidence, correct)), len(confidence))
 
 
-def smooth_statistic(confidence: FloatArray, correct: BoolArray) -> Statistic:
-    """Smooth ECE as a function of weights, from checked input."""
+def smooth_statistic(confidence: FloatArray, correct: BoolArray, *, rows: int = ROWS) -> Statistic:
+    """Smooth ECE as a function of weights, from checked input; ``rows`` resamples at a time."""
     n = len(confidence)
     place = confidence * _STEPS
     low = np.minimum(place.astype(np.int64), _STEPS - 1)
@@ -51,7 +51,7 @@ def smooth_statistic(confidence: FloatArray, correct: BoolArray) -> Statistic:
     cells = low[order][starts]
 
     def value(weights: FloatArray) -> FloatArray:
-        return np.concatenate([some(weights[at : at + _ROWS]) for at in range(0, len(weights), _ROWS)])
+        return np.concatenate([some(weights[at : at + rows]) for at in range(0, len(weights), rows)])
 
     def some(weights: FloatArray) -> FloatArray:
         drawn = weights[:, order]

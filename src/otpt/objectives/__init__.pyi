@@ -3,7 +3,7 @@ from .attributes import attribute_inter, attribute_intra
 from .coordinates import coordinate_divergence
 from .dispersion import text_dispersion
 from .ensemble import clean_weight, ensemble_cross_entropy, strong_views
-from .entropy import entropy_of_mean, mean_of_entropies, select_confident, view_entropies
+from .entropy import entropy_of_mean, mean_of_entropies, select_confident, view_entropies, weighted_entropies
 from .gram import frobenius_orthogonality, orthogonality, row_orthogonality, squared_orthogonality
 from .huber import huber_cosine
 from .moments import moment_distance
@@ -36,4 +36,5 @@ __all__ = [
     "strong_views",
     "text_dispersion",
     "view_entropies",
+    "weighted_entropies",
 ]

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from otpt.objectives.fractions import fraction_of
 
+TTL_OFFSET = 0.4
+"""Entropy in nats at which a view has the weight 1 in TTL's loss."""
+
 
 def view_entropies(logits: Tensor) -> Tensor:
     """H_v = −Σ_c p_vc log p_vc for each view: (…, V, C) → (…, V)."""
@@ -45,6 +48,15 @@ def entropy_of_mean(logits: Tensor) -> Tensor:
 def mean_of_entropies(logits: Tensor) -> Tensor:
     """(1/k) Σ_v H_v, each view's own entropy (R-TPT): (…, k, C) → (…)."""
     return view_entropies(logits).mean(dim=-1)
+
+
+def weighted_entropies(logits: Tensor) -> Tensor:
+    """(1/k) Σ_v exp(0.4 − H_v)·H_v, which trusts confident views more (TTL): (…, k, C) → (…).
+
+    No gradient flows through the weights exp(0.4 − H_v).
+    """
+    entropies = view_entropies(logits)
+    return ((TTL_OFFSET - entropies.detach()).exp() * entropies).mean(dim=-1)
 
 
 def select_strong(logits: Tensor, count: int) -> Tensor:

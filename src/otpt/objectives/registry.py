@@ -104,6 +104,7 @@ OBJECTIVES: dict[str, Objective] = {
     for each in (
         Objective("entropy", VIEWS, "otpt.objectives.entropy:entropy_of_mean"),
         Objective("pointwise-entropy", VIEWS, "otpt.objectives.entropy:mean_of_entropies"),
+        Objective("weighted-entropy", VIEWS, "otpt.objectives.entropy:weighted_entropies"),
         Objective("clip-reward", VIEWS, "otpt.objectives.reward:clip_reward", settings=("sampled_classes",)),
         Objective("rescaled-entropy", VIEWS, "otpt.objectives.ranges:rescaled_entropy"),
         Objective("range-penalty", VIEWS, "otpt.objectives.ranges:range_penalty"),

@@ -12,8 +12,8 @@ def clip_reward(logits: Tensor, cosines: Tensor, sampled_classes: float = 3) -> 
     """mean over views and their sampled classes of r·CE, CE_c = −log p_c: (…, k, C) → (…).
 
     The sampled classes of a view are those of its largest logits. r = 2.5·max(cos, 0) minus its mean over them, with
-    the cosines (…, k, C) of the views and the texts at the init: the model itself is the judge. No gradient flows
-    through r.
+    the cosines (…, k, C) of the views and the texts at the init: the model itself gives the reward. No gradient
+    flows through r.
     """
     sampled = logits.detach().argsort(dim=-1, descending=True, stable=True)[..., : int(sampled_classes)]
     score = CLIP_SCORE * cosines.gather(-1, sampled).clamp(min=0)

@@ -13,9 +13,9 @@ Text = tuple[int, ...]
 """What stands at each position: the id of a token, or −1 − r for row r of the context."""
 
 LEAST_SAVED_ROWS = 64
-LEAST_SAVED_SHARE = 0.15
-"""A trie is used where it saves so many rows of the shared-prefix encoder, and such a share of them; other class lists
-keep that encoder and its bits. Of Cars it saves 45 %, of Aircraft 23 %, of SUN397 7 % and of ImageNet 4 %."""
+LEAST_SAVED_FRACTION = 0.15
+"""A trie is used where it saves so many rows of the shared-prefix encoder, and such a fraction of them; other class
+lists keep that encoder and its bits. Of Cars it saves 45 %, of Aircraft 23 %, of SUN397 7 % and of ImageNet 4 %."""
 
 _BLOCK = 32
 """Nodes of a block: fewer gather more ancestors, more compute more products that the mask drops."""
@@ -63,4 +63,4 @@ def make_blocks(depths: Sequence[int], most: int = _BLOCK) -> Blocks:
 
 def saves_enough(rows: int, nodes: int) -> bool:
     """Whether a trie of so many nodes pays where the shared-prefix encoder has so many rows."""
-    return rows - nodes >= max(LEAST_SAVED_ROWS, LEAST_SAVED_SHARE * rows)
+    return rows - nodes >= max(LEAST_SAVED_ROWS, LEAST_SAVED_FRACTION * rows)

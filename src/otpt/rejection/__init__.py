@@ -1,7 +1,7 @@
 """Whether an image fits any of the classes, asked without labels: ``Rejector(backbone, names, score="word-margin")``.
 
-A score is a function of an image's cosines with the class texts, and for some with negative texts; high means that the
-image is probably none of the classes. One short file each.
+A score is a function of an image's cosines with the text features of classes, for some also of other words; high means
+that the image is probably none of the classes. One short file each.
 """
 
 import lazy_loader as lazy

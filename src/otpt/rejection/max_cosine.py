@@ -1,4 +1,4 @@
-"""The largest cosine with a class text; the largest logit, scale·cosine + bias, puts images in the same order."""
+"""The largest cosine with a text feature; the largest logit, scale·cosine + bias, puts images in the same order."""
 
 from __future__ import annotations
 

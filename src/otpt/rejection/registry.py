@@ -1,7 +1,7 @@
 """Scores of unknown images by name. Nothing heavy is imported until a function is called.
 
-A score is a function of what its parameters name: ``cosines`` (…, C) of images with the class texts, ``logits`` (…, C)
-= scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``word_cosines`` and ``word_logits`` (…, M) of words
+A score is a function of what its parameters name: ``cosines`` (…, C) of images with text features, ``logits`` (…, C) =
+scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``word_cosines`` and ``word_logits`` (…, M) of words
 that are none of the classes, those that are furthest from the classes first. It gives one number per image (…), high
 for images that fit none of the classes.
 """

@@ -1,4 +1,4 @@
-"""Class texts, and negative ones, prepared once; then a number for each image."""
+"""Text features of the classes, and negative ones, prepared once; then a number for each image."""
 
 from __future__ import annotations
 

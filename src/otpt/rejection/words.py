@@ -17,5 +17,5 @@ def negative_words() -> list[str]:
 
 
 def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
-    """Indices (W,) of word texts (W, D) by their nearness to the class texts (C, D), the furthest first."""
+    """Indices (W,) of the words' text features (W, D) by their nearness to the classes' (C, D), the furthest first."""
     return (words @ classes.mT).double().quantile(_NEAR, dim=-1).argsort(stable=True)

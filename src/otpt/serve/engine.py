@@ -48,7 +48,7 @@ class Engine:
         models: by name.
         texts: prepared class lists.
         queue: images that may wait or be under way.
-        together: images of a pass; None for as many as there are.
+        together: images of a pass; None for no limit.
         threads: that decode and augment; None for one per core, 0 for none but the engine's own.
         watch: called with the number of images that were predicted together.
     """

@@ -102,7 +102,7 @@ def replicas_of(
         replicas: fewest and most; between them Ray adds and removes replicas with the load. None as the most takes
             what the connected cluster has room for.
         cpus: of each replica, and so its threads.
-        gpus: of each replica; a share such as 0.5 puts two on one GPU.
+        gpus: of each replica; a fraction such as 0.5 puts two on one GPU.
     """
     fewest, most = replicas[0], _most(cpus) if replicas[1] is None else replicas[1]
     most = max(fewest, most) if replicas[1] is None else most

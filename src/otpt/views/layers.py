@@ -1,7 +1,7 @@
 """Views as bytes and look-up tables, to be put together on a device.
 
 Of a crop, of its point operations and of the normalisation only the level of a pixel matters, so each is a table of 256
-floats per channel; so is the share of a chain with geometric operations in an AugMix view, once its pixels have moved.
+floats per channel; so is the part of a chain with geometric operations in an AugMix view, once its pixels have moved.
 A view is then a sum over its layers, Σ_l table_l[planes_l]: one layer as a rule, at most four. Bytes and tables are a
 quarter to a half of the floats that they stand for, and the sum has the bits of :func:`otpt.views.make_views`, whose
 tables they are and in whose order it runs.

@@ -25,7 +25,7 @@ def numbers(text: str) -> Tensor:
 
 
 def image(i: int) -> tuple[Tensor, Tensor]:
-    """Features and logits of a picture that has one view."""
+    """Features and logits of an image that has one view."""
     return views()[i : i + 1], logits()[i : i + 1]
 
 

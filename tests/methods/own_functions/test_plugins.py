@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,28 @@ def test_wrong_plugins_on_the_command_line(
     image_and_classes = ("data/cat/0.png", "--classes", *NAMES)
     code, _, err = run(capsys, "predict", *image_and_classes, "--method", "tpt+own-mean", *model)
     assert (code, words in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "shape"),
+    [
+        ("@otpt.aggregation\ndef mine(probabilities):\n    return probabilities", "mine", "(8, 2)"),
+        ("@otpt.calibration\ndef mine(logits):\n    return logits[0, 9]", "tpt+mine", "logits of shape (1, 2)"),
+        ("@otpt.objective\ndef mine(text_features):\n    1 / 0", "tpt+mine", "text features of shape (1, 2, 32)"),
+        ("@otpt.adaptation\ndef mine(logits, state):\n    return logits / 0", "mine", "of shape (8, 2)"),
+    ],
+)
+def test_an_evaluation_names_the_image_that_a_function_failed_on(
+    text: str, method: str, shape: str, bench: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By data set and id, as the rows do: what a work item is made of says nothing to a user."""
+    plugin(bench, text)
+    model = ("--plugin", "mine.py", "--backbone", "tiny", "--device", "cpu", "--views", 8, "--no-cache")
+    code, _, err = run(capsys, "evaluate", "data", "--methods", method, "--out", "run", *model)
+    assert code == 2
+    assert re.search(r" 'mine' .*mage (was )?'data: (cat|dog)/\d\.png'", err), err
+    assert shape in err
+    assert err.count("\n") == 1
 
 
 def test_a_plugin_that_failed_can_be_mended_and_loaded_again(tmp_path: Path) -> None:

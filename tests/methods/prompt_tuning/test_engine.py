@@ -66,6 +66,16 @@ def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, 
     assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_an_objective_that_no_method_has_equals_the_literal_way(steps: int, double) -> None:
+    """TTL's loss on a context; TTL itself tunes the image tower."""
+    oracle, text, views, features = double
+    config = TuningConfig((("weighted-entropy", 1.0),), steps=steps)
+    found = tune(text, features, [config])[config].logits.softmax(-1)
+    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
+    assert (found - text.zero_shot(features).softmax(-1)).abs().max() > 1e-4
+
+
 @pytest.mark.parametrize("kind", ["vit", pytest.param("resnet", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TUNED)
 def test_every_method_equals_the_literal_way_in_float32(name: str, kind: str) -> None:

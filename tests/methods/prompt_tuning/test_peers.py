@@ -16,6 +16,7 @@ from otpt.errors import OtptError
 from otpt.methods import get_method
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig, tune, tune_many_steps, tune_one_step
+from otpt.methods.prompt_tuning.attribute_side import class_logits
 from otpt.prompts import Prompt, PromptEncoder
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
@@ -228,9 +229,7 @@ def test_both_engines_agree_on_attributes(name: str) -> None:
 def test_class_probabilities_of_the_reference_values() -> None:
     d = torch.arange(1, 9, dtype=torch.float64)
     view = field.unit(torch.sin(0.9 * d) + 1.5)
-    side = AttributeTextSide.__new__(AttributeTextSide)
-    side.attributes, side._scale, side._bias = 2, field.SCALE, 0.0
-    found = side.logits(view[None], field.texts(6)).softmax(-1)[0]
+    found = class_logits(field.SCALE * field.texts(6) @ view, 2).softmax(-1)
     expected = [0.892006750557, 0.056129112808, 0.051864136635]
     assert found.tolist() == pytest.approx(expected, abs=1e-12)
 

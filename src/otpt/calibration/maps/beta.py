@@ -55,9 +55,9 @@ def _logistic(features: Floats, correct: Floats, free: Any) -> Floats:
     point = np.where(free, _IDENTITY, 0.0)
     value = _loss(point, features, correct)
     for _ in range(100):
-        shares = 1.0 / (1.0 + np.exp(-_odds(features, point)))
-        gradient = ((features * (shares - correct)[:, None]).sum(axis=0) + point - _IDENTITY)[free]
-        hessian = np.einsum("ni,n,nj->ij", features, shares * (1.0 - shares), features) + np.eye(3)
+        probabilities = 1.0 / (1.0 + np.exp(-_odds(features, point)))
+        gradient = ((features * (probabilities - correct)[:, None]).sum(axis=0) + point - _IDENTITY)[free]
+        hessian = np.einsum("ni,n,nj->ij", features, probabilities * (1.0 - probabilities), features) + np.eye(3)
         step = np.zeros(3)
         step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient)
         size = 1.0

@@ -29,5 +29,5 @@ def log_probabilities(probabilities: Floats) -> Floats:
 
 def softmax(logits: Floats) -> Floats:
     """Over the last dimension of (…, C)."""
-    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

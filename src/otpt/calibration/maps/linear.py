@@ -72,9 +72,9 @@ def _objective(
     shared, own, biases = point[0], point[1 : 1 + classes], point[1 + classes :]
     scores = (shared + own) * logs + biases
     scores -= scores.max(axis=1, keepdims=True)
-    shares = np.exp(scores)
-    totals = shares.sum(axis=1, keepdims=True)
-    shares /= totals
+    probabilities = np.exp(scores)
+    totals = probabilities.sum(axis=1, keepdims=True)
+    probabilities /= totals
     value = float((np.log(totals[:, 0]) - scores[rows, labels]).sum())
     value += PRIOR * (shared - np.log(shared)) + (_SLOPE * own @ own + _BIAS * biases @ biases) / 2
 
@@ -82,7 +82,7 @@ def _objective(
         by_class = (of_scores * logs).sum(axis=0)
         return np.concatenate([[by_class.sum()], by_class * slopes, of_scores.sum(axis=0)])
 
-    residual = shares.copy()
+    residual = probabilities.copy()
     residual[rows, labels] -= 1.0
     gradient = collected(residual)
     gradient[0] += PRIOR * (1.0 - 1.0 / shared)
@@ -90,7 +90,7 @@ def _objective(
 
     def product(direction: Floats) -> Floats:
         moved = (direction[0] + slopes * direction[1 : 1 + classes]) * logs + direction[1 + classes :]
-        found = collected(shares * (moved - (shares * moved).sum(axis=1, keepdims=True)))
+        found = collected(probabilities * (moved - (probabilities * moved).sum(axis=1, keepdims=True)))
         found[0] += PRIOR / shared**2 * direction[0]
         found[1:] += np.concatenate([_SLOPE * direction[1 : 1 + classes], _BIAS * direction[1 + classes :]])
         return found

@@ -13,7 +13,7 @@ from otpt.errors import OtptError
 from otpt.methods.baple.model import BapleModel, baple_model
 from otpt.methods.batch import Batch
 from otpt.methods.groups import GraphlessGroup
-from otpt.methods.inits import text_side
+from otpt.methods.initial_texts import text_side
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.prompt_tuning import TextSide
@@ -51,8 +51,8 @@ class BapleGroup(GraphlessGroup):
         cosine, *on_host = yield [mean_cosine(text.text_features), *logits]
         found = []
         for own in on_host:
-            shares = probabilities(own, official=self._task.official_precision)[0].double().numpy()
-            found.append(Output(shares, int(shares.argmax()), extras={"mean_cosine": float(cosine)}))
+            distribution = probabilities(own, official=self._task.official_precision)[0].double().numpy()
+            found.append(Output(distribution, int(distribution.argmax()), extras={"mean_cosine": float(cosine)}))
         return found
 
     def _features(self, unit: Tensor, models: Sequence[BapleModel]) -> Sequence[Tensor]:

@@ -41,15 +41,17 @@ def bca(
         state["centres"], state["matrix"] = text_features.clone(), torch.eye(classes).to(text_features)
         state["seen"], state["sure"] = text_features.new_full((classes,), bca_count), text_features.new_ones(classes)
     rows = in_first_row(seen(features, logits, mean=bool(mean_views), ratio=stream_ratio).feature, features)
-    shares = (logit_scale * rows @ state["centres"].mT).softmax(dim=-1) @ state["matrix"]
-    shares = shares / shares.sum(dim=-1, keepdim=True)
-    _update(state, rows[0], shares[0], bca_centre_from, bca_matrix_from)
-    return shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
+    probabilities = (logit_scale * rows @ state["centres"].mT).softmax(dim=-1) @ state["matrix"]
+    probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
+    _update(state, rows[0], probabilities[0], bca_centre_from, bca_matrix_from)
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
 
-def _update(state: dict[str, Any], feature: Tensor, shares: Tensor, centre_from: float, matrix_from: float) -> None:
-    label = int(shares.argmax())
-    confidence = float(shares[label])
+def _update(
+    state: dict[str, Any], feature: Tensor, probabilities: Tensor, centre_from: float, matrix_from: float
+) -> None:
+    label = int(probabilities.argmax())
+    confidence = float(probabilities[label])
     if confidence > centre_from:
         count = state["seen"][label]
         mean = (count * state["centres"][label] + feature) / (count + 1)
@@ -57,5 +59,5 @@ def _update(state: dict[str, Any], feature: Tensor, shares: Tensor, centre_from:
         state["seen"][label] += 1
     if confidence > matrix_from:
         count = state["sure"][label]
-        state["matrix"][label] = (count * state["matrix"][label] + shares) / (count + 1)
+        state["matrix"][label] = (count * state["matrix"][label] + probabilities) / (count + 1)
         state["sure"][label] += 1

@@ -75,7 +75,7 @@ def negative_cache(state: dict[str, Any], image: Seen, rank: Tensor) -> Entries:
 
 def doubtful(image: Seen) -> bool:
     """Whether 0.2 < η < 0.5, η = H/log₂C; H is in nats, so that η is at most ln 2 = 0.693."""
-    low, high = (share * math.log2(len(image.logits)) for share in _DOUBTFUL)
+    low, high = (bound * math.log2(len(image.logits)) for bound in _DOUBTFUL)
     return low < float(image.entropy) < high
 
 

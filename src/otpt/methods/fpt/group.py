@@ -44,8 +44,8 @@ class FptGroup(GraphlessGroup):
         logits = [own for image in batch.images for own in self._logits(*image.open())]
         outputs = []
         for own in (yield logits):
-            shares = probabilities(own, official=self._official)[0].double().numpy()
-            outputs.append(Output(shares, int(shares.argmax())))
+            distribution = probabilities(own, official=self._official)[0].double().numpy()
+            outputs.append(Output(distribution, int(distribution.argmax())))
         return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
 
     @torch.no_grad()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
 from otpt.methods.calling import naming_images
 from otpt.methods.finish import finish
-from otpt.methods.hosting import Needs, Seen, adapts_on_host, available_of, needs_after, needs_before
+from otpt.methods.hosting import Seen, adapts_on_host, available_of, initial_on_host, needs_after
 from otpt.methods.maple.two_tower import TwoTowerSide, TwoTowerTuned
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
@@ -86,10 +85,7 @@ class MapleGroup:
         at_init = _seen(start)
         family, dataset = self._task.family, self._task.dataset
         settings = {method.name: method.settings_for(family, dataset) for method in methods}
-        before, after = (reduce(or_, map(each, methods), Needs()) for each in (needs_before, needs_after))
-        initial = at_init
-        if before != Needs():
-            initial = yield from at_init.on_host(before | after)
+        initial = yield from initial_on_host(at_init, methods)
         scale = self._backbone.logit_scale
         available = available_of(initial, initial, scale, 0)
         gates = {method.name: [ask_gate(method, available, settings[method.name], name)] for method in methods}
@@ -113,6 +109,7 @@ class MapleGroup:
                 adapted[method.name] = Seen(made, own.features)
             elif method.name in configs:
                 adapted[method.name] = tuned[configs[method.name]]
+        after = needs_after(methods)
         distinct = {id(each): each for each in adapted.values()}
         initial, *copies = yield from join([each.on_host(after) for each in (initial, *distinct.values())])
         on_host = dict(zip(distinct, copies, strict=True))

@@ -14,6 +14,16 @@ from otpt.methods.prompt_tuning.text_side import TextSide
 from otpt.prompts import MEMORY_BUDGET, Prompt
 
 
+def class_logits(logits: Tensor, attributes: int) -> Tensor:
+    """ℓ_c = log Σ_a exp ℓ_ca, of the ``attributes`` texts that each class has in a row: (…, C·A) → (…, C)."""
+    return _by_class(logits, attributes).logsumexp(dim=-1)
+
+
+def _by_class(logits: Tensor, attributes: int) -> Tensor:
+    """(…, C·A) → (…, C, A)."""
+    return logits.unflatten(-1, (-1, attributes))
+
+
 class AttributeTextSide(TextSide):
     """C·A texts, those of a class in a row; a class has the sum of the probabilities of its A texts.
 
@@ -50,12 +60,12 @@ class AttributeTextSide(TextSide):
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """ℓ_c = log Σ_a exp(scale · v·e_ca + bias): (…, V, D) and (…, C·A, D) → (…, V, C)."""
-        return self._by_class(super().logits(image_features, text_features)).logsumexp(dim=-1)
+        return class_logits(super().logits(image_features, text_features), self.attributes)
 
     def pull_back(self, gradient: Tensor, image_features: Tensor) -> Tensor:
         """∂L/∂E at E₀, (C·A, D), of ∂L/∂ℓ (k, C): a class hands its gradient on in proportion to exp ℓ_ca."""
-        shares = self._by_class(super().logits(image_features, self.text_features)).softmax(dim=-1)
-        return super().pull_back((gradient[..., None] * shares).flatten(-2), image_features)
+        probabilities = _by_class(super().logits(image_features, self.text_features), self.attributes).softmax(dim=-1)
+        return super().pull_back((gradient[..., None] * probabilities).flatten(-2), image_features)
 
     def texts_of(self, classes: Tensor) -> Tensor:
         """The A texts of each class."""
@@ -64,7 +74,3 @@ class AttributeTextSide(TextSide):
     def class_features(self, text_features: Tensor) -> Tensor:
         """The mean text feature of each class, normalised: (…, C·A, D) → (…, C, D)."""
         return F.normalize(text_features.unflatten(-2, (-1, self.attributes)).mean(dim=-2), dim=-1)
-
-    def _by_class(self, logits: Tensor) -> Tensor:
-        """(…, C·A) → (…, C, A)."""
-        return logits.unflatten(-1, (-1, self.attributes))

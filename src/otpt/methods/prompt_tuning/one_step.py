@@ -24,7 +24,7 @@ ADAM_EPSILON = 1e-8
 def adamw_first_step(
     start: Tensor, gradient: Tensor, *, learning_rate: float, weight_decay: float, epsilon: float = ADAM_EPSILON
 ) -> Tensor:
-    """θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε), element by element; ε = 1e-8 unless said otherwise."""
+    """θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε), element by element; ε = 1e-8 by default."""
     shrunk = (1 - learning_rate * weight_decay) * start
     return shrunk - learning_rate * gradient / (gradient.abs() + epsilon)
 

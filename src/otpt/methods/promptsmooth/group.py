@@ -14,7 +14,7 @@ from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
 from otpt.methods.calling import naming_images
 from otpt.methods.groups import GraphlessGroup
-from otpt.methods.inits import coop_context, text_side, tunable
+from otpt.methods.initial_texts import coop_context, text_side, tunable
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.prompt_tuning import TextSide
@@ -96,17 +96,17 @@ class PromptSmoothGroup(GraphlessGroup):
         flags = (KEPT_INIT,) * bool(skipped)
         extras = {"mean_cosine": float(cosine)}
         if method.aggregate == CLEAN:
-            shares = probabilities(logits, official=self._task.official_precision)[0].double().numpy()
-            return Output(shares, int(shares.argmax()), flags, extras)
+            distribution = probabilities(logits, official=self._task.official_precision)[0].double().numpy()
+            return Output(distribution, int(distribution.argmax()), flags, extras)
         own = votes["certificate"]
-        shares = own / numbers.samples
+        distribution = own / numbers.samples
         if method.aggregate == "votes":
             unsure = predict_or_abstain(own, numbers.alpha) is None
-            return Output(shares, int(shares.argmax()), flags + (ABSTAINED,) * unsure, extras)
+            return Output(distribution, int(distribution.argmax()), flags + (ABSTAINED,) * unsure, extras)
         found = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
         extras |= {"radius": found.radius, "lower_bound": found.lower_bound}
-        index = int(shares.argmax()) if found.label is None else found.label
-        return Output(shares, index, flags + (ABSTAINED,) * (found.label is None), extras)
+        index = int(distribution.argmax()) if found.label is None else found.label
+        return Output(distribution, index, flags + (ABSTAINED,) * (found.label is None), extras)
 
 
 def _votes(labels: Tensor, classes: int) -> list[Votes]:

@@ -1,8 +1,9 @@
 from .curves import pairwise_cosines
-from .kinds import FIGURES, THEMES, FigureKind, draw
+from .kinds import FIGURES, FigureKind, draw
 from .selection import Selection, select
 from .similarity import PromptTexts, draw_similarity
 from .style import FORMATS, check_format, save, styled
+from .themes import THEMES
 
 __all__ = [
     "FIGURES",

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-THEMES = ("light", "dark")
-"""Colours that a figure can have: for a light page, or for a dark one."""
-
-
 @dataclass(frozen=True)
 class FigureKind:
     """A kind of figure that is made from runs.

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
-from otpt.report.figures.kinds import THEMES
+from otpt.report.figures.themes import THEMES
 
 FORMATS = ("png", "svg", "pdf")
 """Formats in which a figure can be written, by the suffix of the file."""

@@ -1,0 +1,18 @@
+"""Text files that an option names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from otpt.errors import OtptError
+
+
+def read_lines(path: Path, what: str) -> list[str]:
+    """Non-empty lines of a UTF-8 text file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
+    except ValueError:
+        raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name per line.") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]

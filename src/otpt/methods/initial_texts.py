@@ -1,0 +1,48 @@
+"""What methods start from: prompts of words, learned prompts, and their text features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.methods.method import Method
+from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.task import Task
+from otpt.prompts import FixedTexts, Prompt
+from otpt.prompts.learned import CoopContext, LearnedPrompt
+from otpt.prompts.tokens import whole_context
+
+
+def text_side(backbone: Backbone, task: Task, prompt: Prompt | FixedTexts) -> TextSide:
+    """The text features of a task under a prompt, or those that stand in the place of words."""
+    return TextSide(
+        backbone,
+        task.class_names,
+        prompt,
+        allow_duplicates=task.allow_duplicates,
+        memory_budget=task.memory_budget,
+    )
+
+
+def tunable(backbone: Backbone, task: Task, prompt: Prompt) -> Prompt:
+    """The prompt; with ``all_tokens`` all tokens of its context are tuned, also where words are several tokens."""
+    return whole_context(backbone.text, prompt) if task.all_tokens else prompt
+
+
+def learned_prompt(task: Task, kind: str, methods: Sequence[Method]) -> LearnedPrompt:
+    """The learned prompt of a kind, or who asks for it in vain."""
+    if kind not in task.contexts:
+        name = next(method.name for method in methods if method.init == kind)
+        raise OtptError(
+            f"Method {name!r} starts from a learned prompt of the kind {kind!r}; give its file with --context (in "
+            f"Python contexts=[…]), or make one with 'otpt train'."
+        )
+    return task.contexts[kind]
+
+
+def coop_context(task: Task, methods: Sequence[Method]) -> CoopContext:
+    """The context of CoOp that the methods start from."""
+    learned = learned_prompt(task, "coop", methods)
+    assert isinstance(learned, CoopContext)
+    return learned
