@@ -127,12 +127,19 @@ def tune(
 
 
 def calibrate(
-    logits: Tensor, zero_shot: Tensor, *, method: str = "sals", settings: Mapping[str, float] | None = None
+    logits: Tensor,
+    zero_shot: Tensor,
+    *,
+    method: str = "sals",
+    text_features: Tensor | None = None,
+    adapted_text_features: Tensor | None = None,
+    settings: Mapping[str, float] | None = None,
 ) -> Tensor:
     """Rescaled logits (V, C) of an image's views, or (C,) of one, by a calibration of
     :data:`otpt.calibration.CALIBRATIONS`; ``zero_shot`` are those under the initial prompt, of the same shape.
 
-    ``method="temperature"`` divides by ``settings={"temperature": T}``.
+    ``method="temperature"`` divides by ``settings={"temperature": T}``; ``method="dac"`` also takes the text features
+    (C, D) before and after adapting.
     """
     if logits.shape != zero_shot.shape or logits.ndim not in (1, 2):
         raise OtptError(
@@ -142,7 +149,10 @@ def calibrate(
     given = dict(settings or {})
     chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
     rows = logits if logits.ndim == 2 else logits[None]
-    found = calibrated(chosen, rows, zero_shot.reshape(rows.shape), settings=chosen.settings_for("fine-grained"))
+    given_texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
+    available = {name: partial(_needed, each, name, "calibration", method) for name, each in given_texts.items()}
+    numbers = chosen.settings_for("fine-grained")
+    found = calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, settings=numbers)
     return found.reshape(logits.shape)
 
 
@@ -171,9 +181,9 @@ def aggregate(
     adapted = Adapted(logits[:1], partial(_constant, logits), skipped, extras, texts)
     before = logits if zero_shot is None else zero_shot
     available: Available = {
-        "features": partial(_needed, view_features, "view_features", method),
-        "text_features": partial(_needed, text_features, "text_features", method),
-        "adapted_text_features": partial(_needed, text_features, "text_features", method),
+        "features": partial(_needed, view_features, "view_features", "aggregation", method),
+        "text_features": partial(_needed, text_features, "text_features", "aggregation", method),
+        "adapted_text_features": partial(_needed, text_features, "text_features", "aggregation", method),
         "logit_scale": lambda: logit_scale,
     }
     (output,) = finish(
@@ -205,7 +215,7 @@ def _on_host(value: Tensor | None) -> Tensor | None:
     return None if value is None else to_host([value])[0]
 
 
-def _needed(value: Tensor | None, name: str, method: str) -> Tensor:
+def _needed(value: Tensor | None, name: str, kind: str, method: str) -> Tensor:
     if value is None:
-        raise OtptError(f"The aggregation {method!r} needs {name}=; it was not given.")
+        raise OtptError(f"The {kind} {method!r} needs {name}=; it was not given.")
     return value

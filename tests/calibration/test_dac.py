@@ -6,8 +6,9 @@ import pytest
 import torch
 from oracles import field, posthoc
 
+from otpt import functional
 from otpt.calibration import dac_factors, own_dac_factors
-from otpt.calibration.dac import dac
+from otpt.calibration.dac import BaseTexts, dac, dac_base
 from otpt.errors import OtptError
 
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -60,3 +61,23 @@ def test_nothing_to_measure_gives_one() -> None:
     assert own_dac_factors(drawn(0), drawn(0)).tolist() == 9 * [1.0]
     with pytest.raises(OtptError, match="number of neighbours is 0; expected 1 or more"):
         own_dac_factors(drawn(0), drawn(1), neighbours=0)
+
+
+def test_views_under_a_learned_prompt_by_its_base_classes() -> None:
+    before, after = drawn(3), drawn(4)
+    texts = BaseTexts(before[4:], after[4:], before[:4], after[:4])
+    logits = torch.tensor([[0.0, 1, 2, 9, 3], [7, 1, 2, 3, 4]], dtype=torch.float64)
+    found, extras = dac_base(logits, texts, dac_neighbours=3.0)
+    factors = [posthoc.dac_factor(before.tolist(), after.tolist(), 4 + c, range(4), 3) for c in (3, 0)]
+    expected = torch.tensor(factors, dtype=torch.float64)[:, None] * logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    assert extras == {"temperature": pytest.approx(1 / factors[0], abs=1e-10)}
+
+
+def test_from_plain_tensors_it_asks_for_the_texts() -> None:
+    before, after = drawn(3), drawn(4)
+    logits = 10 * drawn(5)[:, :2].mT
+    found = functional.calibrate(logits, logits, method="dac", text_features=before, adapted_text_features=after)
+    torch.testing.assert_close(found, dac(logits, before, after)[0], rtol=0, atol=0)
+    with pytest.raises(OtptError, match="calibration 'dac' needs adapted_text_features=; it was not given"):
+        functional.calibrate(logits, logits, method="dac", text_features=before)

@@ -281,7 +281,7 @@ def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     assert all(part.summary.endswith(".") and part.source for part in parts.values())
     used = {part for name in (*PUBLISHED, *field) for part in name.split("+")}
     templates = {"templates-80", "dataset-templates", "templates"}
-    assert used | {"votes", "certificate"} | templates | {"fpp-words", DEFAULT_METHOD} == set(parts)
+    assert used | {"votes", "certificate", "dac-base"} | templates | {"fpp-words", DEFAULT_METHOD} == set(parts)
 
 
 @pytest.mark.parametrize(

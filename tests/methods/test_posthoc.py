@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,13 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, OtptError, ViewRecipe
 from otpt.backbones import Backbone
-from otpt.methods import compose
+from otpt.methods import compose, get_method
 from otpt.methods.ensembles import se, weak_strong
 from otpt.methods.gates import agreement, cas, strong_agreement
 from otpt.methods.groups import TextGroup
 from otpt.methods.prompt_tuning import TextSide
-from otpt.prompts import PromptEncoder
-from otpt.prompts.learned import CocoopContext, read_learned
+from otpt.prompts import Prompt, PromptEncoder
+from otpt.prompts.learned import CocoopContext, CoopContext, read_learned
 from otpt.views import make_views
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "house")
@@ -288,6 +289,37 @@ def test_learned_prompts(init: str, tmp_path: Path) -> None:
     expected = posthoc.mixture(adapted, posthoc.strong(adapted), cosine, temperature)
     assert found.probabilities.tolist() == pytest.approx(expected, abs=1e-10)
     assert abs(temperature - 1) > 1e-3
+
+
+def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> None:
+    """Classes of its own stay; of others the literal distances to these, under words and under the context."""
+    vectors = 0.5 * torch.randn(4, 64, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    base = (*NAMES[:2], "sofa", "teapot")
+    every = (*NAMES, *base[2:])
+    places = [every.index(each) for each in base]
+    before, after = (
+        TextSide(backbone(), every, prompt).text_features.tolist() for prompt in (Prompt(), Prompt.learned(vectors))
+    )
+    clf = Classifier(backbone(), recipe=RECIPE, contexts=[CoopContext(vectors, base)]).set_classes(NAMES)
+    changed = set()
+    for seed in SEEDS:
+        found = clf.compare(image(seed), ["coop", "coop+dac-base"])
+        own, c = found["coop+dac-base"], found["coop"].index
+        factor = 1.0 if c < 2 else posthoc.dac_factor(before, after, c, places, 5)
+        logits = [math.log(p) for p in found["coop"].probabilities]
+        assert own.probabilities.tolist() == pytest.approx(posthoc.softmax(logits, 1 / factor), abs=1e-10)
+        assert own.index == c
+        assert own.extras["temperature"] == pytest.approx(1 / factor, abs=1e-10)
+        changed.add(factor != 1.0)
+    assert True in changed, "or the test shows nothing"
+
+
+def test_dac_of_a_context_that_does_not_name_its_classes_is_refused() -> None:
+    clf = Classifier(backbone(), "coop+dac-base", recipe=RECIPE, contexts=[CoopContext(torch.randn(4, 64))])
+    with pytest.raises(OtptError, match=r"'coop\+dac-base' needs the classes that the context was learned on, but its"):
+        clf.set_classes(NAMES)
+    with pytest.raises(OtptError, match="dac-base does not go with init = 'words'; expected 'coop'"):
+        get_method("tpt+dac-base")
 
 
 METHODS = (

@@ -1,6 +1,6 @@
 from .calibrated import Calibrated, CalibratedAnswer
 from .cots import cor, cots_temperature
-from .dac import dac_factors, own_dac_factors
+from .dac import BaseTexts, dac_factors, own_dac_factors
 from .file import Calibration, read_calibration
 from .fitting import fit_calibration
 from .matching import matching_temperature
@@ -13,6 +13,7 @@ from .temperature import FIXED, apply_temperature, fit_temperature, fixed_temper
 __all__ = [
     "CALIBRATIONS",
     "FIXED",
+    "BaseTexts",
     "Calibrated",
     "CalibratedAnswer",
     "Calibration",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,28 @@ from otpt.errors import OtptError
 
 BASE_CLASS = 0.05
 """A class whose tuned text feature is closer than this to one of a base class is that class."""
+
+
+@dataclass(frozen=True)
+class BaseTexts:
+    """Text features of C classes, and of the B base classes that a prompt was learned on.
+
+    Attributes:
+        zero_shot: (C, D), under words.
+        tuned: (C, D), under the learned prompt.
+        base_zero_shot: (B, D).
+        base_tuned: (B, D).
+    """
+
+    zero_shot: Tensor
+    tuned: Tensor
+    base_zero_shot: Tensor
+    base_tuned: Tensor
+
+    def factors(self, classes: Tensor, neighbours: int) -> Tensor:
+        """γ_c of some classes (m,): :func:`dac_factors`."""
+        own = self.zero_shot[classes], self.tuned[classes]
+        return dac_factors(*own, self.base_zero_shot, self.base_tuned, neighbours)
 
 
 def dac_factors(
@@ -43,9 +68,21 @@ def dac(
     logits: Tensor, text_features: Tensor, adapted_text_features: Tensor, dac_neighbours: float = 5
 ) -> tuple[Tensor, dict[str, float]]:
     """γ_ĉ·ℓ of all views of an image (V, C), ĉ each view's predicted class; and the clean view's temperature 1/γ."""
+    return _scaled(
+        logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, int(dac_neighbours))
+    )
+
+
+def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: float = 5) -> tuple[Tensor, dict[str, float]]:
+    """γ_ĉ·ℓ of views (V, C) under a learned prompt, γ by its base classes; and the clean view's temperature 1/γ."""
+    return _scaled(logits, lambda each: base_texts.factors(each, int(dac_neighbours)))
+
+
+def _scaled(logits: Tensor, factors: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, float]]:
+    """Each row multiplied by the factor of its predicted class; ``factors``: classes (m,) → (m,)."""
     predicted, views = logits.argmax(dim=1).unique(return_inverse=True)
-    factors = own_dac_factors(text_features, adapted_text_features, predicted, int(dac_neighbours))[views]
-    return factors[:, None].to(logits) * logits, {"temperature": 1.0 / float(factors[0])}
+    own = factors(predicted)[views]
+    return own[:, None].to(logits) * logits, {"temperature": 1.0 / float(own[0])}
 
 
 def _distances(texts: Tensor, others: Tensor) -> Tensor:

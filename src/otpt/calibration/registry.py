@@ -16,6 +16,7 @@ CALIBRATIONS = values(
     Value("cots", "otpt.calibration.cots:cots", views=True, settings=("strong_ratio",)),
     Value("cor", "otpt.calibration.cots:cor"),
     Value("dac", "otpt.calibration.dac:dac", views=True, settings=("dac_neighbours",)),
+    Value("dac-base", "otpt.calibration.dac:dac_base", only={"init": ("coop",)}, settings=("dac_neighbours",)),
 )
 """All calibrations, ours and those that were registered."""
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from otpt.calibration import fixed_temperature, probabilities
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
+from otpt.functions import Value, parameters
 from otpt.methods.axes import AGGREGATIONS, CLEAN, NONE
 from otpt.methods.calling import Available, Extras, call_function
 from otpt.methods.method import Method
@@ -43,7 +44,7 @@ def finish(
         names: of the images, for messages.
     """
     finisher = _Finisher(method, adapted, initial, tower, official, available, settings, names)
-    one_by_one = CALIBRATIONS[method.calibrate].digest or CALIBRATIONS[method.calibrate].views
+    one_by_one = _one_by_one(CALIBRATIONS[method.calibrate])
     more: list[Extras] = [{} for _ in names]
     if method.aggregate == CLEAN and not one_by_one:
         calibrated, _ = finisher.calibrate(adapted.logits, initial.logits, {}, names[0])
@@ -71,11 +72,20 @@ def finish(
     ]
 
 
-def calibrated(method: Method, logits: Tensor, zero_shot: Tensor, *, settings: Mapping[str, float]) -> Tensor:
-    """Rescaled logits (V, C) of the views of one image, given the zero-shot logits (V, C)."""
+def calibrated(
+    method: Method, logits: Tensor, zero_shot: Tensor, available: Available, *, settings: Mapping[str, float]
+) -> Tensor:
+    """Rescaled logits (V, C) of the views of one image, given the zero-shot logits (V, C) and what is ``available``."""
     none = Adapted.at_init(logits[:1], lambda _: logits, {}, lambda _: logits)
     finisher = _Finisher(method, none, none, "vit", False, lambda _: {}, settings, ["image"])
-    return finisher.calibrate(logits, zero_shot, {}, "image")[0]
+    return finisher.calibrate(logits, zero_shot, available, "image")[0]
+
+
+def _one_by_one(calibration: Value) -> bool:
+    """Whether a calibration is called for each image; one of ours that looks at logits alone takes all together."""
+    if calibration.digest or calibration.views or not calibration.source:
+        return bool(calibration.source)
+    return not {"logits", "zero_shot"}.issuperset(parameters(calibration.function))
 
 
 def _clean(calibrated: Tensor, logits: Tensor, *, official: bool, own: bool) -> tuple[Any, list[int]]:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from torch import Tensor, stack
 
 from otpt.backbones import Backbone
+from otpt.calibration import BaseTexts
 from otpt.features.cache import FeatureCache
 from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
-from otpt.methods.calling import naming_images
+from otpt.methods.calling import Available, naming_images
 from otpt.methods.finish import finish
 from otpt.methods.hosting import Seen, adapts_on_host, available_of, initial_on_host, needs_after
 from otpt.methods.method import CONTEXT, Method
@@ -87,8 +88,11 @@ class TextGroup:
         backbone: Tower,
         text: TextSide,
         task: Task,
+        *,
+        base_texts: BaseTexts | None = None,
     ) -> None:
-        self.prompt, self.methods = prompt, methods
+        """``base_texts``, on the host, are for calibrations of learned prompts that look at their base classes."""
+        self.prompt, self.methods, self._base_texts = prompt, methods, base_texts
         self._family, self._text, self._task = backbone.family, text, task
         self._cache: FeatureCache | None = None
         self._gradient_size = 0
@@ -249,11 +253,16 @@ class TextGroup:
                 initial.adapted,
                 tower=self._family,
                 official=self._task.official_precision,
-                available=partial(available_of, initial, initial, self._text.logit_scale),
+                available=partial(self._available, initial),
                 settings=settings[name],
                 names=batch.names,
             )
         return answers
+
+    def _available(self, initial: Seen, i: int) -> Available:
+        """What a calibration or an aggregation of image ``i`` may ask for."""
+        own = available_of(initial, initial, self._text.logit_scale, i)
+        return own if self._base_texts is None else {**own, "base_texts": lambda: self._base_texts}
 
     def _stores(self, views: Tensor, starts: Tensor | None, *, several: bool) -> Steps[Sequence[GradientStore] | None]:
         """Where gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""

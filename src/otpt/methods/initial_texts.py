@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from otpt.backbones import Backbone
+from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.methods.method import Method
 from otpt.methods.prompt_tuning import TextSide
@@ -46,3 +48,24 @@ def coop_context(task: Task, methods: Sequence[Method]) -> CoopContext:
     learned = learned_prompt(task, "coop", methods)
     assert isinstance(learned, CoopContext)
     return learned
+
+
+def base_classes(learned: CoopContext, methods: Sequence[Method]) -> tuple[str, ...] | None:
+    """The classes that a context was learned on, if a method looks at them; ``OtptError`` if they are not known."""
+    asks = next((method.name for method in methods if method.calibrate == "dac-base"), None)
+    if asks is None:
+        return None
+    if learned.class_names is None:
+        raise OtptError(
+            f"Method {asks!r} needs the classes that the context was learned on, but its file does not name them; make "
+            "one with 'otpt train coop', or in Python give CoopContext(vectors, class_names)."
+        )
+    return learned.class_names
+
+
+def base_texts(backbone: Backbone, task: Task, learned: CoopContext, base: tuple[str, ...]) -> BaseTexts:
+    """Text features of the task's classes and of the base ones, under the task's first prompt and the learned one."""
+    words, context = tunable(backbone, task, task.prompts[0]), learned.prompt()
+    places = (task, replace(task, class_names=base))
+    found = [text_side(backbone, place, prompt) for place in places for prompt in (words, context)]
+    return BaseTexts(*(each.text_features.cpu() for each in found))

@@ -13,7 +13,14 @@ from otpt.methods.attributes import names_with_attributes
 from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.classes import check_texts
 from otpt.methods.groups import ConditionalGroup, Group, TextGroup
-from otpt.methods.initial_texts import coop_context, learned_prompt, text_side, tunable
+from otpt.methods.initial_texts import (
+    base_classes,
+    base_texts,
+    coop_context,
+    learned_prompt,
+    text_side,
+    tunable,
+)
 from otpt.methods.method import Method
 from otpt.methods.prompt_tuning import AttributeTextSide
 from otpt.methods.task import Task
@@ -86,6 +93,8 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
             continue
         if isinstance(learned, CocoopContext):
             learned.check_fits(backbone.embed_dim)
+        else:
+            base_classes(learned, methods)
         tokenize_prompts(backbone.text, names, learned.prompt())
 
 
@@ -132,8 +141,10 @@ def _attributes(backbone: Backbone, task: Task, methods: Methods) -> list[Group]
 
 
 def _coop(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
-    prompt = coop_context(task, methods).prompt()
-    return [TextGroup("coop", methods, backbone, text_side(backbone, task, prompt), task)]
+    learned = coop_context(task, methods)
+    base = base_classes(learned, methods)
+    texts = None if base is None else base_texts(backbone, task, learned, base)
+    return [TextGroup("coop", methods, backbone, text_side(backbone, task, learned.prompt()), task, base_texts=texts)]
 
 
 def _templates(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:

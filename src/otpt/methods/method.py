@@ -181,7 +181,7 @@ class Method:
 
     def _check_axes(self) -> None:
         """``OtptError`` if values on two axes do not go together."""
-        for value in (ADAPTATIONS[self.adapt], AGGREGATIONS[self.aggregate]):
+        for value in (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate]):
             for axis, allowed in value.only.items():
                 if getattr(self, axis) not in allowed:
                     raise OtptError(

@@ -187,7 +187,8 @@ def _brings(part: Part, needed: str) -> bool:
 
 def _only(part: Part) -> Mapping[str, tuple[str, ...]]:
     """By axis, the values that go with what a part sets; those of its own axis are told apart elsewhere."""
-    value = {"adapt": ADAPTATIONS, "aggregate": AGGREGATIONS}.get(part.axis, {}).get(part.values.get(part.axis, ""))
+    axes = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS}
+    value = axes.get(part.axis, {}).get(part.values.get(part.axis, ""))
     return {} if value is None else value.only
 
 
