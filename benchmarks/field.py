@@ -51,7 +51,7 @@ METHODS = (
     "tpt+cots", "tpt+e-cots", "o-tpt+cots", "o-tpt+e-cots", "a-tpt+e-cots", "soc+e-cots", "tpt+cor", "tpt+dac",
     "zero-shot+weak-strong", "o-tpt+weak-strong", "soc+static+weak-strong", "se", "use",
     "tpt+agreement", "tpt+cas", "tpt+agreement+e-cots",
-    "mean-probability", "mean-logit", "mean-feature", "tpt+mean-probability",
+    "mean-probability", "confident-half", "mean-logit", "mean-feature", "tpt+mean-probability",
     "zero", "mta", "tps", "tps+e-cots", "sts", "r-tpt", "reliability", "rlcf",
     "templates-7", "templates-7+weak-strong", "fpp", "fpp+tpt", "boost",
 )  # fmt: skip

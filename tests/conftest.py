@@ -25,6 +25,7 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 SLOW = (
     "test_first_calls.py",
     "test_processors.py",
+    "backbones/test_compiling.py",
     "backbones/test_huggingface.py",
     "backbones/test_imports.py",
     "backbones/test_loading.py",

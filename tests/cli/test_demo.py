@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import importlib.metadata
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert min(image.size) > 300
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(name in page for name in DATASETS)
-    assert f"otpt demo --out '{out}' --images 1" in html.unescape(page)
+    commands = re.sub(r" \\\n +", " ", html.unescape(page))  # shown with an option per line
+    assert f"otpt demo --out '{out}' --images 1" in commands
     assert {score.method for score in score_run(Run(out / "run"))} == set(chosen_methods())
     assert {path.name for path in out.iterdir()} == {"reliability.png", "report.html", "run"}
 
