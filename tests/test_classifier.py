@@ -137,6 +137,19 @@ def test_methods_together_equal_each_alone() -> None:
         assert np.array_equal(together[name].probabilities, clf.compare(image(5), [name])[name].probabilities)
 
 
+def test_another_method_for_one_call() -> None:
+    clf = classifier()
+    expected = clf.compare(image(5), ["tpt", "zero-shot"])
+    assert expected["tpt"] != expected["zero-shot"]
+    for name in expected:
+        assert clf.predict(image(5), method=name) == expected[name]
+        assert clf(image(5), method=name) == expected[name]
+        assert clf.predict_batch([image(5)], method=name) == clf([image(5)], method=name) == [expected[name]]
+    assert clf.predict(image(5)).method == clf.method.name
+    with pytest.raises(OtptError, match="Did you mean: tpt"):
+        clf(image(5), method="ttp")
+
+
 def test_what_calibration_may_and_may_not_change() -> None:
     found = classifier().compare(image(6), ["tpt", "tpt+ts", "tpt+sals", "zero-shot"])
     assert found["tpt"].index == found["tpt+ts"].index == found["tpt+sals"].index

@@ -17,7 +17,7 @@ from otpt.errors import OtptError, unknown
 from otpt.features.given import check_several, given_images, shown_image
 from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
-from otpt.methods import Method
+from otpt.methods import Method, get_method
 from otpt.methods.classes import with_classes
 from otpt.methods.facts import calibration_facts
 from otpt.methods.inits import check_fit
@@ -91,14 +91,19 @@ class Answering:
         labels: Labels | None,
         errors: str,
         *,
+        method: str | Method | None = None,
         workers: int | None = None,
         one: bool = False,
     ) -> list[Any]:
-        """Predictions in order; a bad image raises its error, or leaves a :class:`Failure` in its place."""
+        """Predictions in order; a bad image raises its error, or leaves a :class:`Failure` in its place.
+
+        ``method`` takes the place of the classifier's.
+        """
         if errors not in ("raise", "return"):
             raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
         check_several(images)
-        self._check_calibrations((self.method,), labels)
+        methods = (self.method if method is None else get_method(method),)
+        self._check_calibrations(methods, labels)
         names: list[str] = []
 
         def noted() -> Iterator[ImageSource]:
@@ -107,9 +112,9 @@ class Answering:
                 yield image
 
         found: list[Any] = []
-        for position, answer in enumerate(self._outputs(noted(), (self.method,), None, workers, labels)):
+        for position, answer in enumerate(self._outputs(noted(), methods, None, workers, labels)):
             if not isinstance(answer, OtptError):
-                found.append(self._by_name(answer, (self.method,), labels)[self.method.name])
+                found.append(self._by_name(answer, methods, labels)[methods[0].name])
             elif errors == "return":
                 found.append(Failure(names[position], position, answer))
             else:

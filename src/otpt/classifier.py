@@ -157,32 +157,43 @@ class Classifier(Answering):
         candidate_labels: str | Sequence[str] | None = None,
         *,
         hypothesis_template: str | None = None,
+        method: str | Method | None = None,
         errors: str = "raise",
     ) -> Any:
         """A prediction of one image, or a list of them for a list or a batch (B, C, H, W) of images.
 
         As in Hugging Face's pipeline, ``candidate_labels`` (a list, or a text with commas) are the classes of the call,
         in ``hypothesis_template`` ("a photo of a {}."); those of :meth:`set_classes` stay. Their text features are kept
-        for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first.
+        for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first. ``method``
+        takes the place of the classifier's for this call.
         """
         labels = candidates(candidate_labels, hypothesis_template)
         if is_one_image(images):
-            return self._collect([images], labels, errors, workers=0, one=True)[0]
-        return self._collect(images, labels, errors)
+            return self._collect([images], labels, errors, method=method, workers=0, one=True)[0]
+        return self._collect(images, labels, errors, method=method)
 
-    def predict(self, image: ImageSource, *, image_id: str | None = None) -> Prediction:
-        """What the classifier's method says of one image, in any form that :func:`otpt.images.open_image` takes."""
-        return self.compare(image, [self.method], image_id=image_id)[self.method.name]
+    def predict(
+        self, image: ImageSource, *, method: str | Method | None = None, image_id: str | None = None
+    ) -> Prediction:
+        """What the classifier's method, or another one, says of one image, in any form that
+        :func:`otpt.images.open_image` takes."""
+        chosen = self.method if method is None else get_method(method)
+        return self.compare(image, [chosen], image_id=image_id)[chosen.name]
 
     def predict_batch(
-        self, images: Iterable[ImageSource], *, workers: int | None = None, errors: str = "raise"
+        self,
+        images: Iterable[ImageSource],
+        *,
+        method: str | Method | None = None,
+        workers: int | None = None,
+        errors: str = "raise",
     ) -> list[Any]:
-        """Predictions of many images, or of a batch (B, C, H, W), in order.
+        """Predictions of many images, or of a batch (B, C, H, W), in order; by the classifier's method or another one.
 
         The first image that cannot be used raises an error that names it; with ``errors="return"`` there is a
         :class:`Failure` in its place.
         """
-        return self._collect(images, None, errors, workers=workers)
+        return self._collect(images, None, errors, method=method, workers=workers)
 
     def compare(
         self, image: ImageSource, methods: Sequence[str | Method], *, image_id: str | None = None

@@ -7,6 +7,7 @@ and ends with exit code 2; in Python it is a ``ValueError`` like any other.
 from __future__ import annotations
 
 import difflib
+import errno
 import unicodedata
 from collections.abc import Iterable, Mapping
 
@@ -54,6 +55,34 @@ def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:
     near = difflib.get_close_matches(given.lower(), names, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""
     return OtptError(f"Unknown {kind} {given!r}.{hint} Available: {', '.join(names)}.")
+
+
+_REMEDIES = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.ENAMETOOLONG: "check the path",
+    errno.ELOOP: "check the links on the path",
+    errno.EISDIR: "give a file, not a folder",
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EMFILE: "close other files, or raise 'ulimit -n'",
+    errno.ENFILE: "close other programs",
+}
+
+
+def cannot_read(what: str, path: object, error: Exception) -> OtptError:
+    """An error for a file or folder that cannot be read, with what to do; a ``ValueError`` is text that is not UTF-8.
+
+    >>> str(cannot_read("class list", "pets", IsADirectoryError(errno.EISDIR, "Is a directory")))
+    "Cannot read the class list 'pets': Is a directory; give a file, not a folder."
+    """
+    if isinstance(error, OSError):
+        reason, remedy = error.strerror or str(error), _REMEDIES.get(error.errno or 0, "check the disk, and try again")
+    elif isinstance(error, UnicodeError):
+        reason, remedy = "it is not UTF-8 text", "save it as UTF-8"
+    else:  # a null character in the path
+        reason, remedy = str(error), "check the path"
+    return OtptError(f"Cannot read the {what} {str(path)!r}: {reason}; {remedy}.")
 
 
 def no_attribute(owner: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> AttributeError:

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 
 _ABANDONED_AFTER = 3600.0  # seconds; no writing takes so long
 _ATTEMPTS = 3
@@ -144,7 +144,7 @@ def read_json(path: Path, what: str) -> Any:
     except FileNotFoundError:
         raise OtptError(f"There is no {what} at {str(path)!r}; check the path.") from None
     except OSError as error:
-        raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
+        raise cannot_read(what, path, error) from None
     except ValueError:
         raise OtptError(
             f"The {what} {str(path)!r} is damaged: it is not JSON; check the path, or make it again."

@@ -46,6 +46,18 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {"reliability.png", "report.html", "run"}
 
 
+def test_own_methods_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = ["demo", "-o", tmp_path, "--images", "1", "--method", "mean-probability", "--seeds", "3", "4"]
+    code, printed, _ = run(capsys, *given)
+    assert code == 0
+    assert "mean-probability against zero-shot" in printed
+    assert "o-tpt" not in printed
+    rows = score_run(Run(tmp_path / "run"))
+    assert {(score.method, score.seed) for score in rows} == {
+        (method, seed) for method in ("zero-shot", "mean-probability") for seed in (3, 4)
+    }
+
+
 def _gap(difference: float, p: float) -> Gap:
     return Gap(0.5 + difference, 0.5, difference - 0.01, difference + 0.01, p)
 

@@ -48,13 +48,12 @@ def test_both_spellings_on_every_command(name: str) -> None:
 
 
 def test_methods_and_seeds_on_every_command_that_has_several() -> None:
-    """``demo`` and ``reproduce`` choose their own seeds; requests bring theirs; a similarity is of one seed's texts."""
-    without = ("", "train", "cache", "datasets", "methods", "models", "demo", "doctor", "completion", "plot")
+    without = ("", "train", "cache", "datasets", "methods", "models", "doctor", "completion", "plot")
     for name, parser in PARSERS.items():
         known = options_of(parser)
         if name.partition(" ")[0] not in without or name.startswith("plot "):
             assert "--methods" in known, name
-            assert name in ("reproduce", "serve", "plot similarity") or "--seeds" in known, name
+            assert "--seeds" in known, name
 
 
 def test_threads_and_workers_on_every_command_that_computes() -> None:

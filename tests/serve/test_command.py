@@ -24,6 +24,7 @@ from otpt.serve.settings import read_token
         (["--models", "a=pocket", "a=pocket"], "'a' twice"),
         (["--models", "=pocket"], "expected a backbone, or NAME=BACKBONE"),
         (["--models", "absent-model"], "absent-model"),
+        (["--seed", "-1"], "The seed is -1; expected a whole number from 0"),
         (["--method", "tda"], "depends on the images before"),
     ],
 )

@@ -61,6 +61,13 @@ def waiting(service: Service, images: int) -> Job:
     return job
 
 
+def test_requests_without_a_seed_take_that_of_the_service(classifier: otpt.Classifier) -> None:
+    service = make(classifier, seed=7)
+    for asked, seed in ((None, 7), (0, 0), (3, 3)):
+        query = service.catalogue.query(Asked(labels=["cat", "dog"], seed=asked), ["zero-shot"], service.limits)
+        assert query.seed == seed
+
+
 def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
     service = make(classifier, limits={"queue": 3})
     job = waiting(service, 3)

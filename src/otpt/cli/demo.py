@@ -14,7 +14,13 @@ from otpt.cli.evaluate import backbone_on, chosen_reporter
 from otpt.cli.headline import print_headline
 from otpt.cli.notes import tell_missing_classes
 from otpt.cli.score_tables import print_score_tables
-from otpt.cli.spellings import add_out_option, add_threads_option, use_threads
+from otpt.cli.spellings import (
+    add_methods_option,
+    add_out_option,
+    add_seeds_option,
+    add_threads_option,
+    use_threads,
+)
 
 if TYPE_CHECKING:
     from otpt.report import Results
@@ -36,6 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "make a page."
     )
     add_out_option(parser, metavar="DIR", words="(default: %(default)s)", default=Path("otpt-demo"))
+    add_methods_option(
+        parser, default=None, words=f"methods beside {BASE} (default: tpt, o-tpt and that of 'otpt predict')"
+    )
+    add_seeds_option(parser, default=[0], words="seeds of the views (default: 0)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: two, or one per core)")
     add_threads_option(parser)
     parser.add_argument(
@@ -55,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
     out: Path = options.out
     use_threads(options.threads)
-    methods = chosen_methods()
-    settings = Settings(methods=methods, limit=options.images, shard_size=SHARD_SIZE)
+    methods = chosen_methods(options.methods)
+    settings = Settings(methods=methods, seeds=options.seeds, limit=options.images, shard_size=SHARD_SIZE)
     makers = [partial(load_dataset, name) for name in DATASETS]
     datasets = [make() for make in makers]  # report missing packages of the bench first
     print(
@@ -94,11 +104,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def chosen_methods() -> tuple[str, ...]:
-    """Zero-shot, what it is compared with, and the default."""
+def chosen_methods(given: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Zero-shot, and what is compared with it: by default TPT, O-TPT and the default method."""
     from otpt.methods.registry import DEFAULT_METHOD
 
-    return tuple(dict.fromkeys((BASE, "tpt", "o-tpt", DEFAULT_METHOD)))
+    return tuple(dict.fromkeys((BASE, *(given or ("tpt", "o-tpt", DEFAULT_METHOD)))))
 
 
 def findings(results: Results, methods: Sequence[str]) -> list[str]:

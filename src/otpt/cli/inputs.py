@@ -12,7 +12,7 @@ from typing import IO
 
 from otpt.cli.notes import tell
 from otpt.data.dataset import IMAGE_SUFFIXES
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 from otpt.images.urls import is_url
 
 _GREEDY = {"classes": "--classes", "methods": "--methods", "settings": "--set", "context": "--context"}
@@ -70,7 +70,7 @@ def _expand(given: Sequence[str]) -> Iterator[Given]:
         try:
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
         except OSError as error:
-            raise OtptError(f"Cannot read the folder {str(path)!r}: {error.strerror or error}.") from None
+            raise cannot_read("folder", path, error) from None
         if not inside:
             raise OtptError(f"The folder {str(path)!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
         yield from inside

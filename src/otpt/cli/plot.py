@@ -118,6 +118,8 @@ def _add_similarity(kinds: Any) -> None:
         dest="method",
         several=False,
     )
+    words = "seed of the views of that ECE (default: the first of the runs)"
+    add_seeds_option(parser, default=None, words=words, dest="seed", several=False)
     add_threads_option(parser)
     shared.add_model_options(parser)
     parser.set_defaults(run=run_similarity, backbone=OF_THE_RUNS)
@@ -131,7 +133,8 @@ def run_similarity(options: argparse.Namespace) -> int:
     check_format(options.out)
     use_threads(options.threads)
     _take_back_runs(options)
-    results = open_results(options.folders) if options.folders else None
+    seeds = None if options.seed is None else [options.seed]
+    results = open_results(options.folders, seeds=seeds) if options.folders else None
     dataset, names = _class_names(options, results)
     given = [text for word in options.prompts or () for text in _contexts(word)]
     words = given or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
@@ -224,7 +227,7 @@ def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
 
 
 def _metrics(results: Results | None, dataset: str, words: str, method: str) -> Any:
-    """Of the method with this prompt, if the runs hold it; under the first seed."""
+    """Of the method with this prompt, if the runs hold it; under the first of their seeds that are shown."""
     from otpt.report import ResultKey
 
     score = None if results is None else results.score(ResultKey(dataset, results.seeds[0], words, method))

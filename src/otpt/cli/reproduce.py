@@ -16,6 +16,7 @@ from otpt.cli.spellings import (
     add_methods_option,
     add_old_spelling,
     add_out_option,
+    add_seeds_option,
     add_threads_option,
     add_workers_option,
     check_threads,
@@ -64,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tables", nargs="+", type=_number, metavar="N", help="only these tables of the paper")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
     add_methods_option(parser, default=None, words="only these methods of the paper")
+    add_seeds_option(parser, default=None, words="seeds of the views, in place of the paper's number of them")
     parser.add_argument("--limit", type=int, metavar="N", help="only N images of each set, all classes in proportion")
     parser.add_argument(
         "--views", type=int, default=64, metavar="N", help="views per image, including the clean one (default: 64)"
@@ -82,11 +84,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan; with ``--go``, run it."""
     from otpt.backbones.devices import pick_device
+    from otpt.evaluation.settings import each_once
     from otpt.report.papers.plans import Conditions, plan_data
     from otpt.report.papers.reproduce import get_study, make_plan
 
     study = get_study(options.what)
     _tell_backbones_apart(options)
+    if options.seeds is not None:
+        each_once("seed", options.seeds)
     engine = _engine(options)
     use_threads(options.threads)
     device = pick_device(options.device).type
@@ -99,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
         tables=options.tables,
         datasets=options.datasets,
         methods=methods,
+        seeds=options.seeds,
         limit=options.limit,
         views=options.views,
         device=device,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.engines import add_ray_options, refuse_ray_options
 from otpt.cli.options import add_compile_option
-from otpt.cli.spellings import add_methods_option, add_threads_option, use_threads
+from otpt.cli.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     words = f"of requests that name none (default: {DEFAULT_METHOD})"
     add_methods_option(parser, default=None, words=words, dest="method", several=False)
     parser.add_argument("--views", type=int, default=64, metavar="N", help="of requests that say none (default: 64)")
+    words = "seed of the views, of requests that say none (default: 0)"
+    add_seeds_option(parser, default=[0], words=words, dest="seed", several=False)
     parser.add_argument(
         "--classes-folder", type=Path, metavar="DIR", help="class lists by name: DIR/pets.txt is 'pets'"
     )
@@ -147,6 +149,7 @@ def chosen_settings(options: argparse.Namespace, limits: Limits) -> Settings:
         compile=options.compile,
         method=options.method or DEFAULT_METHOD,
         views=options.views,
+        seed=options.seed,
         classes=options.classes_folder,
         calibrations=options.calibrations,
         text_cache=int(options.text_cache * _MIB),

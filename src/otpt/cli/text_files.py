@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 
 
 def read_lines(path: Path, what: str) -> list[str]:
@@ -12,7 +12,7 @@ def read_lines(path: Path, what: str) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise OtptError(f"Cannot read the {what} {str(path)!r}: {error.strerror or error}.") from None
+        raise cannot_read(what, path, error) from None
     except ValueError:
         raise OtptError(f"The {what} {str(path)!r} is not UTF-8 text; expected one name per line.") from None
     return [line.strip() for line in text.splitlines() if line.strip()]

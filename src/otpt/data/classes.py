@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from otpt.data.dataset import FAMILIES
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError, cannot_read, unknown
 
 FILE_NAMES = ("classes.txt", "classnames.txt")  # looked for beside the data
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -63,7 +63,7 @@ def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise OtptError(f"Cannot read the class list {str(path)!r}: {error.strerror or error}.") from None
+        raise cannot_read("class list", path, error) from None
     except ValueError:
         raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class per line.") from None
     return parse_class_list(text, str(path), unique=unique)

@@ -10,7 +10,7 @@ from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, FilesBelow
 from otpt.data.own import origin_of, own_dataset
 from otpt.data.records import NoSuchSplit, Place, Records, records, shortened
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 
 
 def read_folders(place: Place) -> Records:
@@ -75,7 +75,7 @@ def class_folders(folder: Path) -> list[str]:
         with os.scandir(folder) as inside:
             return sorted(item.name for item in inside if item.is_dir() and not item.name.startswith((".", "__")))
     except OSError as error:
-        raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
+        raise cannot_read("folder", folder, error) from None
 
 
 def images_below(folder: Path, below: str = "") -> Iterator[str]:
@@ -84,7 +84,7 @@ def images_below(folder: Path, below: str = "") -> Iterator[str]:
         with os.scandir(folder) as inside:
             items = sorted((item.name, item.is_dir()) for item in inside)  # is_dir fails where links form a circle
     except OSError as error:
-        raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
+        raise cannot_read("folder", folder, error) from None
     for name, is_folder in items:
         if name.startswith("."):
             continue

@@ -16,7 +16,7 @@ from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset
 from otpt.data.own import origin_of, own_dataset, resolve_labels
 from otpt.data.records import shortened
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json
 
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
@@ -39,7 +39,7 @@ class MembersOf:
                 file.seek(offset)
                 return file.read(size)
         except OSError as error:
-            raise OtptError(f"Cannot read the shard {str(self.shards[shard])!r}: {error.strerror or error}.") from None
+            raise cannot_read("shard", self.shards[shard], error) from None
 
 
 @dataclass
@@ -160,7 +160,7 @@ def _index(number: int, shard: Path) -> dict[str, _Sample]:
     except OtptError:
         raise
     except OSError as error:
-        raise OtptError(f"Cannot read the shard {str(shard)!r}: {error.strerror or error}.") from None
+        raise cannot_read("shard", shard, error) from None
     except Exception as error:  # beside its own errors tarfile lets others through for damaged headers
         raise OtptError(
             f"The shard {str(shard)!r} is not a whole, uncompressed tar file ({error}); unpack .gz shards first."

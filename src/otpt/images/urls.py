@@ -47,10 +47,10 @@ def fetch_url(url: str, limits: UrlLimits | None = LIMITS) -> bytes:
             with error:
                 target = error.headers.get("Location") if error.code in _MOVED else None
             if target is None:
-                raise OtptError(f"Cannot fetch {url!r}: the server answered {error.code} ({error.reason}).") from None
+                raise _failed(url, f"the server answered {error.code} ({error.reason})") from None
             at = urljoin(at, target)
             if urlsplit(at).scheme not in SCHEMES:
-                raise OtptError(f"Cannot fetch {url!r}: it redirects to {at!r}, which is not http or https.") from None
+                raise _failed(url, f"it redirects to {at!r}, which is not http or https") from None
         except TimeoutError:
             raise _too_slow(url, limits) from None
         except (URLError, HTTPException, OSError, ValueError) as error:
@@ -59,8 +59,12 @@ def fetch_url(url: str, limits: UrlLimits | None = LIMITS) -> bytes:
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
                 raise _too_slow(url, limits) from None
-            raise OtptError(f"Cannot fetch {url!r}: {getattr(reason, 'strerror', None) or reason}.") from None
-    raise OtptError(f"Cannot fetch {url!r}: it redirects more than {limits.redirects} times.")
+            raise _failed(url, str(getattr(reason, "strerror", None) or reason)) from None
+    raise _failed(url, f"it redirects more than {limits.redirects} times")
+
+
+def _failed(url: str, why: str) -> OtptError:
+    return OtptError(f"Cannot fetch {url!r}: {why}; check the address, or download the image and give its path.")
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json
 from otpt.methods.toml import read_toml
 
@@ -20,8 +20,7 @@ def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise OtptError(f"Cannot read the attribute file {str(path)!r}: {reason}.") from None
+        raise cannot_read("attribute file", path, error) from None
     try:
         found: Any = read_toml(text) if path.suffix == ".toml" else parse_json(text)
     except ValueError as error:

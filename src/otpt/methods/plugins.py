@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS, calibration
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 from otpt.functions import PLUGIN, reason
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES, adaptation, aggregation, gate
 from otpt.objectives.registry import OBJECTIVES, objective
@@ -42,7 +42,7 @@ def load_plugin(path: str | Path) -> str:
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        raise OtptError(f"Cannot read the plugin {str(path)!r}: {getattr(error, 'strerror', '') or error}.") from None
+        raise cannot_read("plugin", path, error) from None
     name = f"{PLUGIN}{digest}"
     if name in sys.modules:
         return digest

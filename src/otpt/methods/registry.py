@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
 from otpt.methods.parts import compose, field_names, published_names
 from otpt.methods.toml import TomlError, read_toml
@@ -63,8 +63,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise OtptError(f"Cannot read the method file {str(path)!r}: {reason}.") from None
+        raise cannot_read("method file", path, error) from None
     try:
         tables = read_toml(text)
     except TomlError as error:

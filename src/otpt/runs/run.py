@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 from otpt.files import DISK, Disk, as_json, is_there, remove_leftovers, write_atomically
 from otpt.runs.checking import check_config, check_rows
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
@@ -288,7 +288,7 @@ class Run:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise OtptError(f"Cannot read the run {str(self.folder)!r}: {error.strerror or error}.") from None
+            raise cannot_read("run", self.folder, error) from None
         found = (_SHARD.fullmatch(name) for name in names)
         return [(int(match[1]), int(match[2])) for match in found if match and int(match[1]) < int(match[2])]
 
@@ -357,7 +357,7 @@ def _check_folder(folder: Path) -> None:
         others = folder.is_dir() and any(path.suffix != ".tmp" and path.name != LOCKS for path in folder.iterdir())
         is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
-        raise OtptError(f"Cannot read the folder {str(folder)!r}: {error.strerror or error}.") from None
+        raise cannot_read("folder", folder, error) from None
     if is_file:
         raise OtptError(f"Cannot make a run in {str(folder)!r}: it is a file; expected a folder.")
     if others and not is_there(folder / CONFIG):

@@ -31,6 +31,7 @@ class Catalogue:
         models: by name, the default first.
         method: the default.
         views: per image, by default.
+        seed: of the views, by default.
         classes: class lists by name.
         calibrations: by name.
     """
@@ -38,6 +39,7 @@ class Catalogue:
     models: Mapping[str, Backbone]
     method: str
     views: int = 64
+    seed: int = 0
     classes: Mapping[str, ClassList] = field(default_factory=dict)
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
@@ -56,7 +58,8 @@ class Catalogue:
             task.recipe_for(method)
             if method.views is not None:
                 _check_count("views", method.views, limits.views)
-        found = Query(model, task, chosen, seed=asked.seed, classes=asked.classes, show_views=show_views)
+        seed = self.seed if asked.seed is None else asked.seed
+        found = Query(model, task, chosen, seed=seed, classes=asked.classes, show_views=show_views)
         return replace(found, calibrations=self._calibrated(asked, found))
 
     def _listed(self, asked: Asked, limits: Limits) -> ClassList:

@@ -23,7 +23,15 @@ from otpt.serve.settings import Settings, named_models, read_token
 _AT_A_DOOR = 1000  # requests under way at a door, which only waits for them
 TEXTS = ("models", "device", "precision", "method", "classes", "calibrations", "token_file")
 SWITCHES = ("compile",)
-NUMBERS = {"views": int, "min_replicas": int, "max_replicas": int, "cpus": int, "gpus": float, "doors": int}
+NUMBERS = {
+    "views": int,
+    "seed": int,
+    "min_replicas": int,
+    "max_replicas": int,
+    "cpus": int,
+    "gpus": float,
+    "doors": int,
+}
 
 
 class Door:
@@ -45,8 +53,9 @@ def app(arguments: Mapping[str, Any]) -> Any:
 
     Args:
         arguments: ``models`` (names with commas, as ``otpt serve --models`` takes them), ``device``, ``precision``,
-            ``compile`` (true or false), ``method``, ``views``, the folders ``classes`` and ``calibrations``,
-            ``token_file``; ``min_replicas``, ``max_replicas``, ``cpus`` and ``gpus`` of each; ``doors``.
+            ``compile`` (true or false), ``method``, ``views``, ``seed``, the folders ``classes`` and
+            ``calibrations``, ``token_file``;
+            ``min_replicas``, ``max_replicas``; ``cpus`` and ``gpus`` of each; ``doors``.
     """
     given: dict[str, Any] = {}
     readers: dict[str, Callable[[Any], Any]] = {**NUMBERS, **dict.fromkeys(SWITCHES, _switch)}

@@ -35,7 +35,7 @@ class Asked(BaseModel):
     reject: bool | str | None = Field(
         default=None, description="mark images that fit no label; true, or the name of a score"
     )
-    seed: int = Field(default=0, ge=0, lt=1 << 63, description="of the views")
+    seed: int | None = Field(default=None, ge=0, lt=1 << 63, description="of the views; the service's by default")
     views: int | None = Field(default=None, ge=1, description="per image, the clean one included; 64 by default")
 
 

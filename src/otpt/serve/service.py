@@ -37,6 +37,7 @@ class Service:
         models: by name, the default first.
         method: the default.
         views: per image, by default.
+        seed: of the views, by default.
         classes: class lists by name; see :func:`otpt.serve.library.read_class_lists`.
         calibrations: by name; see :func:`otpt.serve.library.read_calibrations`.
         text_cache: bytes of prepared class lists that are kept.
@@ -52,6 +53,7 @@ class Service:
         *,
         method: str = DEFAULT_METHOD,
         views: int = 64,
+        seed: int = 0,
         classes: Mapping[str, ClassList] | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
         text_cache: int = TEXT_CACHE,
@@ -61,7 +63,9 @@ class Service:
         threads: int | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.catalogue = Catalogue(models, served_method(method).name, views, classes or {}, calibrations or {})
+        self.catalogue = Catalogue(
+            models, served_method(method).name, views, seed, classes=classes or {}, calibrations=calibrations or {}
+        )
         self.metrics = Metrics()
         self._hosts = tuple(hosts)
         self._texts = TextCache(text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from otpt.backbones import load_backbone
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 from otpt.methods.registry import DEFAULT_METHOD
 from otpt.serve.library import read_calibrations, read_class_lists
 from otpt.serve.limits import TEXT_CACHE, Limits
@@ -36,6 +36,7 @@ class Settings:
     compile: bool = False
     method: str = DEFAULT_METHOD
     views: int = 64
+    seed: int = 0
     classes: Path | None = None
     calibrations: Path | None = None
     text_cache: int = TEXT_CACHE
@@ -43,6 +44,10 @@ class Settings:
     hosts: tuple[str, ...] = ()
     together: int | None = None
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 1 << 63:
+            raise OtptError(f"The seed is {self.seed}; expected a whole number from 0 to 2^63 - 1.")
 
     def service(self) -> Service:
         """The service; files are read and models loaded now."""
@@ -57,6 +62,7 @@ class Settings:
             models,
             method=method.name,
             views=self.views,
+            seed=self.seed,
             classes=classes,
             calibrations=calibrations,
             text_cache=self.text_cache,
@@ -88,8 +94,7 @@ def read_token(path: Path | None) -> str | None:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise OtptError(f"Cannot read the token file {str(path)!r}: {reason}.") from None
+        raise cannot_read("token file", path, error) from None
     if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
         raise OtptError(
             f"The token in {str(path)!r} cannot be used; expected one line of at least {_SHORTEST_TOKEN} letters and "

@@ -51,6 +51,14 @@ def test_similarity_of_a_run(
         assert f"ECE {100 * score.metrics.ece:.2f}" in curve.get_label()
 
 
+def test_similarity_of_a_seed(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = ["plot", "similarity", bench.runs["prompts"], "-o", tmp_path / "s.png", "--device", "cpu"]
+    assert run(capsys, *given, "--seed", 0)[0] == 0
+    code, _, err = run(capsys, *given, "--seed", 9)
+    assert code == 2
+    assert "No run has the seed 9; there are 0" in err
+
+
 def test_similarity_without_a_run(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("red panda\ncat\nsea\n", encoding="utf-8")
     given = ["plot", "similarity", "--backbone", bench.model, "--device", "cpu", "-o", tmp_path / "s.png"]

@@ -43,6 +43,15 @@ def test_plan_of_what_is_present(root: Path, tmp_path: Path) -> None:
     assert (of_dtd.seconds, of_dtd.measured) == (None, False), "nothing was measured, and no machine was named"
 
 
+def test_own_seeds_take_the_place_of_the_papers(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(Conditions(data=root, out=tmp_path, tables=[2, 5], seeds=[4, 5]))
+    assert {run.seeds for run in plan.runs} == {(4, 5)}
+    assert all(run.left == 2 * run.images for run in plan.runs)
+    given = ["reproduce", "paper", "--data", root, "--out", tmp_path, "--tables", 2, "--device", "cpu"]
+    code, _, err = run(capsys, *given, "--seeds", 1, 1)
+    assert (code, err) == (2, "otpt: The seed 1 is given twice; each is run once.\n")
+
+
 def test_predicted_where_nothing_was_measured(root: Path, tmp_path: Path) -> None:
     """docs/performance.md: 9.7 s per image with 100 classes and one method on 2 cores; here 47 classes, 9 methods."""
     conditions = Conditions(data=root, out=tmp_path, tables=[2], machine=find_device("cpu", cores=2))

@@ -74,6 +74,7 @@ class Conditions:
         data: the folder that holds the data sets, None for none.
         out: where the run folders go.
         tables, datasets, methods: only these; None for all.
+        seeds: of all runs; None for those of the paper.
         limit: only so many images of each set, a stratified subset.
         device: "cpu", "cuda" …, under which measured rates are kept.
         machine: what times are predicted for, where none was measured; None predicts none.
@@ -85,6 +86,7 @@ class Conditions:
     tables: Sequence[int | str] | None = None
     datasets: Sequence[str] | None = None
     methods: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
     limit: int | None = None
     views: int = 64
     device: str = "cpu"

@@ -201,7 +201,7 @@ def _planned(
     shared = [each for each in tables if _GROUP_OF.get(each.layout) == group and each.backbone == table.backbone]
     methods = tuple(dict.fromkeys(method for each in shared for method in each.methods))
     prompts = tuple(dict.fromkeys(each.prompt for each in shared)) if group == "prompts" else None
-    seeds = study.seeds or (SEEDS if group == "seeds" else SEEDS[:1])
+    seeds = tuple(conditions.seeds or ()) or study.seeds or (SEEDS if group == "seeds" else SEEDS[:1])
     augmix = study.augmix.get(group)
     runs = []
     for name in names:
