@@ -38,14 +38,15 @@ Columns: TypeAlias = Mapping[tuple[str, str], Column]
 def coverage_table(columns: Columns) -> str:
     """Half of each set's images calibrates, the other half is measured: coverage over all sets and mean set size.
 
-    The last column counts the sets whose coverage is below the 0.5 % quantile of what it should be: with n labels and
-    m images, the hits are beta-binomial(m, k, n + 1 − k), k = ⌈(n + 1)·coverage⌉.
+    The last columns count the sets whose coverage is below the 0.5 % or above the 99.5 % quantile of what it should be:
+    with n labels and m images, the hits are beta-binomial(m, k, n + 1 − k), k = ⌈(n + 1)·coverage⌉. Above: before the
+    predicted class is added to every set.
     """
     heads = [f"{percent(each, 0)} %: coverage %, set size" for each in COVERAGES]
-    lines = [f"| method | sets | {' | '.join(heads)} | below the bound |", "|---" * (3 + len(COVERAGES)) + "|"]
+    lines = [f"| method | sets | {' | '.join(heads)} | below | above |", "|---" * (4 + len(COVERAGES)) + "|"]
     for method in dict.fromkeys(name for name, _ in columns):
         for kind in SETS:
-            cells, below, tested = [], 0, 0
+            cells, below, above, tested = [], 0, 0, 0
             for coverage in COVERAGES:
                 hits, images, sizes = 0, 0, 0.0
                 for (name, _), column in columns.items():
@@ -53,9 +54,10 @@ def coverage_table(columns: Columns) -> str:
                         continue
                     found = split_coverage(column, kind, coverage)
                     hits, images, sizes = hits + found.hits, images + found.images, sizes + found.sizes
-                    below, tested = below + found.below, tested + 1
+                    below, above, tested = below + found.below, above + found.above, tested + 1
                 cells.append(f"{percent(hits / images)}, {sizes / images:.2f}")
-            lines.append(f"| `{method}` | {kind.upper()} | {' | '.join(cells)} | {below} of {tested} |")
+            counts = f"{below} of {tested} | {above} of {tested}"
+            lines.append(f"| `{method}` | {kind.upper()} | {' | '.join(cells)} | {counts} |")
     return "\n".join(lines)
 
 
@@ -67,6 +69,7 @@ class Measured:
     images: int
     sizes: float
     below: bool
+    above: bool
 
 
 def split_coverage(column: Column, kind: str, coverage: float) -> Measured:
@@ -78,10 +81,13 @@ def split_coverage(column: Column, kind: str, coverage: float) -> Measured:
     own, test = order[:half], order[half:]
     q = conformal_quantile(scores[own, column.labels[own]], coverage)
     inside = scores[test] <= q
+    without = int(inside[np.arange(len(test)), column.labels[test]].sum())
     inside[np.arange(len(test)), p[test].argmax(axis=1)] = True
     hits = int(inside[np.arange(len(test)), column.labels[test]].sum())
     rank = math.ceil((half + 1) * coverage - 1e-9)
-    return Measured(hits, len(test), float(inside.sum()), beta_binomial_below(hits, len(test), rank, half) < 0.005)
+    below = beta_binomial_below(hits, len(test), rank, half) < 0.005
+    above = rank <= half and 1 - beta_binomial_below(without - 1, len(test), rank, half) < 0.005
+    return Measured(hits, len(test), float(inside.sum()), below, above)
 
 
 def beta_binomial_below(hits: int, images: int, rank: int, labels: int) -> float:

@@ -42,10 +42,14 @@ def test_coverage_is_measured_on_the_other_half() -> None:
         assert found.images == 1000
         assert abs(found.hits / 1000 - coverage) < 0.05
         assert not found.below
+        assert not found.above
     wrong = Column(column.probabilities, column.labels.copy())
     order = np.random.default_rng(0).permutation(2000)
     wrong.labels[order[1000:]] = (wrong.labels[order[1000:]] + 3) % 8
     assert split_coverage(wrong, "lac", 0.9).below, "labels of another kind are noticed"
+    easy = Column(column.probabilities, column.labels.copy())
+    easy.labels[order[1000:]] = easy.probabilities[order[1000:]].argmax(axis=1)
+    assert split_coverage(easy, "lac", 0.9).above, "easier ones, too"
 
 
 def test_few_labels_help_and_more_than_there_are_is_left_out() -> None:

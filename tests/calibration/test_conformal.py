@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mapie.classification import SplitConformalClassifier
+from mapie.conformity_scores import APSConformityScore
 from oracles.labelled import Floats, facts, labelled
 from sklearn.base import BaseEstimator, ClassifierMixin
 
@@ -93,6 +94,20 @@ def test_lac_sets_are_mapies(coverage: float) -> None:
     ours = lac_scores(new) <= conformal_quantile(lac_scores(p)[np.arange(len(y)), y], coverage)
     assert np.array_equal(ours, sets[:, :, 0])
     assert 1 < ours.sum(axis=1).mean() < 8
+
+
+def test_aps_and_raps_scores_are_mapies() -> None:
+    """MAPIE subtracts u·p of the true class where we add (1 − u)·p; its RAPS adds λ·max(0, rank − k) to that."""
+    p, y = labelled(300, seed=1)
+    theirs = APSConformityScore()
+    theirs.set_external_attributes(classes=np.arange(8), random_state=0)
+    expected = theirs.get_conformity_scores(y, p, y_enc=y)[:, 0]
+    u = 1 - np.random.RandomState(0).uniform(size=len(p))  # MAPIE's own draws
+    rows = np.arange(len(y))
+    assert aps_scores(p, u)[rows, y] == pytest.approx(expected, abs=1e-12)
+    penalised = expected + 0.1 * np.maximum(0, theirs.cutoff - 2)
+    assert raps_scores(p, u, penalty=0.1, free_ranks=2)[rows, y] == pytest.approx(penalised, abs=1e-12)
+    assert (penalised > expected).sum() > 50
 
 
 def test_draws_are_uniform_and_those_of_the_image() -> None:
