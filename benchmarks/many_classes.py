@@ -149,7 +149,7 @@ def exact(backbone: Any, lists: Sequence[str], repeats: int) -> Iterator[str]:
 
 
 def _row_count(encoder: Any) -> int:
-    return sum(len(plan.rows.fixed) for plan in encoder._plans)
+    return sum(len(chunk.rows.fixed) for chunk in encoder._prepared)
 
 
 def gate(backbone: Any, dataset: str, repeats: int) -> Iterator[str]:

@@ -63,8 +63,8 @@ class LiteralTuner:
         """Logits of texts → log-probabilities of classes, each the sum over its texts; as they are if it has one."""
         if self.attributes == 1:
             return logits
-        shares = logits.softmax(1)
-        return torch.stack([part.sum(1) for part in shares.split(self.attributes, dim=1)], dim=1).log()
+        probabilities = logits.softmax(1)
+        return torch.stack([part.sum(1) for part in probabilities.split(self.attributes, dim=1)], dim=1).log()
 
     def predict(
         self,
@@ -183,14 +183,10 @@ class LiteralTuner:
             losses = [s * s / 2 if s <= delta else delta * s - delta**2 / 2 for s in pairs]
             return 2 * sum(losses) / (len(classes) * (len(classes) - 1))
         if name == "coordinates":
-            shares = features.softmax(1)
+            p = features.softmax(1)
             if settings["reverse_kl"]:
-                return (
-                    (torch.full_like(shares, 1 / shares.shape[1]) * (1 / (shares.shape[1] * shares)).log())
-                    .sum(1)
-                    .mean()
-                )
-            return (shares * (shares * shares.shape[1]).log()).sum(1).mean()
+                return (torch.full_like(p, 1 / p.shape[1]) * (1 / (p.shape[1] * p)).log()).sum(1).mean()
+            return (p * (p * p.shape[1]).log()).sum(1).mean()
         if name == "moments":
             with torch.no_grad():
                 start = self.text_features(self.start)

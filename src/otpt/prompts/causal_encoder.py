@@ -50,7 +50,7 @@ class Chunk:
         self.rows = rows
 
 
-Plan = TypeVar("Plan", bound=Chunk)
+AnyChunk = TypeVar("AnyChunk", bound=Chunk)
 
 
 def row_bytes(tower: TextTower) -> int:
@@ -60,7 +60,7 @@ def row_bytes(tower: TextTower) -> int:
     return size
 
 
-class CausalEncoder(PromptEncoder, Generic[Plan]):
+class CausalEncoder(PromptEncoder, Generic[AnyChunk]):
     """Text features through a :class:`CausalTower`."""
 
     def __init__(self, tower: TextTower, chunks: Sequence[Tensor], *, rows: int, memory_budget: int) -> None:
@@ -69,11 +69,11 @@ class CausalEncoder(PromptEncoder, Generic[Plan]):
         self._tower = tower.causal
         self._activation = activation(self._tower.activation)
         self._device = self._tower.positional.device
-        self._plans: list[Plan] = []
+        self._prepared: list[AnyChunk] = []
         super().__init__(chunks, graph_bytes=rows * row_bytes(tower), memory_budget=memory_budget)
 
     @abstractmethod
-    def _attend(self, qkv: Tensor, plan: Plan) -> Tensor:
+    def _attend(self, qkv: Tensor, prepared: AnyChunk) -> Tensor:
         """Attention of each row to those that it may see: (B, R, 3W) → (B, R, W)."""
 
     def _rows(
@@ -96,18 +96,18 @@ class CausalEncoder(PromptEncoder, Generic[Plan]):
         )
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        plan, tower = self._plans[chunk], self._tower
-        rows, batch = plan.rows, contexts.shape[0]
+        prepared, tower = self._prepared[chunk], self._tower
+        rows, batch = prepared.rows, contexts.shape[0]
         spread = contexts.index_select(1, rows.context_tokens)
         x = rows.fixed.expand(batch, -1, -1).index_add(1, rows.context_rows, spread)
         for depth, layer in enumerate(tower.layers[:-1]):
-            x = self._enter(depth, x, contexts, plan)
-            mixed = self._attend(self._qkv(x, layer), plan)
+            x = self._enter(depth, x, contexts, prepared)
+            mixed = self._attend(self._qkv(x, layer), prepared)
             x = self._feed_forward(x + F.linear(mixed, layer.out_weight, layer.out_bias), layer)
         # The last layer: keys and values of all rows, the rest at the end tokens only.
         layer = tower.layers[-1]
-        x = self._enter(len(tower.layers) - 1, x, contexts, plan)
-        mixed = self._attend(self._qkv(x, layer), plan).index_select(1, rows.end_rows)
+        x = self._enter(len(tower.layers) - 1, x, contexts, prepared)
+        mixed = self._attend(self._qkv(x, layer), prepared).index_select(1, rows.end_rows)
         x = x.index_select(1, rows.end_rows)
         x = self._feed_forward(x + F.linear(mixed, layer.out_weight, layer.out_bias), layer)
         x = tower.final_norm(x)
@@ -115,7 +115,7 @@ class CausalEncoder(PromptEncoder, Generic[Plan]):
             x = x @ tower.projection
         return x if tower.projection_bias is None else x + tower.projection_bias
 
-    def _enter(self, depth: int, x: Tensor, contexts: Tensor, plan: Plan) -> Tensor:
+    def _enter(self, depth: int, x: Tensor, contexts: Tensor, prepared: AnyChunk) -> Tensor:
         """The rows (B, R, W) as they enter layer ``depth``; prompts of deeper layers come in here."""
         return x
 

@@ -49,9 +49,9 @@ class PrefixEncoder(CausalEncoder[PrefixChunk]):
         chunks = _cut(by_length, tails, max(memory_budget // row_bytes(tower), 1))
         rows = sum(self._prefix + int(tails[chunk].sum()) for chunk in chunks)
         super().__init__(tower, chunks, rows=rows, memory_budget=memory_budget)
-        self._plans = [self._plan(tower, tokens, tails, chunk) for chunk in chunks]
+        self._prepared = [self._prepare(tower, tokens, tails, chunk) for chunk in chunks]
 
-    def _plan(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> PrefixChunk:
+    def _prepare(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> PrefixChunk:
         prefix, first = self._prefix, int(chunk[0])
         places = [(first, position) for position in range(prefix)]
         ends = []
@@ -65,16 +65,16 @@ class PrefixEncoder(CausalEncoder[PrefixChunk]):
             groups.append(_Group(count, length, visible))
         return PrefixChunk(self._rows(tower, tokens, places, ends), tuple(groups))
 
-    def _attend(self, qkv: Tensor, plan: PrefixChunk) -> Tensor:
+    def _attend(self, qkv: Tensor, prepared: PrefixChunk) -> Tensor:
         """Causal attention of the prefix among itself and of each tail to prefix and itself: → (B, R, W)."""
         batch, _, width = qkv.shape
         heads, prefix = self._tower.heads, self._prefix
         # One split and not many slices: its backward pass is one concatenation.
-        first, *tails = qkv.split([prefix, *(group.classes * group.length for group in plan.groups)], dim=1)
+        first, *tails = qkv.split([prefix, *(group.classes * group.length for group in prepared.groups)], dim=1)
         q, shared_k, shared_v = first.view(batch, prefix, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q, shared_k, shared_v, is_causal=True)
         parts = [mixed.transpose(1, 2).reshape(batch, prefix, width // 3)]
-        for group, rows in zip(plan.groups, tails, strict=True):
+        for group, rows in zip(prepared.groups, tails, strict=True):
             # (3, B, classes, heads, length, head width)
             own = rows.view(batch, group.classes, group.length, 3, heads, -1).permute(3, 0, 1, 4, 2, 5)
             q, k, v = own.unbind(0)

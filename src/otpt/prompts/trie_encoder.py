@@ -43,9 +43,9 @@ class TrieEncoder(CausalEncoder[TrieChunk]):
         chunks = [torch.tensor(trie.texts) for trie in tries]
         rows = sum(len(trie.places) for trie in tries)
         super().__init__(tower, chunks, rows=rows, memory_budget=memory_budget)
-        self._plans = [self._plan(tower, tokens, trie) for trie in tries]
+        self._prepared = [self._prepare(tower, tokens, trie) for trie in tries]
 
-    def _plan(self, tower: TextTower, tokens: PromptTokens, trie: Trie) -> TrieChunk:
+    def _prepare(self, tower: TextTower, tokens: PromptTokens, trie: Trie) -> TrieChunk:
         blocks = make_blocks([depth for _, depth in trie.places])
         filled = trie.places + [trie.places[-1]] * (blocks.count * blocks.rows - len(trie.places))
         ancestors, visible = sight(trie, blocks)
@@ -55,17 +55,17 @@ class TrieEncoder(CausalEncoder[TrieChunk]):
             visible[:, None].to(self._device),
         )
 
-    def _attend(self, qkv: Tensor, plan: TrieChunk) -> Tensor:
+    def _attend(self, qkv: Tensor, prepared: TrieChunk) -> Tensor:
         """Attention of each node to its ancestors and itself: → (B, R, W)."""
         batch, rows, width = qkv.shape
-        blocks, _, block, seen = plan.visible.shape
+        blocks, _, block, seen = prepared.visible.shape
         heads, outside = self._tower.heads, seen - block
         each = width // 3 // heads
         # (3, B·K, heads, T, head width)
         own = qkv.view(batch * blocks, block, 3, heads, each).permute(2, 0, 3, 1, 4)
-        above = qkv[..., width // 3 :].index_select(1, plan.ancestors)
+        above = qkv[..., width // 3 :].index_select(1, prepared.ancestors)
         above = above.view(batch * blocks, outside, 2, heads, each).permute(2, 0, 3, 1, 4)
         keys, values = torch.cat([above, own[1:]], dim=3).unbind(0)
-        visible = plan.visible.repeat(batch, 1, 1, 1)
+        visible = prepared.visible.repeat(batch, 1, 1, 1)
         mixed = F.scaled_dot_product_attention(own[0], keys, values, attn_mask=visible)
         return mixed.transpose(1, 2).reshape(batch, rows, width // 3)

@@ -30,8 +30,8 @@ class DeepPrefixEncoder(PrefixEncoder):
         super().__init__(tower, tokens, memory_budget=memory_budget)
         self._depth, self._tokens = depth, tokens.slots.shape[1]
 
-    def _enter(self, depth: int, x: Tensor, contexts: Tensor, plan: PrefixChunk) -> Tensor:
+    def _enter(self, depth: int, x: Tensor, contexts: Tensor, prepared: PrefixChunk) -> Tensor:
         if not 1 <= depth < self._depth:
             return x
-        own = contexts.index_select(1, depth * self._tokens + plan.rows.context_tokens)
-        return x.index_copy(1, plan.rows.context_rows, own)
+        own = contexts.index_select(1, depth * self._tokens + prepared.rows.context_tokens)
+        return x.index_copy(1, prepared.rows.context_rows, own)
