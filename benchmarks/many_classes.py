@@ -51,7 +51,10 @@ from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
 PARTS = ("exact", "gate", "frozen", "together")
-LISTS = ("cars", "aircraft", "sun397", "imagenet")
+LISTS = (
+    "cars", "aircraft", "sun397", "imagenet",
+    "caltech101", "dtd", "eurosat", "flowers102", "food101", "imagenet-a", "imagenet-r", "pets", "ucf101",
+)  # fmt: skip
 TOGETHER, COUNTS = (1, 4, 8), (10, 100)
 THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 EMOJI = ("emoji/objects", "emoji/food")

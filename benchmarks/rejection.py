@@ -1,11 +1,12 @@
-"""Images of classes that are not in the list: ``python -m benchmarks.rejection WORK [--write]``.
+"""Images of classes that are not in the list: ``python -m benchmarks.rejection WORK``.
 
 Of each emoji set, half of the classes, drawn by a seed, are withheld from the class list; their images are the unknown
 ones. The scores of :mod:`otpt.rejection` see one view of an image and no label. AUROC: the probability that an unknown
 image has a higher score than a known one. FPR95: the fraction of unknown images below the threshold that 95 % of the
 known ones are below. Averages over the sets with a 95 % interval of a bootstrap over images, the same images for all
-scores. The last columns are what the score's own threshold rejects. ``--write`` puts the tables into
-``docs/unknown.md``.
+scores. The last columns are what the score's own threshold rejects. Photographs (``FOLDER/caltech101``,
+``FOLDER/eurosat``, each with ``classes.txt``) with another model confirm what was chosen on emoji. ``--write`` puts
+the tables into ``docs/unknown.md``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from benchmarks.field import PHOTOGRAPHS
 from benchmarks.measuring import model_on
 from benchmarks.pages import put_into
 from otpt.backbones import Backbone
@@ -137,21 +139,33 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="a folder for the feature cache")
     parser.add_argument("--images", type=int, default=IMAGES, help="of each set (default: %(default)s)")
     parser.add_argument("--sets", nargs="+", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench")
+    parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
+    parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
     cache = FeatureCache(options.work / "cache")
-    backbone, bench = model_on("pocket")("cpu"), Bench()
-    for name in options.sets:
-        dataset = stratified(load_dataset(f"emoji/{name}"))
-        features = clean_features(backbone, dataset, options.images, cache)
-        for seed in SEEDS:
-            bench.add(
-                dataset.name, *scores_of(backbone, dataset, features, kept_classes(len(dataset.class_names), seed))
-            )
-    for name, text in tables(bench).items():
+    emoji = [load_dataset(f"emoji/{name}") for name in options.sets]
+    found = tables(measured(model_on("pocket")("cpu"), emoji, options.images, cache))
+    if options.photographs is not None:
+        folders = [options.photographs / name for name in PHOTOGRAPHS]
+        datasets = [load_dataset(str(each), classes=each / "classes.txt") for each in folders]
+        other = tables(measured(model_on(f"local-dir:{options.model}")("cpu"), datasets, options.images, cache))
+        found["photographs"] = "\n\n".join(other.values())
+    for name, text in found.items():
         print(f"\n{text}", flush=True)
         if options.write:
             put_into(PAGE, name, text)
+
+
+def measured(backbone: Backbone, datasets: Sequence[Dataset], images: int, cache: FeatureCache) -> Bench:
+    """All scores on these sets, under all seeds."""
+    bench = Bench()
+    for dataset in map(stratified, datasets):
+        features = clean_features(backbone, dataset, images, cache)
+        for seed in SEEDS:
+            kept = kept_classes(len(dataset.class_names), seed)
+            bench.add(dataset.name, *scores_of(backbone, dataset, features, kept))
+    return bench
 
 
 if __name__ == "__main__":
