@@ -114,6 +114,19 @@ def test_hf_with_a_local_data_set(tmp_path: Path) -> None:
         load_dataset(f"hf:{tmp_path / 'saved'}", split="val")
 
 
+def test_hf_with_a_folder_of_files_draws_no_bars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library = pytest.importorskip("datasets")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    put_images(tmp_path / "files", [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(2)])
+    before = library.are_progress_bars_disabled()
+    data = load_dataset(f"hf:{tmp_path / 'files'}", split="train")
+    assert (data.class_names, data.labels) == (("cat", "dog"), (0, 0, 1, 1))
+    assert capfd.readouterr().err == ""
+    assert library.are_progress_bars_disabled() == before
+
+
 def test_a_table_of_open_clip_has_tabs(tmp_path: Path) -> None:
     put_images(tmp_path, ["cat/0.png", "dog/0.png"])
     (tmp_path / "t.csv").write_text("path\tlabel\ncat/0.png\tcat, big\ndog/0.png\tdog\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,11 @@ def _load(library: Any, source: str | Path, configuration: str | None, split: st
     """The rows of a split; of a folder, what ``save_to_disk`` wrote, or files that the package reads."""
     if not isinstance(source, Path):
         return library.load_dataset(source, configuration, split=split)
+    with _without_bars(library):
+        return _load_folder(library, source, configuration, split)
+
+
+def _load_folder(library: Any, source: Path, configuration: str | None, split: str) -> Any:
     if os.path.isfile(source / "state.json"):
         return library.load_from_disk(str(source))
     if not os.path.isfile(source / "dataset_dict.json"):
@@ -100,6 +106,18 @@ def _load(library: Any, source: str | Path, configuration: str | None, split: st
     if split not in splits:
         raise ValueError(f"Unknown split {split!r}; there are {', '.join(splits)}")
     return splits[split]
+
+
+@contextmanager
+def _without_bars(library: Any) -> Iterator[None]:
+    """What is on the disk is not downloaded, so its bars say nothing."""
+    shown = not library.are_progress_bars_disabled()
+    library.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            library.enable_progress_bars()
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:
