@@ -127,3 +127,27 @@ def test_predict_tells_of_an_image_that_fits_no_class(tmp_path: Path, capsys: py
     (row,) = map(json.loads, out.splitlines())
     assert row["rejected"] is False
     assert "unknown" not in row["extras"]
+
+
+def test_a_word_about_a_threshold_that_rejects_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(20):
+        image(i).save(tmp_path / f"{i:02}.png")
+    given = (
+        "predict",
+        tmp_path,
+        "--backbone",
+        "pocket",
+        "--device",
+        "cpu",
+        "--method",
+        "zero-shot",
+        "--classes",
+        "cat",
+        "dog",
+    )
+    code, _, err = run(capsys, *given, "--reject", "msp", "--reject-threshold", "-1")
+    assert code == 0
+    assert "otpt: note: 20 of 20 images are marked as none of the classes" in err
+    assert "marked as none" not in run(capsys, *given, "--reject", "msp", "--reject-threshold", "2")[2]
+    (tmp_path / "00.png").unlink()
+    assert "marked as none" not in run(capsys, *given, "--reject", "msp", "--reject-threshold", "-1")[2], "too few"

@@ -1,4 +1,4 @@
-"""What is said once before an evaluation: what to be careful with, and what several processes cannot share."""
+"""What is said once beside an evaluation or predictions: what to be careful with, what processes cannot share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from otpt.methods import Method
 
 _NAMED = 3  # methods in a note; a sweep may have hundreds
+_FEW = 20  # images, of which one cannot say much
 
 
 def tell_cautions(methods: Sequence[Method], datasets: Collection[str]) -> None:
@@ -47,6 +48,15 @@ def tell_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None
     found = [f"{count} of {classes} of {name}" for name, (count, classes) in missing.items() if count]
     if found:
         tell(f"a limit of {limit} images leaves classes without an image: {', '.join(found)}")
+
+
+def tell_many_rejected(rejected: int, images: int) -> None:
+    """That most of the images were rejected, which may be the threshold's fault."""
+    if images >= _FEW and 2 * rejected > images:
+        tell(
+            f"{rejected} of {images} images are marked as none of the classes; if they do show them, the threshold of "
+            "this score does not suit the model: give another with --reject-threshold, or another --reject."
+        )
 
 
 def _named(methods: Sequence[Method]) -> str:

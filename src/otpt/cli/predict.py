@@ -12,6 +12,7 @@ from otpt.cli import options as shared
 from otpt.cli.calibration_options import add_calibration_options, chosen_calibrations
 from otpt.cli.class_names import add_classes_option, chosen_classes
 from otpt.cli.inputs import Given, collect_images, opened
+from otpt.cli.notes import tell_many_rejected
 from otpt.cli.spellings import add_old_spelling, add_out_option, add_threads_option, check_threads, use_threads
 from otpt.errors import OtptError
 
@@ -75,15 +76,17 @@ def run(options: argparse.Namespace) -> int:
     classifier.use_calibrations(calibrations, methods)
     use_threads(options.threads)
     answers = classifier.stream(map(opened, images), methods, workers=options.threads)
-    failed = 0
+    failed = rejected = 0
     try:
         for image, answer in _with_progress(zip(images, answers, strict=True), len(images)):
             failed += isinstance(answer, OtptError)
+            rejected += not isinstance(answer, OtptError) and bool(next(iter(answer.values())).rejected)
             for each in show:
                 each(image, answer)
     finally:
         for each in show:
             each.close()
+    tell_many_rejected(rejected, len(images) - failed)
     if failed:
         print(f"otpt: {failed} of {len(images)} images could not be read", file=sys.stderr)
     return 2 if failed else 0
