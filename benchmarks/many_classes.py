@@ -10,8 +10,8 @@ gate
     Images of which three quarters agree, by O-TPT and by O-TPT with the gate ``agreement``; ImageNet's names.
 frozen
     The approximation ``frozen-below`` against its threshold τ: how much faster, how many classes are tuned, and how far
-    probabilities and labels are from the exact ones. Speed on ImageNet's names; deviations also on the emoji sets with
-    ``pocket``, whose images are real, and on small random CLIPs.
+    probabilities and labels are from the exact ones. On ImageNet's names, on emoji sets with ``pocket``, whose images
+    are real, and on small random CLIPs. ``--figure`` draws it.
 together
     Eight images by one, four and eight contexts per pass: matrix products that are larger by so many.
 
@@ -26,14 +26,19 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import matplotlib as mpl
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.costs_figure import BLUE, GREY, STYLE, VERMILION
 from benchmarks.engine import class_names
 from benchmarks.paths import TESTS
 from otpt.classifier import Classifier
@@ -175,36 +180,80 @@ def gate(backbone: Any, dataset: str, repeats: int) -> Iterator[str]:
     yield f"per image, all {each[0]:.3f} s, gated {each[1]:.3f} s: {each[0] / each[1]:.2f}×"
 
 
-def deviations(text: TextSide, views: Tensor, method: str) -> Iterator[tuple[float, float, float, float]]:
-    """For each τ: fraction of tuned classes, largest and mean difference of a probability, fraction of other labels."""
+@dataclass(frozen=True)
+class Point:
+    """What a threshold τ does: fraction of tuned classes, how much faster, difference of an image's probabilities (the
+    largest of its classes; largest and mean over images), fraction of other labels."""
+
+    title: str
+    method: str
+    below: float
+    tuned: float
+    ratio: float
+    largest: float
+    mean: float
+    other: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.title:22}{self.method:8}{self.below:8.0e}{100 * self.tuned:7.1f} %{self.ratio:7.2f}×"
+            f"{self.largest:11.1e}{self.mean:11.1e}{100 * self.other:7.1f} %"
+        )
+
+
+def points(title: str, text: TextSide, views: Tensor, method: str, *, timed: int, repeats: int) -> Iterator[Point]:
+    """A point for each τ; times are those of the first ``timed`` images."""
     plain, *frozen = config_of(method), *(config_of(method, frozen_below=below) for below in THRESHOLDS)
+    times = seconds([partial(tune, text, views[:timed], [each]) for each in (plain, *frozen)], repeats)
     exact_way = tune(text, views, [plain])[plain].logits.double().softmax(dim=-1)
-    for config in frozen:
+    for below, config, taken in zip(THRESHOLDS, frozen, times[1:], strict=True):
         found = tune(text, views, [config])[config].logits.double().softmax(dim=-1)
         classes = [len(tuned_classes(text, image, config)) for image in views]
-        fraction = sum(classes) / len(classes) / found.shape[1]
+        tuned = sum(classes) / len(classes) / found.shape[1]
         largest = (exact_way - found).abs().amax(dim=1)
         other = (exact_way.argmax(dim=1) != found.argmax(dim=1)).double()
-        yield fraction, float(largest.max()), float(largest.mean()), float(other.mean())
+        differences = float(largest.max()), float(largest.mean()), float(other.mean())
+        yield Point(title, method, below, tuned, times[0] / taken, *differences)
 
 
-def frozen(backbone: Any, dataset: str, images: int, repeats: int, *, emoji: Sequence[str]) -> Iterator[str]:
-    """The curve on ImageNet's names with times, then deviations on other sets."""
-    text = TextSide(backbone, names_of(dataset), allow_duplicates=True)
+def frozen(
+    backbone: Any, dataset: str, images: int, repeats: int, *, emoji: Sequence[str], kept: list[Point]
+) -> Iterator[str]:
+    """The curve on ImageNet's names, on emoji sets and on small random CLIPs; the points are added to ``kept``."""
     yield f"{'':22}{'method':8}{'τ':>8}{'tuned':>9}{'ratio':>8}{'max |Δp|':>11}{'mean |Δp|':>11}{'labels':>9}"
-    views = drawn_views(text, images)
-    configs = [config_of("o-tpt"), *(config_of("o-tpt", frozen_below=below) for below in THRESHOLDS)]
-    times = seconds([partial(tune, text, views[:1], [each]) for each in configs], repeats)
-    for below, taken, found in zip(THRESHOLDS, times[1:], deviations(text, views, "o-tpt"), strict=True):
-        yield _row(f"{dataset}, drawn", "o-tpt", below, found, times[0] / taken)
-    sets = [(f"{name}, pocket", *_emoji_views(name, images)) for name in emoji]
+    text = TextSide(backbone, names_of(dataset), allow_duplicates=True)
+    sets: list[tuple[str, TextSide, Tensor, tuple[str, ...], int]]
+    sets = [(f"{dataset}, drawn", text, drawn_views(text, images), ("o-tpt",), 1)]
+    sets += [(f"{name}, pocket", *_emoji_views(name, images), ("tpt", "o-tpt"), 8) for name in emoji]
     for seed in range(2):
         small = TextSide(small_backbone(seed), names_of("imagenet")[:200], allow_duplicates=True)
-        sets.append((f"200 names, random {seed}", small, drawn_views(small, images, seed=seed)))
-    for title, own, features in sets:
-        for method in ("tpt", "o-tpt"):
-            for below, found in zip(THRESHOLDS, deviations(own, features, method), strict=True):
-                yield _row(title, method, below, found)
+        sets.append((f"200 names, random {seed}", small, drawn_views(small, images, seed=seed), ("tpt", "o-tpt"), 8))
+    for title, own, features, methods, timed in sets:
+        for method in methods:
+            for point in points(title, own, features, method, timed=timed, repeats=repeats):
+                kept.append(point)
+                yield str(point)
+
+
+def draw(kept: Sequence[Point]) -> Figure:
+    """How far from exact against how much faster, of O-TPT with class names of a data set; a line for each."""
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    panel = figure.subplots()
+    own = [point for point in kept if point.method == "o-tpt" and "random" not in point.title]
+    for title, color in zip(dict.fromkeys(point.title for point in own), (BLUE, VERMILION, GREY), strict=False):
+        line = [point for point in own if point.title == title]
+        panel.plot([each.ratio for each in line], [each.mean for each in line], "o-", color=color, label=title)
+        for each in line:
+            if each.mean:
+                panel.annotate(
+                    f"{each.below:.0e}", (each.ratio, each.mean), (4, 3), textcoords="offset points", color=color
+                )
+    panel.set_xscale("log")
+    panel.set_yscale("symlog", linthresh=1e-6)
+    panel.set_xlabel("times as fast, one thread")
+    panel.set_ylabel("mean |Δp|")
+    panel.legend(frameon=False, title="o-tpt, τ at the points")
+    return figure
 
 
 def together(backbone: Any, counts: Sequence[int], repeats: int) -> Iterator[str]:
@@ -224,16 +273,6 @@ def together(backbone: Any, counts: Sequence[int], repeats: int) -> Iterator[str
         yield f"{count:8}{shown}{largest:12.1e}"
 
 
-def _row(
-    title: str, method: str, below: float, found: tuple[float, float, float, float], ratio: float | None = None
-) -> str:
-    shown = "–" if ratio is None else f"{ratio:.2f}×"
-    tuned, largest, mean, other = found
-    return (
-        f"{title:22}{method:8}{below:8.0e}{100 * tuned:7.1f} %{shown:>8}{largest:11.1e}{mean:11.1e}{100 * other:7.1f} %"
-    )
-
-
 def _emoji_views(name: str, images: int) -> tuple[TextSide, Tensor]:
     """The text side of an emoji set under ``pocket``, and features of some of its images."""
     from otpt.backbones import load_backbone
@@ -246,14 +285,17 @@ def _emoji_views(name: str, images: int) -> tuple[TextSide, Tensor]:
     return text, torch.stack(features).to(text.text_features)
 
 
-def run(quick: bool = False, parts: Sequence[str] = PARTS, images: int | None = None) -> None:
-    """Print the tables, a row as soon as it is measured."""
+def run(
+    quick: bool = False, parts: Sequence[str] = PARTS, images: int | None = None, figure: Path | None = None
+) -> None:
+    """Print the tables, a row as soon as it is measured; draw the curve of the approximation."""
+    kept: list[Point] = []
     repeats, images = (1, images or 2) if quick else (3, images or 16)
     backbone = small_backbone() if quick else real_backbone()
     tables: dict[str, Callable[[], Iterator[str]]] = {
         "exact": lambda: exact(backbone, LISTS[:2] if quick else LISTS, repeats),
         "gate": lambda: gate(backbone, "imagenet", 1),
-        "frozen": lambda: frozen(backbone, "imagenet", images, repeats, emoji=() if quick else EMOJI),
+        "frozen": lambda: frozen(backbone, "imagenet", images, repeats, emoji=() if quick else EMOJI, kept=kept),
         "together": lambda: together(backbone, COUNTS, repeats),
     }
     with one_thread():
@@ -261,6 +303,9 @@ def run(quick: bool = False, parts: Sequence[str] = PARTS, images: int | None = 
             print(f"\n-- {part}", flush=True)
             for line in tables[part]():
                 print(line, flush=True)
+    if figure is not None and kept:
+        with mpl.rc_context(STYLE):
+            draw(kept).savefig(figure, metadata={"Date": None})
 
 
 def main() -> None:
@@ -269,8 +314,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small text tower")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--images", type=int, help="images for the deviations (16; quick: 2)")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="the approximation's curve, such as frozen.svg")
     options = parser.parse_args()
-    run(options.quick, options.parts, options.images)
+    run(options.quick, options.parts, options.images, options.figure)
 
 
 if __name__ == "__main__":
