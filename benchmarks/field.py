@@ -30,7 +30,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Method, Predictor, get_method
-from otpt.methods.axes import STREAM
+from otpt.methods.axes import FPP, STREAM
 from otpt.methods.batch import Batch
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows
@@ -101,7 +101,8 @@ def table(cells: dict[str, Cells], seconds: dict[str, float], needs: Callable[[s
 
 
 def needed(name: str) -> str:
-    """What a method needs beyond one view: views, gradients, the text tower per image, state, templates."""
+    """What a method needs beyond one view: views, gradients, the text tower per image, state, templates, or a context
+    that is trained for the class list."""
     method = get_method(name)
     words = [
         ("views", method.needs_views("fine-grained")),
@@ -109,6 +110,7 @@ def needed(name: str) -> str:
         ("text tower", method.tunes and method.needs_views("fine-grained")),
         ("state", method.scope == STREAM),
         ("templates", method.init.startswith("templates")),
+        ("training", method.init in FPP),
     ]
     return ", ".join(word for word, holds in words if holds) or "–"
 
