@@ -169,10 +169,14 @@ def benches(options: argparse.Namespace) -> list[Bench]:
     makers = [partial(load_dataset, f"emoji/{name}") for name in options.sets]
     found = [Bench("emoji", "pocket", makers, options.images)]
     if options.photographs is not None:
-        folders = [options.photographs / name for name in PHOTOGRAPHS]
-        makers = [partial(load_dataset, str(each), classes=each / "classes.txt") for each in folders]
+        makers = photographs(options.photographs)
         found.append(Bench("photographs", f"local-dir:{options.model}", makers, options.photograph_images))
     return found
+
+
+def photographs(folder: Path) -> list[partial[Dataset]]:
+    """The sets of photographs in a folder."""
+    return [partial(load_dataset, str(folder / name), classes=folder / name / "classes.txt") for name in PHOTOGRAPHS]
 
 
 def feature_cache(options: argparse.Namespace) -> FeatureCache:

@@ -5,7 +5,7 @@ ones. The scores of :mod:`otpt.rejection` see one view of an image and no label.
 image has a higher score than a known one. FPR95: the fraction of unknown images below the threshold that 95 % of the
 known ones are below. Averages over the sets with a 95 % interval of a bootstrap over images, the same images for all
 scores. The last columns are what the score's own threshold rejects. Photographs (``FOLDER/caltech101``,
-``FOLDER/eurosat``, each with ``classes.txt``) with another model confirm what was chosen on emoji. ``--write`` puts
+``FOLDER/eurosat``, each with ``classes.txt``) with another model check what was chosen on emoji. ``--write`` puts
 the tables into ``docs/unknown.md``.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.field import PHOTOGRAPHS
+from benchmarks.field import photographs
 from benchmarks.measuring import model_on
 from benchmarks.pages import put_into
 from otpt.backbones import Backbone
@@ -147,8 +147,7 @@ def main() -> None:
     emoji = [load_dataset(f"emoji/{name}") for name in options.sets]
     found = tables(measured(model_on("pocket")("cpu"), emoji, options.images, cache))
     if options.photographs is not None:
-        folders = [options.photographs / name for name in PHOTOGRAPHS]
-        datasets = [load_dataset(str(each), classes=each / "classes.txt") for each in folders]
+        datasets = [make() for make in photographs(options.photographs)]
         other = tables(measured(model_on(f"local-dir:{options.model}")("cpu"), datasets, options.images, cache))
         found["photographs"] = "\n\n".join(other.values())
     for name, text in found.items():
