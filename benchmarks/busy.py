@@ -22,7 +22,7 @@ import torch
 from benchmarks.encoding import TIMM, _tower
 from benchmarks.engine import class_names, photograph
 from otpt.backbones import load_backbone
-from otpt.backbones.image_tower import ImageTower
+from otpt.backbones.towers.image_tower import ImageTower
 from otpt.classifier import Classifier
 from otpt.views import ViewRecipe
 
@@ -94,7 +94,7 @@ def _within_operators() -> Iterator[None]:
         return [work(item) for item in items]
 
     with ExitStack() as stack:
-        for module in ("otpt.backbones.image_tower", "otpt.methods.predictor"):
+        for module in ("otpt.backbones.towers.image_tower", "otpt.methods.running.predictor"):
             stack.enter_context(patch(f"{module}.in_threads", in_turn))
         yield
 

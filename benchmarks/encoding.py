@@ -23,10 +23,10 @@ from open_clip.transformer import VisionTransformer
 from torch import Tensor
 
 from otpt.backbones import load_backbone
-from otpt.backbones.folding import fold_batch_norms
-from otpt.backbones.fusing import fuse_activations
-from otpt.backbones.image_tower import ImageTower
-from otpt.backbones.tuned_vit import tune_vit
+from otpt.backbones.towers.image_tower import ImageTower
+from otpt.backbones.tuned.folding import fold_batch_norms
+from otpt.backbones.tuned.fusing import fuse_activations
+from otpt.backbones.tuned.tuned_vit import tune_vit
 
 Encoder = Callable[[Tensor], Tensor]
 

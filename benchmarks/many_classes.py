@@ -46,11 +46,11 @@ from otpt.classifier import Classifier
 from otpt.data import load_dataset
 from otpt.data.classes import builtin_class_list
 from otpt.methods import get_method
-from otpt.methods.groups import TextGroup
-from otpt.methods.predictor import Predictor
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.frozen_classes import tuned_classes
 from otpt.methods.prompt_tuning.one_step import tune_one_step
+from otpt.methods.running.groups import TextGroup
+from otpt.methods.running.predictor import Predictor
 from otpt.methods.task import Task
 from otpt.prompts import Prompt, TrieEncoder
 from otpt.threads import one_thread
@@ -139,7 +139,7 @@ def exact(backbone: Any, lists: Sequence[str], repeats: int) -> Iterator[str]:
     config = config_of("o-tpt")
     for name in lists:
         names = names_of(name)
-        with patch("otpt.prompts.encoders.trie_pays", return_value=False):
+        with patch("otpt.prompts.encoders.choosing.trie_pays", return_value=False):
             before = TextSide(backbone, names, allow_duplicates=True)
         after = TextSide(backbone, names, allow_duplicates=True)
         views = drawn_views(before, 1)

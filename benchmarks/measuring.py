@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from otpt.backbones import Backbone
-from otpt.cli.evaluate import backbone_on
+from otpt.cli.evaluating.evaluate import backbone_on
 from otpt.data import Dataset
 from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Settings, run_job
 from otpt.features import FeatureCache

@@ -132,5 +132,24 @@ def test_arrows_point_one_way() -> None:
 def test_no_modules_import_each_other() -> None:
     """Nor within a room, nor lazily: who reads one of them would have to read both."""
     graph = {name: {where(*each) for each in imports(path)} - {None, name} for name, path in modules().items()}
-    assert graph["otpt.methods.inits"] >= {"otpt.methods.initial_texts", "otpt.methods.baple.group"}
+    assert graph["otpt.methods.inits.preparing"] >= {"otpt.methods.inits.initial_texts", "otpt.methods.baple.group"}
     TopologicalSorter(graph).prepare()
+
+
+def test_a_folder_holds_few_enough_modules_to_be_read_at_a_glance() -> None:
+    counted = {
+        folder.relative_to(SOURCE).as_posix(): len([path for path in folder.glob("*.py") if path.stem not in FRONT])
+        for folder in [SOURCE, *(path for path in SOURCE.rglob("*") if path.is_dir())]
+    }
+    assert {name: count for name, count in counted.items() if count > 15} == {}
+
+
+def test_the_design_page_names_every_room_within_a_room() -> None:
+    section = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").split("## The rooms", 1)[1].split("\n## ", 1)[0]
+    rows = {line.split("`")[1].rstrip("/"): line for line in section.splitlines() if line.startswith("| `")}
+    missing = [
+        path.parent.relative_to(SOURCE).as_posix()
+        for path in SOURCE.glob("*/**/__init__.py")
+        if path.parent.parent != SOURCE and f"`{path.parent.name}/`" not in rows[path.relative_to(SOURCE).parts[0]]
+    ]
+    assert not missing

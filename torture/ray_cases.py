@@ -64,7 +64,7 @@ def main() -> None:
 
     from otpt.evaluation import Job, LocalEngine, run_job
     from otpt.evaluation.progress import Counter, ImageDone, ProgressEvent
-    from otpt.evaluation.ray_engine import RayEngine
+    from otpt.evaluation.ray.engine import RayEngine
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

@@ -19,16 +19,16 @@ from torch import Tensor
 
 from otpt.answering import Answering, CalibrationSource, candidates, label_indices
 from otpt.backbones import Backbone, load_backbone
-from otpt.backbones.open_clip_names import open_clip_names
+from otpt.backbones.sources.open_clip_names import open_clip_names
 from otpt.calibration import Calibration, fit_calibration
 from otpt.errors import OtptError, no_attribute
 from otpt.features.given import is_one_image
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
-from otpt.methods.classes import ClassNames, own_templates, with_classes
 from otpt.methods.fpp.settings import Fpp
-from otpt.methods.registry import DEFAULT_METHOD
+from otpt.methods.inits.classes import ClassNames, own_templates, with_classes
+from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.methods.task import Task
 from otpt.prediction import Prediction
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates

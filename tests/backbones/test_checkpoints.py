@@ -16,9 +16,9 @@ from oracles.models import openai_archive, tiny_clip
 from safetensors.torch import save_file
 from torch import Tensor
 
-from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.torchscript import read_torchscript
-from otpt.backbones.weights import load_weights
+from otpt.backbones.sources.checkpoints import read_checkpoint
+from otpt.backbones.sources.torchscript import read_torchscript
+from otpt.backbones.sources.weights import load_weights
 from otpt.errors import OtptError
 
 

@@ -17,8 +17,8 @@ from oracles.models import tiny_backbone, tiny_clip, tiny_preprocessing, tokeniz
 from torch import Tensor, nn
 
 from otpt.backbones import Backbone, load_backbone
-from otpt.backbones.compiling import CompiledTower, check_agreement
-from otpt.backbones.image_tower import ImageTower
+from otpt.backbones.towers.image_tower import ImageTower
+from otpt.backbones.tuned.compiling import CompiledTower, check_agreement
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate

@@ -13,7 +13,7 @@ from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 from oracles.models import randomise
 
 from otpt.backbones import QuickGeluWarning, load_backbone
-from otpt.backbones.huggingface import huggingface_tokenizer
+from otpt.backbones.sources.huggingface import huggingface_tokenizer
 from otpt.errors import OtptError
 
 transformers = pytest.importorskip("transformers")

@@ -12,10 +12,10 @@ from open_clip.model import CustomTextCLIP
 from oracles.models import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing
 from torch import Tensor, nn
 
-from otpt.backbones.folding import fold_batch_norms
-from otpt.backbones.image_tower import ImageTower, tune
-from otpt.backbones.kernels import Convolution, Linear, can_pack_convolution, can_pack_linear
 from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # noqa: F401
+from otpt.backbones.towers.image_tower import ImageTower, tune
+from otpt.backbones.tuned.folding import fold_batch_norms
+from otpt.backbones.tuned.kernels import Convolution, Linear, can_pack_convolution, can_pack_linear
 
 
 def images(size: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from otpt.backbones import list_models, open_clip_names
-from otpt.backbones.open_clip_names import OpenClipNames, ask_open_clip, write_names
+from otpt.backbones import list_models
+from otpt.backbones.sources import open_clip_names
+from otpt.backbones.sources.open_clip_names import OpenClipNames, ask_open_clip, write_names
 
 POCKET = """
     import sys
@@ -34,7 +35,7 @@ CATALOGUE = """
 
     sys.modules["otpt"] = importlib.util.module_from_spec(importlib.util.find_spec("otpt"))
     from otpt.backbones import list_models
-    from otpt.backbones.catalogue import has_pocket
+    from otpt.backbones.sources.catalogue import has_pocket
 
     assert has_pocket() and any(entry.name == "ViT-B-16" for entry in list_models())
     print(sorted({"torch", "open_clip", "numpy"} & sys.modules.keys()))
@@ -53,7 +54,7 @@ def test_stored_names_are_those_of_the_installed_open_clip(tmp_path: Path) -> No
     write_names(tmp_path / "names.json")
     stored = open_clip_names.FILE.read_text(encoding="utf-8")
     same = stored == (tmp_path / "names.json").read_text(encoding="utf-8")
-    assert same, "open_clip has changed: run python -m otpt.backbones.open_clip_names"
+    assert same, "open_clip has changed: run python -m otpt.backbones.sources.open_clip_names"
 
 
 def test_stored_names_are_read_as_open_clip_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:

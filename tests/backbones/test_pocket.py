@@ -17,7 +17,7 @@ from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.pocket import load_pocket_state, write_open_clip_folder
 from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # noqa: F401
 from otpt.backbones.pocket.model import PocketClip, build_pocket
-from otpt.backbones.prompted_tower import PromptedTower
+from otpt.backbones.towers.prompted_tower import PromptedTower
 
 TEXTS = ["x", "a photo of a cat.", "grinning face with smiling eyes, 2012", "Ärger! 日本"]
 

@@ -14,7 +14,7 @@ from oracles.towers import bert, coca, custom_text, siglip, wrap
 from torch import Tensor
 
 from otpt.backbones import Backbone, CausalTower
-from otpt.backbones.causal_tower import encode_causal
+from otpt.backbones.towers.causal_tower import encode_causal
 from otpt.errors import OtptError
 
 TEXTS = ["a photo of a cat.", "x", "a photo of a red panda (ailurus fulgens).", "2012 bmw m3 coupe"]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from open_clip.tokenizer import SimpleTokenizer
 
-from otpt.backbones.clip_tokenizer import clip_tokenizer
+from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.tokens import Tokenizer
 
 WORDS = st.sampled_from(
@@ -83,7 +83,7 @@ def test_a_file_that_needs_its_package_is_imported_with_it(text: str, told: str,
         (package / f"{name}.py").write_text(content, encoding="utf-8")
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from otpt.backbones.clip_tokenizer import clip_tokenizer\n"
+        "from otpt.backbones.sources.clip_tokenizer import clip_tokenizer\n"
         "print(type(clip_tokenizer()).__module__)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
@@ -102,7 +102,7 @@ def test_each_has_its_own_context_length_and_options() -> None:
 def test_a_pickle_of_one_that_was_loaded_alone() -> None:
     """Its module has no name that another process could import."""
     program = (
-        "import pickle, sys; from otpt.backbones.clip_tokenizer import clip_tokenizer\n"
+        "import pickle, sys; from otpt.backbones.sources.clip_tokenizer import clip_tokenizer\n"
         "for options in ({}, {'clean': 'whitespace'}):\n"
         "    made = clip_tokenizer(16, **options); copy = pickle.loads(pickle.dumps(made))\n"
         "    assert 'open_clip' not in sys.modules and copy.context_length == 16\n"

@@ -93,7 +93,7 @@ def test_hf_with_a_local_folder_looks_at_the_folder(tmp_path: Path, monkeypatch:
     def no_network(*_: object, **__: object) -> object:
         raise AssertionError("the hub was asked")
 
-    monkeypatch.setattr("otpt.backbones.hub.reachable", no_network)
+    monkeypatch.setattr("otpt.backbones.sources.hub.reachable", no_network)
     write_plip(tmp_path / "clip")
     plain = load_backbone(str(tmp_path / "clip"), device="cpu")
     assert load_backbone(f"hf:{tmp_path / 'clip'}", device="cpu").fingerprint == plain.fingerprint

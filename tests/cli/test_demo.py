@@ -14,7 +14,7 @@ from oracles.command import run
 from oracles.simulated_runs import simulate_run, simulated_dataset
 from PIL import Image
 
-from otpt.cli.demo import DATASETS, against_base, best_calibrated, chosen_methods, findings
+from otpt.cli.evaluating.demo import DATASETS, against_base, best_calibrated, chosen_methods, findings
 from otpt.data import Dataset
 from otpt.evaluation import Settings
 from otpt.methods import Output

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from oracles.command import run
 
-from otpt.cli import doctor
+from otpt.cli.information import doctor
 from otpt.cli.parser import COMMANDS
 
 

@@ -63,7 +63,7 @@ def test_the_registered_name_hints_at_the_folder(here: Path, model: str, capsys)
     code, _, err = run(capsys, *evaluate(model, "caltech101"))
     assert code == 2
     assert "The folder here is ./caltech101." in err
-    from otpt.cli.own_data import tell_folders
+    from otpt.cli.evaluating.own_data import tell_folders
 
     tell_folders(["caltech101", "dtd", "./caltech101"], here / "data")
     _, err = capsys.readouterr()

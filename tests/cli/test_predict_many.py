@@ -126,7 +126,7 @@ def test_own_templates_are_the_mean_of_their_text_features(capsys, model: str, h
 
 
 def test_numbers_of_fpp() -> None:
-    from otpt.cli.inits import parse_fpp
+    from otpt.cli.options.inits import parse_fpp
     from otpt.errors import OtptError
     from otpt.methods.fpp.settings import Fpp
 

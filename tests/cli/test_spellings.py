@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from oracles.command import run
 
-from otpt.cli.class_names import chosen_classes
+from otpt.cli.options.class_names import chosen_classes
 from otpt.cli.parser import COMMANDS, make_parser
 from otpt.errors import OtptError
 

@@ -69,12 +69,15 @@ def test_the_package_is_the_command_too() -> None:
 
 
 def test_help_lists_every_command_with_its_line() -> None:
-    from otpt.cli.parser import COMMANDS
+    from otpt.cli.parser import GROUPS
 
     _, out, _, _ = outcome("--help")
-    for name, words in COMMANDS.items():
-        assert name in out
-        assert words.split()[0] in out
+    shown = " ".join(out.split())
+    for commands in GROUPS.values():
+        for name, words in commands.items():
+            assert f"{name} {words}" in shown
+    for heading in ("classify images:", "evaluate methods:", "read results:", "look things up:"):
+        assert f"\n  {heading}\n" in out
 
 
 @pytest.mark.parametrize(

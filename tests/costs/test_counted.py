@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from otpt.backbones.architectures import build_model
-from otpt.backbones.causal_tower import _read
-from otpt.backbones.clip_tokenizer import clip_tokenizer
+from otpt.backbones.sources.architectures import build_model
+from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.tokens import Tokenizer
-from otpt.backbones.tuned_resnet import _AttentionPool
-from otpt.backbones.tuned_vit import tune_vit
+from otpt.backbones.towers.causal_tower import _read
+from otpt.backbones.tuned.tuned_resnet import _AttentionPool
+from otpt.backbones.tuned.tuned_vit import tune_vit
 from otpt.costs import image_tower, read_architecture, text_forward, text_product, texts_of
 from otpt.costs.architecture import Architecture, ResNet, VisionTransformer
 from otpt.costs.counting import count_image_tower
 from otpt.costs.language import graph_bytes, text_parameters
 from otpt.data.classes import builtin_class_list
 from otpt.prompts import PrefixEncoder, Prompt, PromptEncoder, prompt_encoder, tokenize_prompts
-from otpt.prompts.trie_encoder import TrieEncoder
+from otpt.prompts.encoders.trie_encoder import TrieEncoder
 
 NAMES = ("cat", "dog", "red panda", "2012 Tesla Model S", "sea", "golden retriever", "Airbus A320", "tree")
 NEARLY = {"rel": 0.05}

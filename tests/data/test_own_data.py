@@ -17,7 +17,7 @@ from oracles.data_files import JPEG, jpeg, put_images
 
 from otpt.data import check_dataset, load_dataset
 from otpt.data.classes import parse_class_list
-from otpt.data.shards import expand_braces
+from otpt.data.own.shards import expand_braces
 from otpt.errors import OtptError
 from otpt.images import open_image
 

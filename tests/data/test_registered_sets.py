@@ -16,7 +16,7 @@ from oracles.data_files import put_images, split_text, touch
 from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dataset
 from otpt.data.classes import builtin_class_list
 from otpt.data.dataset import FAMILIES
-from otpt.data.entry import builtin_entries
+from otpt.data.registered.entry import builtin_entries
 from otpt.methods import FAMILIES as METHOD_FAMILIES
 
 # The table of the specification: classes, test images, family, AugMix in O-TPT's scripts.

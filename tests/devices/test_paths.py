@@ -23,7 +23,7 @@ from otpt.features import FeatureCache
 from otpt.methods import get_method, get_methods
 from otpt.methods.prompt_tuning import TextSide, tune
 from otpt.methods.task import Task
-from otpt.prompts.trie_encoder import TrieEncoder
+from otpt.prompts.encoders.trie_encoder import TrieEncoder
 from otpt.serve.engine import Engine
 from otpt.serve.jobs import Answer, Query
 from otpt.serve.jobs import Job as Request

@@ -22,7 +22,7 @@ from otpt.cli import main
 from otpt.cli.parser import parse
 from otpt.errors import OtptError
 from otpt.methods import FAMILIES, known_parts
-from otpt.methods.registry import DEFAULT_METHOD
+from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.objectives.registry import OBJECTIVES, TEXTS
 
 METHODS = DOCS / "methods.md"

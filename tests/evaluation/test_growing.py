@@ -92,7 +92,7 @@ def test_columns_that_lack_different_images(tmp_path: Path) -> None:
 
 @pytest.mark.equality
 def test_only_the_prompts_that_are_missing_are_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from otpt.methods.groups import TextGroup
+    from otpt.methods.running.groups import TextGroup
 
     predicted: list[str] = []
     real = TextGroup.steps

@@ -12,7 +12,7 @@ from oracles.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confidences
 from oracles.maple import maple_state
 from safetensors.torch import save_file
 
-from otpt.backbones.image_tower import first
+from otpt.backbones.towers.image_tower import first
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.images import image_digest

@@ -23,8 +23,8 @@ from otpt.errors import OtptError
 from otpt.evaluation import Job, LocalEngine, run_job
 from otpt.evaluation.engines import PackedJob
 from otpt.evaluation.progress import Counter, ImageDone, ProgressEvent, Started
-from otpt.evaluation.ray_engine import RayEngine
-from otpt.evaluation.ray_worker import RayWorker, as_text, configure, read_answer
+from otpt.evaluation.ray.engine import RayEngine
+from otpt.evaluation.ray.worker import RayWorker, as_text, configure, read_answer
 from otpt.runs import Run, WorkItem
 
 SECONDS = 600  # a watchdog, not a measure: a busy machine may need minutes to start its workers

@@ -22,7 +22,7 @@ from otpt.learning.baple import BapleTrainer
 from otpt.methods import get_method
 from otpt.methods.baple import Patch
 from otpt.methods.baple.model import read_start
-from otpt.methods.trained_files import read_trained
+from otpt.methods.inits.trained_files import read_trained
 
 METHODS = ("baple", "baple+o-tpt")
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]

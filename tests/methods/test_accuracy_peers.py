@@ -20,10 +20,10 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, OtptError, ViewRecipe
 from otpt.methods import compose
-from otpt.methods.mean_shift import mta
+from otpt.methods.aggregations.mean_shift import mta
+from otpt.methods.aggregations.zero import zero
 from otpt.methods.prompt_tuning import TextSide, tune
 from otpt.methods.text_shift import leading_directions, sts, tps
-from otpt.methods.zero import zero
 from otpt.prompts.learned import read_learned
 from otpt.views import make_views
 

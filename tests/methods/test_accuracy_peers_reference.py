@@ -6,11 +6,11 @@ import pytest
 import torch
 from oracles import field
 
-from otpt.methods.mean_shift import bandwidths, mode, mta
+from otpt.methods.aggregations.mean_shift import bandwidths, mode, mta
+from otpt.methods.aggregations.reliability import reliability, reliability_weights
+from otpt.methods.aggregations.zero import zero
 from otpt.methods.prompt_tuning import mean_cosine
-from otpt.methods.reliability import reliability, reliability_weights
 from otpt.methods.text_shift import leading_count, leading_directions, tps
-from otpt.methods.zero import zero
 from otpt.objectives import (
     clip_reward,
     entropy_of_mean,

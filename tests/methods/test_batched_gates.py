@@ -22,8 +22,8 @@ from otpt.evaluation import evaluate
 from otpt.features.pipeline import EncodedImage
 from otpt.methods import get_methods
 from otpt.methods.batch import Batch
-from otpt.methods.groups import TextGroup
 from otpt.methods.output import Output
+from otpt.methods.running.groups import TextGroup
 from otpt.prompts import Linearisation, PromptEncoder
 from otpt.transfers import run
 

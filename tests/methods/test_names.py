@@ -11,7 +11,7 @@ import pytest
 
 from otpt.errors import OtptError
 from otpt.methods import DEFAULT_METHOD, Method, compose, get_methods, known_parts, published_methods
-from otpt.methods.toml import read_toml
+from otpt.methods.names.toml import read_toml
 
 DISPERSION = {"fine-grained": 50.0, "shift": 20.0}
 ORTHOGONALITY = {"fine-grained": 18.0, "shift": 2.0}

@@ -22,10 +22,10 @@ import otpt
 from otpt import Classifier, OtptError, ViewRecipe
 from otpt.backbones import Backbone
 from otpt.methods import compose, get_method
-from otpt.methods.ensembles import se, weak_strong
+from otpt.methods.aggregations.ensembles import se, weak_strong
 from otpt.methods.gates import agreement, cas, strong_agreement
-from otpt.methods.groups import TextGroup
 from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.running.groups import TextGroup
 from otpt.prompts import Prompt, PromptEncoder
 from otpt.prompts.learned import CocoopContext, CoopContext, read_learned
 from otpt.views import make_views

@@ -19,8 +19,8 @@ from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Predictor, get_methods
 from otpt.methods.batch import Batch
-from otpt.methods.inits import make_groups
-from otpt.methods.rounds import is_enough
+from otpt.methods.inits.preparing import make_groups
+from otpt.methods.running.rounds import is_enough
 from otpt.methods.task import Task
 from otpt.transfers import run
 from otpt.views import ViewRecipe, make_views

@@ -9,7 +9,7 @@ import pytest
 
 from otpt import metrics
 from otpt.metrics._weighted import statistic_of_confidence
-from otpt.metrics.debiased import mean_absolute_deviation
+from otpt.metrics.calibration.debiased import mean_absolute_deviation
 
 
 def expected_ece(confidence, bins, side, copies=None):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.metrics.smooth import smooth_statistic
+from otpt.metrics.calibration.smooth import smooth_statistic
 
 
 def literal_at(width, confidence, correct, points=4001):

@@ -29,8 +29,8 @@ from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
 from otpt.methods.fpt.network import FptNetwork, sizes_for
 from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor
 from otpt.methods.promptsmooth import Smoothing
+from otpt.methods.running.predictor import Predictor
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 from otpt.views import ViewRecipe
 from otpt.views.layers import ViewLayers

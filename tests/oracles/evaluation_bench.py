@@ -22,7 +22,7 @@ from otpt.evaluation import Settings, evaluate
 from otpt.images import ImageSource
 from otpt.methods.batch import Batch
 from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor
+from otpt.methods.running.predictor import Predictor
 from otpt.views import ViewRecipe
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "pug")

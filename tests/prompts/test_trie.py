@@ -18,8 +18,8 @@ from otpt.prompts import (
     prompt_encoder,
     tokenize_prompts,
 )
-from otpt.prompts.beginnings import make_blocks, node_depths
-from otpt.prompts.trie import class_texts, make_tries, sight
+from otpt.prompts.encoders.beginnings import make_blocks, node_depths
+from otpt.prompts.encoders.trie import class_texts, make_tries, sight
 
 
 @pytest.fixture(scope="module")

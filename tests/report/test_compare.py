@@ -12,7 +12,7 @@ from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_ou
 from scipy import stats
 
 from otpt import OtptError
-from otpt.cli.compare import _columns
+from otpt.cli.results.compare import _columns
 from otpt.evaluation import Settings
 from otpt.metrics import bootstrap_difference
 from otpt.report import open_results

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otpt.cli import main
-from otpt.cli import serve as command
+from otpt.cli.predicting import serve as command
 from otpt.serve.settings import read_token
 
 

@@ -109,6 +109,6 @@ def test_container() -> None:
 
 
 def test_arguments_in_the_documentation() -> None:
-    ray_app = pytest.importorskip("otpt.serve.ray_app", reason="needs Ray", exc_type=ImportError)
+    ray_app = pytest.importorskip("otpt.serve.replicas.ray_app", reason="needs Ray", exc_type=ImportError)
     table = rows(section(DOCS / "serving-at-scale.md", "On Ray"))
     assert {name for row in table for name in code(row[0])} == {*ray_app.TEXTS, *ray_app.SWITCHES, *ray_app.NUMBERS}

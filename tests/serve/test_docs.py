@@ -11,9 +11,9 @@ import pytest
 from oracles.docs_pages import DOCS, blocks, code, rows, section
 from oracles.servers import PATIENCE, Server, image_file
 
-from otpt.cli.serve import LIMITS
+from otpt.cli.predicting.serve import LIMITS
+from otpt.serve.http.openapi import BAD
 from otpt.serve.limits import TEXT_CACHE, Limits
-from otpt.serve.openapi import BAD
 
 PAGE = DOCS / "serve.md"
 

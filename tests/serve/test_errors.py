@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from otpt.errors import OtptError, unknown
-from otpt.serve.errors import RequestError, sentence_parts, unusable, unusable_image
-from otpt.serve.reading import parse_json
-from otpt.serve.schemas import CompareRequest, HubRequest, PredictRequest
+from otpt.serve.http.errors import RequestError, sentence_parts, unusable, unusable_image
+from otpt.serve.http.reading import parse_json
+from otpt.serve.http.schemas import CompareRequest, HubRequest, PredictRequest
 
 FIELDS: list[tuple[type[BaseModel], Any, str, str]] = [
     (PredictRequest, {"coverage": 1.5}, "The field 'coverage' is 1.5.", "less than 1"),

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from otpt.serve import fetching
-from otpt.serve.errors import RequestError
-from otpt.serve.fetching import fetch, is_public
+from otpt.serve.http import fetching
+from otpt.serve.http.errors import RequestError
+from otpt.serve.http.fetching import fetch, is_public
 
 
 @pytest.fixture

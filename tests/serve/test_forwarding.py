@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otpt.backbones import load_backbone
 from otpt.serve.app import create_app
-from otpt.serve.errors import RequestError
-from otpt.serve.forwarding import Received, Sent, answer, create_door, whole
+from otpt.serve.http.errors import RequestError
 from otpt.serve.limits import Limits
+from otpt.serve.replicas.forwarding import Received, Sent, answer, create_door, whole
 from otpt.serve.service import Service
 
 TOKEN = "0123456789abcdef"

@@ -12,7 +12,7 @@ from oracles.docs_pages import ROOT
 from oracles.servers import Server
 
 from otpt.serve.app import PAGE
-from otpt.serve.guard import HEADERS
+from otpt.serve.http.guard import HEADERS
 
 SCRIPTS = sorted(PAGE.glob("*.js"))
 STYLES = sorted(PAGE.glob("*.css"))

@@ -98,7 +98,7 @@ def test_options_that_do_not_go_together(given: list[str], told: str, capsys: py
 
 
 def test_impossible_replicas() -> None:
-    module = pytest.importorskip("otpt.serve.ray_app", reason="needs Ray", exc_type=ImportError)
+    module = pytest.importorskip("otpt.serve.replicas.ray_app", reason="needs Ray", exc_type=ImportError)
     with pytest.raises(otpt.OtptError, match="3 to 2 replicas"):
         module.app({"min_replicas": "3", "max_replicas": "2"})
     with pytest.raises(otpt.OtptError, match="Unknown argument"):

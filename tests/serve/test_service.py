@@ -18,8 +18,8 @@ import otpt
 from otpt.errors import OtptError
 from otpt.methods import Predictor, get_methods
 from otpt.serve import Limits, Service, create_app
+from otpt.serve.http.schemas import Asked
 from otpt.serve.jobs import Job
-from otpt.serve.schemas import Asked
 from otpt.serve.server import protocol
 from otpt.serve.texts import TextCache, held
 

@@ -20,21 +20,21 @@ from oracles.labelled import facts, labelled
 from oracles.runs_bench import config
 from PIL import Image
 
-from otpt.backbones.architectures import infer_config
-from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.huggingface import huggingface_config, huggingface_weights
+from otpt.backbones.sources.architectures import infer_config
+from otpt.backbones.sources.checkpoints import read_checkpoint
+from otpt.backbones.sources.huggingface import huggingface_config, huggingface_weights
 from otpt.calibration import Calibrated, fit_calibration, read_calibration
 from otpt.calibration.file import _checksum
-from otpt.cli.class_names import chosen_classes
+from otpt.cli.options.class_names import chosen_classes
 from otpt.data import load_dataset
 from otpt.data.classes import parse_class_list
-from otpt.data.shards import expand_braces
+from otpt.data.own.shards import expand_braces
 from otpt.errors import OtptError
 from otpt.files import read_json
 from otpt.images import open_image
-from otpt.methods.attributes import read_attributes
+from otpt.methods.inits.attributes import read_attributes
+from otpt.methods.names.registry import get_method, load_methods
 from otpt.methods.plugins import load_plugin
-from otpt.methods.registry import get_method, load_methods
 from otpt.prompts.learned.checkpoints import read_learned
 from otpt.report.page.images import Thumbnails
 from otpt.report.page.page import marked

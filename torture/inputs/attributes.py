@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from otpt.methods.attributes import attribute_digest, names_with_attributes, read_attributes
+from otpt.methods.inits.attributes import attribute_digest, names_with_attributes, read_attributes
 from torture.inputs.kinds import Input, Kind
 from torture.inputs.mutations import as_json, mutated, odd, storable, text
 

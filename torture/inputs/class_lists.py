@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from otpt.backbones.clip_tokenizer import clip_tokenizer
+from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.tokens import Tokenizer
-from otpt.cli.class_names import chosen_classes
+from otpt.cli.options.class_names import chosen_classes
 from otpt.data.classes import read_class_list
 from otpt.prompts import Prompt, check_class_names
 from torture.inputs.kinds import Input, Kind

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from otpt.methods import get_method, get_methods
-from otpt.methods.parts import field_names, known_parts, published_names
-from otpt.methods.registry import load_methods
+from otpt.methods.names.parts import field_names, known_parts, published_names
+from otpt.methods.names.registry import load_methods
 from torture.inputs.kinds import Input, Kind
 from torture.inputs.mutations import damaged, storable, text
 

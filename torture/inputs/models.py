@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from otpt.backbones import load_backbone
-from otpt.backbones.architectures import build_model
+from otpt.backbones.sources.architectures import build_model
 from torture.inputs.checkpoints import any_checkpoint
 from torture.inputs.kinds import Input, Kind
 from torture.inputs.mutations import DECOY, as_json, mutated

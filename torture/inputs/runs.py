@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from otpt.methods import get_method
-from otpt.methods.facts import method_numbers
+from otpt.methods.names.facts import method_numbers
 from otpt.methods.output import Output
 from otpt.report import open_results
 from otpt.runs import Run, score_run, write_metrics

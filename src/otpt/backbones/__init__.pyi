@@ -1,11 +1,11 @@
-from .architectures import QuickGeluWarning
 from .backbone import Backbone
-from .catalogue import ModelEntry, list_models
-from .causal_tower import CausalLayer, CausalTower, Norm
 from .devices import available_devices
 from .loading import load_backbone
 from .preprocessing import Preprocessing
-from .text_tower import TextTower
+from .sources.architectures import QuickGeluWarning
+from .sources.catalogue import ModelEntry, list_models
+from .towers.causal_tower import CausalLayer, CausalTower, Norm
+from .towers.text_tower import TextTower
 
 __all__ = [
     "Backbone",

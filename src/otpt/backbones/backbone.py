@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from otpt.backbones.devices import check_precision, pick_device, text_autocast
 from otpt.backbones.fingerprint import fingerprint
-from otpt.backbones.image_tower import ImageTower
 from otpt.backbones.preprocessing import Preprocessing
-from otpt.backbones.text_tower import TextTower
 from otpt.backbones.tokens import Tokenizer
+from otpt.backbones.towers.image_tower import ImageTower
+from otpt.backbones.towers.text_tower import TextTower
 from otpt.threads import available_threads
 
 

@@ -24,15 +24,17 @@ from typing import Any
 
 import torch
 
-from otpt.backbones.architectures import Config, build_model, choose_gelu, infer_config, named_config
 from otpt.backbones.backbone import Backbone
-from otpt.backbones.catalogue import has_pocket, split_name_and_tag
-from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
-from otpt.backbones.clip_tokenizer import clip_tokenizer
-from otpt.backbones.compiling import check_compile
 from otpt.backbones.devices import check_precision, pick_device
-from otpt.backbones.hub import hub, hub_file, hub_weights, no_remote_code, pretrained_file
-from otpt.backbones.huggingface import (
+from otpt.backbones.pocket import load_pocket_state
+from otpt.backbones.pocket.model import build_pocket
+from otpt.backbones.preprocessing import preprocessing_from_config
+from otpt.backbones.sources.architectures import Config, build_model, choose_gelu, infer_config, named_config
+from otpt.backbones.sources.catalogue import has_pocket, split_name_and_tag
+from otpt.backbones.sources.checkpoints import SUFFIXES, read_checkpoint
+from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
+from otpt.backbones.sources.hub import hub, hub_file, hub_weights, no_remote_code, pretrained_file
+from otpt.backbones.sources.huggingface import (
     download_huggingface_clip,
     huggingface_config,
     huggingface_preprocessing,
@@ -40,13 +42,11 @@ from otpt.backbones.huggingface import (
     huggingface_weights,
     is_huggingface_clip,
 )
-from otpt.backbones.medclip import load_medclip
-from otpt.backbones.objects import object_parts
-from otpt.backbones.pocket import load_pocket_state
-from otpt.backbones.pocket.model import build_pocket
-from otpt.backbones.preprocessing import preprocessing_from_config
-from otpt.backbones.untrusted import check_config
-from otpt.backbones.weights import load_weights
+from otpt.backbones.sources.medclip import load_medclip
+from otpt.backbones.sources.objects import object_parts
+from otpt.backbones.sources.untrusted import check_config
+from otpt.backbones.sources.weights import load_weights
+from otpt.backbones.tuned.compiling import check_compile
 from otpt.errors import OtptError
 from otpt.files import parse_json
 

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import os
 
     if "_ARGCOMPLETE" in os.environ:  # the shell asks what may stand at the cursor
-        from otpt.cli.completion import complete
+        from otpt.cli.information.completion import complete
 
         return complete()
     try:

@@ -13,30 +13,49 @@ from otpt._version import __version__
 BAD_INPUT = 2
 """The exit code for input that cannot be used."""
 
-COMMANDS = {
-    "predict": "classify images",
-    "serve": "predictions over HTTP, and a page to play with",
-    "evaluate": "accuracy and calibration of methods on data sets",
-    "calibrate": "a calibration file from labelled images",
-    "metrics": "metrics of a run, from its rows",
-    "sweep": "one method under many settings or prompts",
-    "train": "learn a prompt from a few labelled images",
-    "certify": "certified radii of PromptSmooth",
-    "plan": "predict hours and memory of methods on data sets; nothing is run",
-    "reproduce": "plan or run the paper's tables",
-    "table": "runs as tables in the paper's layouts",
-    "compare": "two methods on the same images: is one better?",
-    "plot": "figures from runs",
-    "report": "one HTML page from runs",
-    "cache": "the feature cache",
-    "datasets": "list, check and download data sets",
-    "methods": "list the parts of method names",
-    "models": "list the backbones",
-    "demo": "four methods on the embedded model and bench, no download",
-    "doctor": "what is installed, what this machine has, what is missing for what",
-    "completion": "completion of commands and options in your shell",
+GROUPS = {
+    "predicting": {
+        "predict": "classify images",
+        "serve": "predictions over HTTP, and a page to play with",
+        "calibrate": "a calibration file from labelled images",
+    },
+    "evaluating": {
+        "demo": "four methods on the embedded model and bench, no download",
+        "evaluate": "accuracy and calibration of methods on data sets",
+        "sweep": "one method under many settings or prompts",
+        "train": "learn a prompt from a few labelled images",
+        "certify": "certified radii of PromptSmooth",
+        "plan": "predict hours and memory of methods on data sets; nothing is run",
+        "reproduce": "plan or run the paper's tables",
+    },
+    "results": {
+        "metrics": "metrics of a run, from its rows",
+        "compare": "two methods on the same images: is one better?",
+        "table": "runs as tables in the paper's layouts",
+        "plot": "figures from runs",
+        "report": "one HTML page from runs",
+    },
+    "information": {
+        "datasets": "list, check and download data sets",
+        "methods": "list the parts of method names",
+        "models": "list the backbones",
+        "cache": "the feature cache",
+        "doctor": "what is installed, what this machine has, what is missing for what",
+        "completion": "completion of commands and options in your shell",
+    },
 }
-"""Each is a module of this package with ``add_options(parser)``, which also says what runs it."""
+"""Commands by folder of this package: modules with ``add_options(parser)``, which also says what runs them."""
+
+COMMANDS = {name: group for group, commands in GROUPS.items() for name in commands}
+"""Command → its group."""
+
+_TITLES = {
+    "predict": "classify images",
+    "demo": "evaluate methods",
+    "metrics": "read results",
+    "datasets": "look things up",
+}
+"""The first command of each group → the heading above it in ``otpt --help``."""
 
 
 class _Help(argparse.HelpFormatter):
@@ -47,6 +66,17 @@ class _Help(argparse.HelpFormatter):
             return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
         return f"{', '.join(action.option_strings)} {value}"
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if action.nargs == argparse.PARSER:  # argparse forgets that commands are indented
+            self._action_max_length += self._indent_increment
+
+    def _format_action(self, action: argparse.Action) -> str:
+        """A line or more; before the first command of a group also its heading."""
+        title = _TITLES.get(action.dest) if isinstance(action.metavar, str) and action.metavar in COMMANDS else None
+        words = super()._format_action(action)
+        return words if title is None else f"\n{' ' * self._indent_increment}{title}:\n{words}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,11 +94,13 @@ def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
     """The parser with the options of these commands; of the others only their names."""
     parser = _Parser(prog="otpt", description="Calibrated test-time adaptation of CLIP-like models.")
     parser.add_argument("--version", action="version", version=f"otpt {__version__}")
-    below = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    for name, words in COMMANDS.items():
-        command = below.add_parser(name, help=words)
+    below = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+    )
+    for name, group in COMMANDS.items():
+        command = below.add_parser(name, help=GROUPS[group][name])
         if name in commands:
-            import_module(f"otpt.cli.{name}").add_options(command)
+            import_module(f"otpt.cli.{group}.{name}").add_options(command)
     return parser
 
 

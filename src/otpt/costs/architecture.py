@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from otpt.backbones.open_clip_names import open_clip_names
+from otpt.backbones.sources.open_clip_names import open_clip_names
 from otpt.errors import OtptError, unknown
 
 _POCKET = Path(__file__).parent.parent / "backbones" / "pocket" / "open_clip_config.json"

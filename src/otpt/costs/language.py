@@ -1,5 +1,5 @@
-"""The text side as it runs: the shared prefix once (:mod:`otpt.prompts.prefix_encoder`), of each class only its tail;
-where many names begin alike, every common beginning once (:mod:`otpt.prompts.trie_encoder`).
+"""The text side as it runs: the shared prefix once (:mod:`otpt.prompts.encoders.prefix_encoder`), then class tails;
+where many names begin alike, every common beginning once (:mod:`otpt.prompts.encoders.trie_encoder`).
 
 A forward pass of the text features E(θ) and a vector–Jacobian product through the graph that leads to them are all
 that an image asks of it. The product goes through each linear map once, against its weights alone: as many operations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from otpt.costs.architecture import Architecture, TextTransformer
 from otpt.costs.operations import FLOAT, Cost, attention, block, linear, pointwise, total
-from otpt.prompts.beginnings import Blocks
+from otpt.prompts.encoders.beginnings import Blocks
 
 GRAPH_FLOATS = 14
 """Floats kept for the backward pass, per row and layer, in units of the width; of an MLP four times as wide."""

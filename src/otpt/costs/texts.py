@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from otpt.costs.language import Texts
-from otpt.prompts.beginnings import make_blocks, node_depths, saves_enough
+from otpt.prompts.encoders.beginnings import make_blocks, node_depths, saves_enough
 
 CONTEXT = "a photo of a"
 _TYPICAL = (4, 5)
@@ -17,7 +17,7 @@ _START, _CONTEXT, _END = -1, -2, -3  # in place of the ids, which no name has
 @lru_cache(maxsize=64)
 def texts_of(names: Sequence[str], context: str = CONTEXT) -> Texts:
     """The tokens of "{context} {name}." for each class."""
-    from otpt.backbones.clip_tokenizer import clip_tokenizer
+    from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 
     tokenizer = clip_tokenizer()
     words = len(tokenizer.encode(context))

@@ -1,4 +1,4 @@
-"""The image tower as it runs (:mod:`otpt.backbones.image_tower`): views in chunks, the last block for what is read."""
+"""The image tower as it runs (``backbones/towers/image_tower.py``): views in chunks, the last block as it is read."""
 
 from __future__ import annotations
 

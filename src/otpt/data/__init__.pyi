@@ -1,9 +1,9 @@
-from .checking import CheckReport, check_dataset
 from .classes import ClassList, read_class_list
 from .dataset import IMAGE_SUFFIXES, Dataset, Sample
-from .downloads import download_dataset
-from .entry import DatasetEntry, Layout, find_entry
-from .layouts import DatasetNotFound, Found, find_records
+from .registered.checking import CheckReport, check_dataset
+from .registered.downloads import download_dataset
+from .registered.entry import DatasetEntry, Layout, find_entry
+from .registered.layouts import DatasetNotFound, Found, find_records
 from .registry import list_datasets, load_dataset
 from .strata import stratified
 

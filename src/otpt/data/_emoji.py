@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from otpt.data.dataset import DEFAULT_PROMPT, Dataset
-from otpt.data.entry import DatasetEntry
 from otpt.data.records import NoSuchSplit
+from otpt.data.registered.entry import DatasetEntry
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:

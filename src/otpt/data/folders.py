@@ -8,7 +8,7 @@ from pathlib import Path
 
 from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, FilesBelow
-from otpt.data.own import origin_of, own_dataset
+from otpt.data.own.labels import origin_of, own_dataset
 from otpt.data.records import NoSuchSplit, Place, Records, records, shortened
 from otpt.errors import OtptError, cannot_read
 

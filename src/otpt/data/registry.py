@@ -22,13 +22,13 @@ from pathlib import Path
 from otpt.data._emoji import emoji_dataset, emoji_entries
 from otpt.data.classes import ClassList, ClassSource, class_list_of
 from otpt.data.dataset import Dataset, FilesBelow
-from otpt.data.entry import DatasetEntry, builtin_entries, find_entry
 from otpt.data.folders import image_folder
-from otpt.data.hub import hub_dataset
-from otpt.data.layouts import Found, find_records
+from otpt.data.own.hub import hub_dataset
+from otpt.data.own.shards import is_shards, shard_dataset
+from otpt.data.own.tables import TABLE_SUFFIXES, table_dataset
 from otpt.data.records import NoSuchSplit
-from otpt.data.shards import is_shards, shard_dataset
-from otpt.data.tables import TABLE_SUFFIXES, table_dataset
+from otpt.data.registered.entry import DatasetEntry, builtin_entries, find_entry
+from otpt.data.registered.layouts import Found, find_records
 from otpt.errors import OtptError, unknown
 
 

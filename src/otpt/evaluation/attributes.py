@@ -9,8 +9,8 @@ from typing import TypeAlias
 from otpt.errors import OtptError
 from otpt.evaluation.contexts import PLACE
 from otpt.methods import Method, read_attributes
-from otpt.methods.attributes import names_with_attributes
 from otpt.methods.axes import ATTRIBUTES
+from otpt.methods.inits.attributes import names_with_attributes
 from otpt.runs.names import folder_name
 
 Attributes: TypeAlias = Mapping[str, Sequence[str]]

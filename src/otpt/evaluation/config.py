@@ -16,7 +16,7 @@ from otpt.data import Dataset
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
 from otpt.methods.axes import STREAM
-from otpt.methods.facts import method_numbers, plain, prompt_facts
+from otpt.methods.names.facts import method_numbers, plain, prompt_facts
 from otpt.methods.task import Task
 from otpt.rejection.registry import chosen_threshold
 from otpt.runs.format import FORMAT

@@ -19,9 +19,9 @@ from otpt.features.cache import FeatureCache
 from otpt.features.digests import ShardDigests
 from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.methods import Method
-from otpt.methods.inits import check_fit
+from otpt.methods.inits.preparing import check_fit
 from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor
+from otpt.methods.running.predictor import Predictor
 from otpt.runs.rows import ShardRows
 from otpt.runs.run import Column, WorkItem
 from otpt.runs.shards import Shard

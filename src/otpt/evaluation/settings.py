@@ -14,9 +14,9 @@ from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_cal
 from otpt.evaluation.contexts import find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
+from otpt.methods.inits.trained import TrainedFile, file_for, read_trained_files
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.methods.task import OWN_NETWORK, Task
-from otpt.methods.trained import TrainedFile, file_for, read_trained_files
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
 from otpt.prompts.learned import ContextSource, LearnedPrompt
 from otpt.runs.format import FEATURE_TYPES, VIEW_KEYS, check_bins
@@ -48,7 +48,7 @@ class Settings:
             path stands for the data set's name.
         attributes: a file of attributes, or {class: [attribute, …]}, for methods that start from them (TCA);
             ``{dataset}`` in a path stands for the data set's name.
-        trained: files of ``otpt train`` for BAPLe and FPT (see :mod:`otpt.methods.trained`).
+        trained: files of ``otpt train`` for BAPLe and FPT (see :mod:`otpt.methods.inits.trained`).
         smoothing: PromptSmooth's numbers.
         keep: folder in which FPT keeps keys and values; None computes them anew.
         templates: sentences of your own, for methods that start from the part ``templates``.

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone
-from otpt.backbones.image_tower import first
+from otpt.backbones.towers.image_tower import first
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.images import open_image

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from otpt.methods.trained_files import read_trained, write_trained
+from otpt.methods.inits.trained_files import read_trained, write_trained
 
 Say = Callable[[str], None]
 

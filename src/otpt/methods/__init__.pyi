@@ -1,12 +1,12 @@
-from .attributes import read_attributes
 from .axes import AVAILABLE
 from .fpp.settings import Fpp
+from .inits.attributes import read_attributes
 from .method import Method
+from .names.parts import compose, field_names, known_parts, published_names
+from .names.registry import DEFAULT_METHOD, field_methods, get_method, get_methods, load_methods, published_methods
 from .output import KEPT_INIT, Output
-from .parts import compose, field_names, known_parts, published_names
 from .plugins import adaptation, aggregation, calibration, gate, load_plugin, objective
-from .predictor import Predictor
-from .registry import DEFAULT_METHOD, field_methods, get_method, get_methods, load_methods, published_methods
+from .running.predictor import Predictor
 from .settings import FAMILIES
 from .task import Task
 

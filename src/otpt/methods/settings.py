@@ -59,7 +59,7 @@ def _expected(bounds: Mapping[str, Any]) -> str:
 @cache
 def setting_bounds() -> Mapping[str, Mapping[str, Any]]:
     """By name, the bounds and the meaning of the settings of our own functions, from ``methods.toml``."""
-    from otpt.methods.toml import methods_table
+    from otpt.methods.names.toml import methods_table
 
     found: Mapping[str, Mapping[str, Any]] = methods_table().get("settings", {})
     return found

@@ -18,8 +18,8 @@ from otpt.rejection.registry import chosen_threshold
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
+    from otpt.methods.inits.trained import TrainedFile
     from otpt.methods.promptsmooth.smoothing import Smoothing
-    from otpt.methods.trained import TrainedFile
 
 OWN_NETWORK = {"baple": "learned context", "fpt": "no text"}
 """Adaptations that were trained beforehand and bring what they predict with; what stands in the place of a prompt."""

@@ -1,6 +1,6 @@
-from .binning import ReliabilityBins, reliability_bins, reliability_bins_from_confidence
 from .binomial import clopper_pearson, lower_confidence_bound
-from .calibration_error import (
+from .calibration.binning import ReliabilityBins, reliability_bins, reliability_bins_from_confidence
+from .calibration.calibration_error import (
     adaptive_calibration_error,
     adaptive_ece_from_confidence,
     classwise_calibration_error,
@@ -9,10 +9,11 @@ from .calibration_error import (
     maximum_calibration_error,
     mce_from_confidence,
 )
-from .classwise_adaptive import classwise_adaptive_calibration_error
-from .debiased import debiased_ece
+from .calibration.classwise_adaptive import classwise_adaptive_calibration_error
+from .calibration.debiased import debiased_ece
+from .calibration.ks import ks_calibration_error
+from .calibration.smooth import smooth_ece
 from .f1 import macro_f1
-from .ks import ks_calibration_error
 from .ranking import fpr95, misclassification_auroc
 from .resampling import (
     Interval,
@@ -34,7 +35,6 @@ from .scores import (
 )
 from .selective import accuracy_above, aurc, coverage_at_risk, excess_aurc, selective_accuracy
 from .sets import SetMetrics, set_metrics
-from .smooth import smooth_ece
 from .summary import Metrics, evaluate, percent
 
 __all__ = [

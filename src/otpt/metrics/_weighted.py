@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from otpt.errors import OtptError, unknown
 from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, Statistic, of_all
-from otpt.metrics.binning import bin_index, groups
-from otpt.metrics.calibration_error import ece_statistic
-from otpt.metrics.classwise import sce_statistic
-from otpt.metrics.classwise_adaptive import ace_statistic
-from otpt.metrics.debiased import debiased_statistic
+from otpt.metrics.calibration.binning import bin_index, groups
+from otpt.metrics.calibration.calibration_error import ece_statistic
+from otpt.metrics.calibration.classwise import sce_statistic
+from otpt.metrics.calibration.classwise_adaptive import ace_statistic
+from otpt.metrics.calibration.debiased import debiased_statistic
+from otpt.metrics.calibration.ks import ks_statistic
+from otpt.metrics.calibration.smooth import smooth_statistic
 from otpt.metrics.f1 import macro_f1_statistic
-from otpt.metrics.ks import ks_statistic
 from otpt.metrics.ranking import auroc_statistic, fpr95_statistic
 from otpt.metrics.scores import brier_values, confident, entropy_values, hits, nll_values, top_label_brier_values
 from otpt.metrics.selective import (
@@ -29,7 +30,6 @@ from otpt.metrics.selective import (
     excess_aurc_statistic,
     selective_accuracy_statistic,
 )
-from otpt.metrics.smooth import smooth_statistic
 
 _WITHOUT_BINS = {
     "smooth_ece": smooth_statistic,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from otpt.metrics._inputs import FloatArray, IntArray, Statistic, check_predictions, of_all
-from otpt.metrics.binning import groups
+from otpt.metrics.calibration.binning import groups
 
 if TYPE_CHECKING:
     from otpt.metrics._inputs import Values

@@ -22,19 +22,19 @@ import torch
 from otpt.errors import OtptError, unknown
 from otpt.metrics import scores, selective
 from otpt.metrics._inputs import check_probabilities, to_numpy
-from otpt.metrics.calibration_error import (
+from otpt.metrics.calibration.calibration_error import (
     adaptive_calibration_error,
     classwise_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
 )
-from otpt.metrics.classwise_adaptive import classwise_adaptive_calibration_error
-from otpt.metrics.debiased import debiased_ece
+from otpt.metrics.calibration.classwise_adaptive import classwise_adaptive_calibration_error
+from otpt.metrics.calibration.debiased import debiased_ece
+from otpt.metrics.calibration.ks import ks_calibration_error
+from otpt.metrics.calibration.smooth import smooth_ece
 from otpt.metrics.f1 import macro_f1
-from otpt.metrics.ks import ks_calibration_error
 from otpt.metrics.plain_base import PlainBase
 from otpt.metrics.ranking import fpr95, misclassification_auroc
-from otpt.metrics.smooth import smooth_ece
 from otpt.metrics.summary import Metrics, evaluate
 
 if TYPE_CHECKING:

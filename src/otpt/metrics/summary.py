@@ -9,8 +9,8 @@ import numpy as np
 
 from otpt.metrics._inputs import check_bins, check_probabilities, of_all
 from otpt.metrics._weighted import further_values
-from otpt.metrics.calibration_error import adaptive_ece, ece, mce
-from otpt.metrics.classwise import sce
+from otpt.metrics.calibration.calibration_error import adaptive_ece, ece, mce
+from otpt.metrics.calibration.classwise import sce
 from otpt.metrics.f1 import macro_f1_statistic
 from otpt.metrics.scores import (
     NLL_FLOOR,

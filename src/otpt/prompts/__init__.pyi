@@ -1,15 +1,15 @@
-from .encoder import Linearisation, PromptEncoder
-from .encoders import prompt_encoder
+from .encoders.choosing import prompt_encoder
+from .encoders.encoder import Linearisation, PromptEncoder
+from .encoders.memory import MEMORY_BUDGET
+from .encoders.part_encoder import PartEncoder
+from .encoders.plain_encoder import PlainEncoder
+from .encoders.prefix_encoder import PrefixEncoder
+from .encoders.template_encoder import TemplateEncoder
+from .encoders.trie_encoder import TrieEncoder
 from .fixed_texts import DescriptionEncoder, Descriptions, FixedEncoder, FixedTexts, TextFeatures
-from .memory import MEMORY_BUDGET
-from .part_encoder import PartEncoder
-from .plain_encoder import PlainEncoder
-from .prefix_encoder import PrefixEncoder
 from .prompt import Prompt
-from .template_encoder import TemplateEncoder
 from .templates import Templates, dataset_templates, published_templates
 from .tokens import PromptTokens, check_class_names, tokenize_prompts
-from .trie_encoder import TrieEncoder
 
 __all__ = [
     "MEMORY_BUDGET",

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from otpt.backbones import TextTower
 from otpt.errors import OtptError
-from otpt.prompts.encoder import PromptEncoder
-from otpt.prompts.encoders import prompt_encoder
-from otpt.prompts.memory import MEMORY_BUDGET
+from otpt.prompts.encoders.choosing import prompt_encoder
+from otpt.prompts.encoders.encoder import PromptEncoder
+from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.templates import Templates
 from otpt.prompts.tokens import sentence_tokens
 

@@ -19,11 +19,11 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from otpt._version import __version__
-from otpt.serve.errors import RequestError
-from otpt.serve.guard import Guard
-from otpt.serve.information import add_information
-from otpt.serve.openapi import describe
-from otpt.serve.routes import add_routes
+from otpt.serve.http.errors import RequestError
+from otpt.serve.http.guard import Guard
+from otpt.serve.http.information import add_information
+from otpt.serve.http.openapi import describe
+from otpt.serve.http.routes import add_routes
 from otpt.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -45,7 +45,7 @@ def create_app(
         token: that requests must carry as ``Authorization: Bearer``; None for none.
         names: host names that requests may be for; None for any.
         page: folder of the page at ``/``, if it has an ``index.html``.
-        guarded: False behind a door that checks token, names, size and time itself (:mod:`otpt.serve.forwarding`).
+        guarded: False behind a door that checks token, names, size and time itself (``replicas/forwarding.py``).
     """
 
     @asynccontextmanager

@@ -22,8 +22,8 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.batch import Batch
-from otpt.methods.inits import check_fit
-from otpt.methods.predictor import Predictor
+from otpt.methods.inits.preparing import check_fit
+from otpt.methods.running.predictor import Predictor
 from otpt.serve.jobs import Answer, Job, Unit
 from otpt.serve.texts import Prepared, TextCache
 from otpt.serve.thumbnails import shown_views
@@ -31,7 +31,7 @@ from otpt.threads import available_threads, in_threads
 
 _log = logging.getLogger("otpt.serve")
 _ON_GPU = 8
-"""Images that a GPU predicts together, as in :mod:`otpt.methods.predictor`."""
+"""Images that a GPU predicts together, as in :mod:`otpt.methods.running.predictor`."""
 
 
 _Ready = tuple[Unit, EncodedImage]

@@ -14,16 +14,16 @@ from otpt.backbones import Backbone
 from otpt.calibration import Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError
-from otpt.methods.registry import DEFAULT_METHOD
+from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.serve.engine import Engine, Full
-from otpt.serve.errors import RequestError, busy, closing, too_slow, unusable
-from otpt.serve.fetching import fetch
+from otpt.serve.http.errors import RequestError, busy, closing, too_slow, unusable
+from otpt.serve.http.fetching import fetch
+from otpt.serve.http.queries import Catalogue, served_method
+from otpt.serve.http.reading import image_bytes
+from otpt.serve.http.schemas import PIXEL, Asked
 from otpt.serve.jobs import Answer, Job, Query
 from otpt.serve.limits import TEXT_CACHE, Limits
 from otpt.serve.metrics import Metrics
-from otpt.serve.queries import Catalogue, served_method
-from otpt.serve.reading import image_bytes
-from otpt.serve.schemas import PIXEL, Asked
 from otpt.serve.texts import TextCache
 
 _WORKERS = 4

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from otpt.backbones import load_backbone
 from otpt.errors import OtptError, cannot_read
-from otpt.methods.registry import DEFAULT_METHOD
+from otpt.methods.names.registry import DEFAULT_METHOD
+from otpt.serve.http.queries import served_method
 from otpt.serve.library import read_calibrations, read_class_lists
 from otpt.serve.limits import TEXT_CACHE, Limits
-from otpt.serve.queries import served_method
 from otpt.serve.service import Service
 
 _SHORTEST_TOKEN = 16

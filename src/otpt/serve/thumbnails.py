@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from otpt.features.pipeline import EncodedImage
-from otpt.methods.predictor import Predictor
+from otpt.methods.running.predictor import Predictor
 from otpt.objectives.entropy import select_fraction, view_entropies
 from otpt.transfers import to_host
 from otpt.views import make_views

@@ -54,7 +54,7 @@ class ViewRecipe:
     """How many views, and how they are made. ``n_views`` includes the clean one.
 
     ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
-    ``rounds``: after so many views an image may have enough (:mod:`otpt.methods.rounds` says when); () for always all.
+    ``rounds``: after so many views an image may have enough (``methods/running/rounds.py`` says when); () for all.
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'

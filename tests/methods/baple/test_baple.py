@@ -23,8 +23,8 @@ from otpt.evaluation import Settings, evaluate
 from otpt.methods import get_method
 from otpt.methods.baple import BapleModel, Patch, triggered
 from otpt.methods.baple.model import baple_model
-from otpt.methods.trained import read_trained_files
-from otpt.methods.trained_files import read_trained
+from otpt.methods.inits.trained import read_trained_files
+from otpt.methods.inits.trained_files import read_trained
 
 METHODS = ("baple", "baple+o-tpt")
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]

@@ -25,7 +25,7 @@ from otpt.methods.fpt.frozen import ISIC_MEAN, ISIC_STD, KEPT
 from otpt.methods.fpt.network import sizes_for
 from otpt.methods.fpt.pixels import KeysAndValues
 from otpt.methods.fpt.variants import FROZEN_SIZE
-from otpt.methods.trained_files import read_trained, write_trained
+from otpt.methods.inits.trained_files import read_trained, write_trained
 
 METHODS = ("fpt", "fpt+o-tpt")
 NAMES = ("covid", "normal", "dog")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from otpt import Method, OtptError, functional
 from otpt.methods import get_method
-from otpt.methods.facts import method_numbers
+from otpt.methods.names.facts import method_numbers
 from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.frozen_classes import tuned_classes
 

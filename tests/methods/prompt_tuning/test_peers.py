@@ -14,7 +14,7 @@ from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.methods.attributes import names_with_attributes
+from otpt.methods.inits.attributes import names_with_attributes
 from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig, tune, tune_many_steps, tune_one_step
 from otpt.methods.prompt_tuning.attribute_side import class_logits
 from otpt.prompts import Prompt, PromptEncoder

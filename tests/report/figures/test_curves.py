@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from otpt.report.figures.curves import (
+from otpt.report.figures.drawing.curves import (
     density,
     pairwise_cosines,
     pareto_front,

@@ -21,7 +21,7 @@ from otpt.evaluation import Settings, sweep_method
 from otpt.methods import get_method
 from otpt.report import ResultKey, Results, open_results
 from otpt.report.figures import FIGURES, THEMES, draw, save, select
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
 
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 

@@ -16,9 +16,9 @@ from oracles.figure_bench import Bench
 
 from otpt.errors import OtptError
 from otpt.report.figures import FIGURES, THEMES, PromptTexts, draw, draw_similarity, select, styled
-from otpt.report.figures.curves import density
-from otpt.report.figures.looks import looks
-from otpt.report.figures.words import label_points, legend
+from otpt.report.figures.drawing.curves import density
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.words import label_points, legend
 
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otpt import OtptError
-from otpt.data.entry import find_entry
+from otpt.data.registered.entry import find_entry
 from otpt.report.papers import published
 from otpt.report.papers.errata import wrong_averages
 from otpt.report.papers.paper import PaperTable

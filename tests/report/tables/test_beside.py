@@ -15,7 +15,7 @@ from oracles.simulated_runs import simulate_run
 
 from otpt import OtptError
 from otpt.data import Dataset
-from otpt.data.entry import find_entry
+from otpt.data.registered.entry import find_entry
 from otpt.evaluation import Settings
 from otpt.methods import Method, get_method
 from otpt.report import ResultKey, open_results

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from otpt.backbones.hybrid_sizes import DEPTH, EXPANSION, GRID, HEADS, SIZE, STAGES, STEM, UNSTRIDED, WIDTH
-from otpt.backbones.same_padding import Conv2dSame
+from otpt.backbones.tuned.same_padding import Conv2dSame
 
 __all__ = ["SIZE", "WIDTH", "ConvolutionalTokens", "HybridVisionTransformer"]
 

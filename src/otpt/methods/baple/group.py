@@ -12,21 +12,21 @@ from otpt.calibration import probabilities
 from otpt.errors import OtptError
 from otpt.methods.baple.model import BapleModel, baple_model
 from otpt.methods.batch import Batch
-from otpt.methods.groups import GraphlessGroup
-from otpt.methods.initial_texts import text_side
+from otpt.methods.inits.initial_texts import text_side
+from otpt.methods.inits.trained import file_for
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.prompt_tuning.passes import mean_cosine
+from otpt.methods.running.groups import GraphlessGroup
 from otpt.methods.task import Task
-from otpt.methods.trained import file_for
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.transfers import Steps, join
 from otpt.views import unit_pixels
 
 
 class BapleGroup(GraphlessGroup):
-    """Methods of BAPLe; see :class:`otpt.methods.groups.Group`. The seed of a batch is the target class."""
+    """Methods of BAPLe; see :class:`otpt.methods.running.groups.Group`. The seed of a batch is the target class."""
 
     prompt = "learned context"
 

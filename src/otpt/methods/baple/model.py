@@ -13,7 +13,7 @@ from torch import Tensor
 from otpt.backbones.preprocessing import CLIP_MEAN, CLIP_STD
 from otpt.errors import OtptError
 from otpt.methods.baple.trigger import Patch, triggered
-from otpt.methods.trained_files import Trained, write_trained
+from otpt.methods.inits.trained_files import Trained, write_trained
 from otpt.prompts.learned import CoopContext, read_learned
 from otpt.views import normalised
 

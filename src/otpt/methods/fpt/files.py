@@ -9,7 +9,7 @@ from typing import Any
 
 from otpt.errors import OtptError
 from otpt.methods.fpt.network import FptNetwork, FptSizes
-from otpt.methods.trained_files import Trained, write_trained
+from otpt.methods.inits.trained_files import Trained, write_trained
 
 
 def write_fpt(path: Path, network: FptNetwork, notes: Mapping[str, Any]) -> None:

@@ -15,17 +15,17 @@ from otpt.methods.fpt.files import fpt_network
 from otpt.methods.fpt.frozen import FrozenViT
 from otpt.methods.fpt.network import FptNetwork
 from otpt.methods.fpt.pixels import KeysAndValues, side_pixels, stacked
-from otpt.methods.groups import GraphlessGroup
+from otpt.methods.inits.trained import file_for
+from otpt.methods.inits.trained_files import Trained
 from otpt.methods.method import Method
 from otpt.methods.output import Output
+from otpt.methods.running.groups import GraphlessGroup
 from otpt.methods.task import Task
-from otpt.methods.trained import file_for
-from otpt.methods.trained_files import Trained
 from otpt.transfers import Steps
 
 
 class FptGroup(GraphlessGroup):
-    """Methods of FPT; see :class:`otpt.methods.groups.Group`."""
+    """Methods of FPT; see :class:`otpt.methods.running.groups.Group`."""
 
     prompt = "no text"
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.methods.fpt.frozen import ISIC_MEAN, ISIC_STD, FrozenViT
-from otpt.methods.trained_files import read_trained
+from otpt.methods.inits.trained_files import read_trained
 from otpt.transfers import to_device
 from otpt.views import normalised, unit_pixels
 

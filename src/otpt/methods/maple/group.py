@@ -9,14 +9,14 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
-from otpt.methods.calling import naming_images
-from otpt.methods.finish import finish
-from otpt.methods.hosting import Seen, adapts_on_host, available_of, initial_on_host, needs_after
 from otpt.methods.maple.two_tower import TwoTowerSide, TwoTowerTuned
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted, Output
-from otpt.methods.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.running.calling import naming_images
+from otpt.methods.running.finish import finish
+from otpt.methods.running.hosting import Seen, adapts_on_host, available_of, initial_on_host, needs_after
+from otpt.methods.running.own_functions import adapt_by_function, ask_gate, gated
 from otpt.methods.task import Task
 from otpt.prompts.learned import MaplePrompts
 from otpt.transfers import Steps, join
@@ -24,7 +24,7 @@ from otpt.views import ViewRecipe
 
 
 class MapleGroup:
-    """Methods that start from MaPLe's prompts; see :class:`otpt.methods.groups.Group`."""
+    """Methods that start from MaPLe's prompts; see :class:`otpt.methods.running.groups.Group`."""
 
     prompt = "maple"
 

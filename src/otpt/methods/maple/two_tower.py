@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.backbones.prompted_tower import PromptedTower
+from otpt.backbones.towers.prompted_tower import PromptedTower
 from otpt.errors import OtptError
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.gradients import ViewObjective, view_objective

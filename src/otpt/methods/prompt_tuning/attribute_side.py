@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone
-from otpt.methods.attributes import names_with_attributes
+from otpt.methods.inits.attributes import names_with_attributes
 from otpt.methods.prompt_tuning.text_side import TextSide
 from otpt.prompts import MEMORY_BUDGET, Prompt
 

@@ -12,9 +12,7 @@ from otpt.calibration import probabilities
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
-from otpt.methods.calling import naming_images
-from otpt.methods.groups import GraphlessGroup
-from otpt.methods.initial_texts import coop_context, text_side, tunable
+from otpt.methods.inits.initial_texts import coop_context, text_side, tunable
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.prompt_tuning import TextSide
@@ -22,6 +20,8 @@ from otpt.methods.prompt_tuning.passes import mean_cosine
 from otpt.methods.promptsmooth.certificate import Votes, certify, predict_or_abstain
 from otpt.methods.promptsmooth.smoother import Smoother
 from otpt.methods.promptsmooth.smoothing import Smoothing
+from otpt.methods.running.calling import naming_images
+from otpt.methods.running.groups import GraphlessGroup
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
 from otpt.transfers import Steps, join
@@ -42,7 +42,7 @@ def promptsmooth_groups(backbone: Backbone, task: Task, methods: tuple[Method, .
 
 
 class PromptSmoothGroup(GraphlessGroup):
-    """Methods of PromptSmooth under one prompt; see :class:`otpt.methods.groups.Group`."""
+    """Methods of PromptSmooth under one prompt; see :class:`otpt.methods.running.groups.Group`."""
 
     def __init__(self, prompt: str, methods: tuple[Method, ...], backbone: Backbone, start: Prompt, task: Task) -> None:
         self.prompt, self.methods = prompt, methods

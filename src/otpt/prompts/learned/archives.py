@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from otpt.backbones.torchscript import TensorUnpickler, check_archive, check_extent, read_archive
+from otpt.backbones.sources.torchscript import TensorUnpickler, check_archive, check_extent, read_archive
 from otpt.errors import OtptError
 
 Shape = tuple[int | None, ...]

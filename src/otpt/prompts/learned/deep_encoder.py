@@ -10,8 +10,8 @@ from torch import Tensor
 
 from otpt.backbones import TextTower
 from otpt.errors import OtptError
-from otpt.prompts.memory import MEMORY_BUDGET
-from otpt.prompts.prefix_encoder import PrefixChunk, PrefixEncoder
+from otpt.prompts.encoders.memory import MEMORY_BUDGET
+from otpt.prompts.encoders.prefix_encoder import PrefixChunk, PrefixEncoder
 from otpt.prompts.tokens import PromptTokens
 
 

@@ -1,9 +1,9 @@
-from .curves import pairwise_cosines
+from .drawing.curves import pairwise_cosines
+from .drawing.style import FORMATS, check_format, save, styled
+from .drawing.themes import THEMES
 from .kinds import FIGURES, FigureKind, draw
 from .selection import Selection, select
 from .similarity import PromptTexts, draw_similarity
-from .style import FORMATS, check_format, save, styled
-from .themes import THEMES
 
 __all__ = [
     "FIGURES",

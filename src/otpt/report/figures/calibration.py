@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from otpt.metrics import ReliabilityBins
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import faint, one_scale, panels, styled
+from otpt.report.figures.drawing.words import footnote, short
 from otpt.report.figures.reliability import draw_bins, draw_counts, explain_bins
-from otpt.report.figures.style import faint, one_scale, panels, styled
-from otpt.report.figures.words import footnote, short
 
 
 def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, str], method: str) -> Figure:

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from otpt.metrics import reliability_bins_from_confidence
-from otpt.report.figures.looks import GREY, VERMILION, looks
+from otpt.report.figures.drawing.looks import GREY, VERMILION, looks
+from otpt.report.figures.drawing.style import ink, panels, paper
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import ink, panels, paper
-from otpt.report.figures.words import footnote, legend, short
 
 
 def draw_confidence(selection: Selection) -> Figure:

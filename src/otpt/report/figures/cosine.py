@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from otpt.report.cosines import check_cosines, init_cosine
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import ink, panels, paper
+from otpt.report.figures.drawing.words import footnote, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import ink, panels, paper
-from otpt.report.figures.words import footnote, short
 
 _MANY = 3000
 """From so many points on, a vector file holds them as an image."""

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
 from otpt.report.cosines import SPLITS, Groups, group_rows, group_value, init_cosine, two_groups
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import one_scale, panels, paper
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import one_scale, panels, paper
-from otpt.report.figures.words import footnote, legend, short
 
 FEW = 100
 """Images below which the ECE of a group is marked: of 100, a perfectly calibrated model shows 10 % and more with

@@ -56,7 +56,7 @@ def draw(kind: str, selection: Selection, *, theme: str = "light", **options: in
     """A figure of the kind; ``options`` are those of its function, ``draw_KIND`` of the module of its name."""
     if kind not in FIGURES:
         raise unknown("figure", kind, FIGURES)
-    from otpt.report.figures.style import styled
+    from otpt.report.figures.drawing.style import styled
 
     name = kind.replace("-", "_")
     function: Callable[..., Figure] = getattr(import_module(f"otpt.report.figures.{name}"), f"draw_{name}")

@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from otpt.errors import OtptError
-from otpt.report.figures.curves import pareto_front
-from otpt.report.figures.looks import GREY, looks
+from otpt.report.figures.drawing.curves import pareto_front
+from otpt.report.figures.drawing.looks import GREY, looks
+from otpt.report.figures.drawing.style import grid_of, panels, paper
+from otpt.report.figures.drawing.words import footnote, label_points, legend, short
 from otpt.report.figures.selection import Selection, ordinary
-from otpt.report.figures.style import grid_of, panels, paper
-from otpt.report.figures.words import footnote, label_points, legend, short
 from otpt.report.sweeps import swept
 
 

@@ -7,10 +7,10 @@ from statistics import mean
 import numpy as np
 from matplotlib.figure import Figure
 
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import ink, new_figure, paper
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import ink, new_figure, paper
-from otpt.report.figures.words import footnote, legend, short
 
 
 def draw_posthoc(selection: Selection) -> Figure:

@@ -11,10 +11,10 @@ from matplotlib.ticker import MaxNLocator
 
 from otpt.errors import OtptError
 from otpt.metrics import percent
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import backed, faint, new_figure
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import backed, faint, new_figure
-from otpt.report.figures.words import footnote, legend, short
 
 _RINGS = 5
 """Rings at most."""

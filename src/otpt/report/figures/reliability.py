@@ -9,11 +9,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from otpt.metrics import ReliabilityBins, percent, reliability_bins_from_confidence
-from otpt.report.figures.curves import Floats, Integers, wilson_interval
-from otpt.report.figures.looks import GREY, VERMILION, Look, looks
+from otpt.report.figures.drawing.curves import Floats, Integers, wilson_interval
+from otpt.report.figures.drawing.looks import GREY, VERMILION, Look, looks
+from otpt.report.figures.drawing.style import MAX_PANELS, faint, ink, one_scale, pale, panels, paper
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import MAX_PANELS, faint, ink, one_scale, pale, panels, paper
-from otpt.report.figures.words import footnote, legend, short
 
 _FAINTEST = 0.25
 """Opacity of a bar whose bin holds next to nothing."""

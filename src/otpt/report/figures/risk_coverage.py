@@ -5,11 +5,11 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from otpt.metrics import aurc, percent
-from otpt.report.figures.curves import risk_coverage
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.curves import risk_coverage
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import grid_of, panels
+from otpt.report.figures.drawing.words import footnote, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import grid_of, panels
-from otpt.report.figures.words import footnote, short
 
 
 def draw_risk_coverage(selection: Selection) -> Figure:

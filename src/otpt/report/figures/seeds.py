@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
-from otpt.report.figures.looks import looks
+from otpt.report.figures.drawing.looks import looks
+from otpt.report.figures.drawing.style import ink, new_figure
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import ink, new_figure
-from otpt.report.figures.words import footnote, legend, short
 
 
 def draw_seeds(selection: Selection) -> Figure:

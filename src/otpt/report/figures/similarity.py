@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
 from otpt.metrics import Metrics, percent
-from otpt.report.figures.curves import Floats, density
-from otpt.report.figures.looks import Look, looks
-from otpt.report.figures.style import new_figure
-from otpt.report.figures.words import footnote, short
+from otpt.report.figures.drawing.curves import Floats, density
+from otpt.report.figures.drawing.looks import Look, looks
+from otpt.report.figures.drawing.style import new_figure
+from otpt.report.figures.drawing.words import footnote, short
 
 MAX_PROMPTS = 24
 

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
-from otpt.report.figures.curves import pearson, spearman
-from otpt.report.figures.looks import BLUE, GREY
+from otpt.report.figures.drawing.curves import pearson, spearman
+from otpt.report.figures.drawing.looks import BLUE, GREY
+from otpt.report.figures.drawing.style import faint, grid_of, panels
+from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import faint, grid_of, panels
-from otpt.report.figures.words import footnote, legend, short
 
 _FEWEST = 3
 

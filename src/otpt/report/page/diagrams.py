@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otpt.metrics import ReliabilityBins, percent
-from otpt.report.figures.curves import wilson_interval
+from otpt.report.figures.drawing.curves import wilson_interval
 
 SIDE = 100.0
 COUNTS = 18.0

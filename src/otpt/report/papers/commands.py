@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from otpt.data.entry import find_entry
+from otpt.data.registered.entry import find_entry
 from otpt.report.papers.plans import Conditions, PlannedRun
 
 _WIDTH = 80

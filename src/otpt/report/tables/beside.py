@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from otpt.data.entry import find_entry
+from otpt.data.registered.entry import find_entry
 from otpt.errors import OtptError
 from otpt.report.papers.paper import PaperTable, number
 from otpt.report.papers.published import Erratum, Paper, method_key

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from otpt.data.entry import find_entry
+from otpt.data.registered.entry import find_entry
 from otpt.report.papers.paper import PaperTable
 from otpt.report.papers.published import CONFIDENCE, Paper
 from otpt.report.results import Results

@@ -1,0 +1,165 @@
+"""The CLIP text tower in canonical form: a causal pre-norm transformer, read at the end token.
+
+For token embeddings x (n, W) of a text whose end token is at position e, with positions p and layers ℓ = 1
+… N:
+
+    h ← x + p
+    h ← h + Attn(LN₁(h));  h ← h + W₂ φ(W₁ LN₂(h))          (Attn causal, φ QuickGELU, GELU or tanh-GELU)
+    text feature = LN(h_e) · projection (+ bias)
+
+Whatever model a tower comes from, ``read_causal_tower`` converts it to this form and **checks** the form
+against the model's own text encoder on a few prompts; anything that differs (LayerScale, no causal mask,
+other pooling …) yields ``None`` and is encoded the plain way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from otpt.backbones.imported import is_instance
+from otpt.backbones.towers.quick_gelu import QuickGELU
+
+#: Relative difference allowed between canonical form and model: float32 rounding of deep towers, not more.
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A LayerNorm: ``weight`` (W,), ``bias`` (W,), ``eps``."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class CausalLayer:
+    """One residual block; matrices act from the left (``F.linear``)."""
+
+    norm1: Norm
+    qkv_weight: Tensor  # (3W, W), rows in the order q, k, v
+    qkv_bias: Tensor  # (3W,)
+    out_weight: Tensor  # (W, W)
+    out_bias: Tensor  # (W,)
+    norm2: Norm
+    fc_weight: Tensor  # (4W, W)
+    fc_bias: Tensor  # (4W,)
+    proj_weight: Tensor  # (W, 4W)
+    proj_bias: Tensor  # (W,)
+
+
+@dataclass(frozen=True)
+class CausalTower:
+    """A text tower in canonical form (see the module's docstring); all tensors without gradient."""
+
+    heads: int
+    positional: Tensor  # (L, W)
+    layers: tuple[CausalLayer, ...]
+    final_norm: Norm
+    projection: Tensor | None  # (W, D), right-multiplied
+    projection_bias: Tensor | None  # (D,)
+    activation: str  # "quick_gelu" | "gelu" | "gelu_tanh"
+    end_token: int | None  # id whose position is read; 49407 for CLIP
+
+
+def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tensor:
+    """The formula above, literally: embeddings (N, n, W), end positions (N,) → features (N, D), not
+    normalised.
+    """
+    count, length, width = embeddings.shape
+    h = embeddings + tower.positional[:length]
+    for layer in tower.layers:
+        qkv = F.linear(layer.norm1(h), layer.qkv_weight, layer.qkv_bias)
+        q, k, v = qkv.view(count, length, 3, tower.heads, -1).permute(2, 0, 3, 1, 4)  # each (N, heads, n, W/heads)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        h = h + F.linear(mixed.transpose(1, 2).reshape(count, length, width), layer.out_weight, layer.out_bias)
+        hidden = _activate(F.linear(layer.norm2(h), layer.fc_weight, layer.fc_bias), tower.activation)
+        h = h + F.linear(hidden, layer.proj_weight, layer.proj_bias)
+    feature = tower.final_norm(h[torch.arange(count, device=h.device), ends])
+    if tower.projection is not None:
+        feature = feature @ tower.projection
+    return feature if tower.projection_bias is None else feature + tower.projection_bias
+
+
+def _activate(x: Tensor, activation: str) -> Tensor:
+    if activation == "quick_gelu":
+        return x * torch.sigmoid(1.702 * x)
+    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+def read_causal_tower(
+    text: Any, end_token: int | None, ids: Tensor, encode_text: Callable[[Tensor], Tensor]
+) -> CausalTower | None:
+    """The canonical form of an open_clip text tower, or ``None`` if it is not of that kind.
+
+    ``text`` holds ``transformer.resblocks``, ``token_embedding`` … (a ``TextTransformer``, or a ``CLIP``
+    itself); ``ids`` (N, L) are a few tokenised prompts on which the form must agree with ``encode_text``.
+    """
+    try:
+        tower = _read(text, end_token)
+    except (AttributeError, TypeError):
+        return None  # a tower of another make: a missing bias, part or attribute
+    with torch.no_grad():
+        expected = encode_text(ids)
+        ends = ids.argmax(dim=-1) if end_token is None else (ids == end_token).int().argmax(dim=-1)
+        length = int(ends.max()) + 1
+        try:
+            found = encode_causal(tower, text.token_embedding(ids[:, :length]), ends)
+        except RuntimeError:
+            return None  # shapes that do not fit the canonical form
+    if found.shape != expected.shape:
+        return None
+    difference = (found - expected).abs().max()
+    return tower if bool(difference <= _TOLERANCE * expected.abs().max()) else None
+
+
+def _read(text: Any, end_token: int | None) -> CausalTower:
+    blocks = list(text.transformer.resblocks)
+    projection = text.text_projection
+    linear = isinstance(projection, nn.Linear)
+    return CausalTower(
+        heads=int(blocks[0].attn.num_heads),
+        positional=text.positional_embedding.detach(),
+        layers=tuple(_read_layer(block) for block in blocks),
+        final_norm=_read_norm(text.ln_final),
+        projection=None if projection is None else (projection.weight.T if linear else projection).detach(),
+        projection_bias=projection.bias.detach() if linear and projection.bias is not None else None,
+        activation=_activation_name(blocks[0].mlp.gelu),
+        end_token=end_token,
+    )
+
+
+def _read_layer(block: Any) -> CausalLayer:
+    return CausalLayer(
+        norm1=_read_norm(block.ln_1),
+        qkv_weight=block.attn.in_proj_weight.detach(),
+        qkv_bias=block.attn.in_proj_bias.detach(),
+        out_weight=block.attn.out_proj.weight.detach(),
+        out_bias=block.attn.out_proj.bias.detach(),
+        norm2=_read_norm(block.ln_2),
+        fc_weight=block.mlp.c_fc.weight.detach(),
+        fc_bias=block.mlp.c_fc.bias.detach(),
+        proj_weight=block.mlp.c_proj.weight.detach(),
+        proj_bias=block.mlp.c_proj.bias.detach(),
+    )
+
+
+def _read_norm(norm: nn.LayerNorm) -> Norm:
+    return Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
+
+
+def _activation_name(module: nn.Module) -> str:
+    if isinstance(module, QuickGELU) or is_instance(module, "open_clip.transformer", "QuickGELU"):
+        return "quick_gelu"
+    if isinstance(module, nn.GELU):
+        return "gelu_tanh" if module.approximate == "tanh" else "gelu"
+    raise TypeError(f"activation {type(module).__name__} has no canonical name")

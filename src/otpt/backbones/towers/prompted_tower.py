@@ -1,0 +1,176 @@
+"""The image tower with prompts in its first layers (MaPLe), differentiable in them.
+
+    x ← tokens of the image (with class token and positions), n prompts after them       (norm before the blocks: all)
+    before block l, 1 ≤ l < J: the last n tokens are overwritten by the prompts of that layer
+    after the last block the prompts are dropped; what pools the tokens never sees them
+
+For open_clip's own vision transformer and for timm's, which may sit on convolutions. What an image's tokens are does
+not depend on the prompts: :meth:`PromptedTower.embed` computes them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from otpt.backbones.backbone import Backbone
+from otpt.backbones.imported import is_instance
+from otpt.backbones.pocket.trunk import HybridVisionTransformer
+from otpt.backbones.towers.image_tower import first, is_convolutional, tune
+from otpt.errors import OtptError
+from otpt.threads import in_threads
+from otpt.transfers import to_device
+
+_CHUNK = {"cpu": 8}
+_TOKEN_FLOATS = 16
+"""Floats kept for the backward pass, per token and block, in units of the width."""
+_TOLERANCE = 1e-3
+
+
+class PromptedTower:
+    """Pixels → tokens → unit features under prompts.
+
+    Attributes:
+        width: W_v.  depth: number of blocks.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._chunk = _CHUNK.get(backbone.device.type, 64)
+        visual: Any = backbone.visual
+        if not _is_open_clip_vit(visual):  # whose tuned form has blocks that take no gradient
+            visual = tune(visual, backbone.preprocessing.size, self._chunk, pack=False)
+        self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
+        parts = _parts(visual)
+        if parts is None:
+            raise OtptError(
+                f"MaPLe needs an image tower that is a vision transformer; that of {backbone.name!r} is a "
+                f"{type(getattr(backbone.visual, 'trunk', backbone.visual)).__name__}."
+            )
+        self._tokens, self._norm_prompts, self._blocks, self._pool = parts
+        self._backbone = backbone
+        self.depth = len(self._blocks)
+        self._length, self.width = self._check()
+
+    def embed(self, pixels: Tensor) -> Tensor:
+        """Normalised pixels (N, 3, S, S) → tokens (N, T, W_v) before the first block, without graph."""
+        backbone = self._backbone
+        pixels = to_device(pixels, backbone.device, backbone.dtype).contiguous(memory_format=self._layout)
+        return torch.cat(in_threads(torch.no_grad()(self._tokens), pixels.split(self._chunk)))
+
+    @torch.no_grad()
+    def __call__(self, tokens: Tensor, prompts: Tensor) -> Tensor:
+        """Tokens (N, T, W_v) under prompts (J, n, W_v) → unit features (N, D), without graph."""
+
+        @torch.no_grad()
+        def encode(chunk: Tensor) -> Tensor:
+            return self._encode(chunk, prompts)
+
+        return torch.cat(in_threads(encode, tokens.split(self._chunk)))
+
+    def linearise(self, tokens: Tensor, prompts: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Unit features (N, D), detached, and the product with their Jacobian: cotangents (N, D) → (J, n, W_v)."""
+
+        def encode(chunk: Tensor) -> tuple[Tensor, Tensor]:
+            own = prompts.detach().requires_grad_()
+            with torch.enable_grad():
+                return self._encode(chunk, own), own
+
+        def pull(made: tuple[tuple[Tensor, Tensor], Tensor]) -> Tensor:
+            (features, own), cotangent = made
+            with torch.enable_grad():
+                value = (features * cotangent).sum()
+            return torch.autograd.grad(value, own)[0]
+
+        made = in_threads(encode, tokens.split(self._chunk))
+
+        def vjp(cotangents: Tensor) -> Tensor:
+            pairs = list(zip(made, cotangents.split(self._chunk), strict=True))
+            return torch.stack(in_threads(pull, pairs)).sum(dim=0)
+
+        return torch.cat([features.detach() for features, _ in made]), vjp
+
+    def graph_bytes(self, views: int) -> int:
+        """Estimated size in bytes of the graph of this many views."""
+        size = torch.finfo(self._backbone.dtype).bits // 8
+        return views * self._length * self.width * _TOKEN_FLOATS * self.depth * size
+
+    def check_depth(self, depth: int, width: int) -> None:
+        """``OtptError`` if prompts for ``depth`` layers of this width do not fit."""
+        if width != self.width:
+            raise OtptError(
+                f"The prompts of MaPLe are {width} wide on the image side; this image tower is {self.width} wide. Take "
+                "prompts that were learned with this backbone."
+            )
+        if depth > self.depth:
+            raise OtptError(f"The prompts of MaPLe are for {depth} layers; this image tower has {self.depth}.")
+
+    def _encode(self, tokens: Tensor, prompts: Tensor) -> Tensor:
+        count, own = len(tokens), tokens.shape[1]
+        x = tokens
+        for depth, block in enumerate(self._blocks):
+            if depth < len(prompts):
+                entering = self._norm_prompts(prompts[0]) if depth == 0 else prompts[depth]
+                x = torch.cat([x[:, :own], entering.expand(count, -1, -1)], dim=1)
+            x = block(x)
+        return F.normalize(self._pool(x[:, :own]), dim=-1)
+
+    def _check(self) -> tuple[int, int]:
+        """Without prompts the parts must give what the tower gives; returns T and W_v."""
+        backbone, size = self._backbone, self._backbone.preprocessing.size
+        pixels = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+        tokens = self.embed(pixels)
+        width = tokens.shape[-1]
+        with torch.no_grad():
+            found = self(tokens, tokens.new_empty(0, 0, width))
+            expected = F.normalize(first(backbone.visual(pixels.to(backbone.device, backbone.dtype))), dim=-1)
+        if not bool((found - expected).abs().max() <= _TOLERANCE):
+            raise OtptError(
+                f"The image tower of {backbone.name!r} is a vision transformer of a kind that MaPLe cannot take."
+            )
+        return tokens.shape[1], width
+
+
+_Parts = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], list[nn.Module], Callable[[Tensor], Tensor]]
+
+
+def _parts(visual: Any) -> _Parts | None:
+    """What makes tokens, the norm that prompts pass before the first block, the blocks, and what follows them."""
+    if _is_open_clip_vit(visual):
+        return _open_clip_parts(visual)
+    trunk = getattr(visual, "trunk", None)
+    return _timm_parts(visual, trunk) if _is_timm_vit(trunk) else None
+
+
+def _is_open_clip_vit(visual: Any) -> bool:
+    return is_instance(visual, "open_clip.transformer", "VisionTransformer")
+
+
+def _is_timm_vit(trunk: Any) -> bool:
+    """timm's, or the one of ``pocket``, which has the same parts."""
+    own = isinstance(trunk, HybridVisionTransformer)
+    return own or is_instance(trunk, "timm.models.vision_transformer", "VisionTransformer")
+
+
+def _open_clip_parts(visual: Any) -> _Parts | None:
+    if not visual.transformer.batch_first:
+        return None
+
+    def pool(x: Tensor) -> Tensor:
+        pooled, _ = visual._pool(x)
+        return pooled if visual.proj is None else pooled @ visual.proj
+
+    return visual._embeds, visual.ln_pre, list(visual.transformer.resblocks), pool
+
+
+def _timm_parts(visual: Any, trunk: Any) -> _Parts:
+    def tokens(pixels: Tensor) -> Tensor:
+        return trunk.norm_pre(trunk.patch_drop(trunk._pos_embed(trunk.patch_embed(pixels))))
+
+    def pool(x: Tensor) -> Tensor:
+        return visual.head(trunk.forward_head(trunk.norm(x)))
+
+    return tokens, trunk.norm_pre, list(trunk.blocks), pool

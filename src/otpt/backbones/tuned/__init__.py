@@ -1,0 +1,1 @@
+"""Image towers with less work for the same features."""

@@ -1,0 +1,1 @@
+"""Commands that run or plan evaluations and trainings."""

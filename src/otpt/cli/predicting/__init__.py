@@ -1,0 +1,1 @@
+"""Commands that classify images: ``predict``, ``serve``, ``calibrate``."""

@@ -1,0 +1,1 @@
+"""Commands that read runs: metrics, tables, comparisons, figures, a page."""

@@ -1,0 +1,1 @@
+"""Your own data: tables, shards, data sets of the hub."""

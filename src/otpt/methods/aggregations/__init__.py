@@ -1,0 +1,1 @@
+"""Aggregations: which views decide, and how."""

@@ -1,0 +1,1 @@
+"""What methods start from: class lists, prompts, learned prompts, attributes, and their text features."""

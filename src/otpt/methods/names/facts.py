@@ -1,0 +1,96 @@
+"""What decides a method's answers, as plain data: its numbers, its prompt, and what a calibration of it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES, digests_of
+from otpt.methods.inits.attributes import attribute_digest, names_with_attributes
+from otpt.methods.method import Method
+from otpt.methods.settings import setting_for
+from otpt.methods.task import Task
+from otpt.prompts import Prompt
+from otpt.prompts.learned import fingerprint
+
+
+def prompt_facts(name: str, method: Method, task: Task) -> dict[str, Any]:
+    """The prompt that is called ``name``, or what stands in its place."""
+    given = next((each for each in task.prompts_of(method) if isinstance(each, Prompt) and each.name == name), None)
+    if given is not None:
+        tokens = "all" if task.all_tokens and given.tokens is None else given.tokens
+        found = {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
+        if method.init == ATTRIBUTES:
+            found["attributes"] = attribute_digest(names_with_attributes(task.class_names, task.attributes))
+        return found
+    if method.init in TEMPLATES:
+        return {"name": name, "templates": task.templates_of(method).digest}
+    if method.init in FPP:
+        return {"name": name, "fpp": asdict(task.fpp)}
+    if method.init in LEARNED:
+        return {"name": name, "fingerprint": fingerprint(task.contexts[method.init])}
+    own = (file for file in task.trained if file.method == method.name)
+    return {"name": name, "trained": {"" if f.target is None else str(f.target): f.content.digest for f in own}}
+
+
+def method_numbers(method: Method) -> dict[str, Any]:
+    """What a method computes, as plain data; of functions of the user's, digests of their source code."""
+    words = {"name", "summary", "source", "caution"} | ({"condition"} if method.init != "cocoop" else set())
+    if not method.frozen_below:
+        words |= {"frozen_below"}  # runs that were begun before there was such a setting go on
+    values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
+    own = digests_of(method)
+    return plain({**values, **({"own_functions": own} if own else {})})
+
+
+def plain(value: Any) -> Any:
+    """Tuples as lists and mappings as dictionaries, as JSON gives them back."""
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if hasattr(value, "items"):
+        return {key: plain(each) for key, each in value.items()}
+    return value
+
+
+def calibration_facts(backbone: Any, method: Method, prompt: str, task: Task) -> dict[str, Any]:
+    """What a calibration of a method under a prompt is for; see :class:`otpt.calibration.Calibration`."""
+    recipe = task.recipe_for(method)
+    return column_facts(
+        {"name": backbone.name, "fingerprint": backbone.fingerprint},
+        {"name": method.name, "numbers": numbers_on(method_numbers(method), task.family, task.dataset)},
+        task.class_names,
+        prompt_facts(prompt, method, task),
+        None if recipe is None else recipe.key,
+        task.official_precision,
+    )
+
+
+def column_facts(
+    model: Mapping[str, Any],
+    method: Mapping[str, Any],
+    classes: Any,
+    prompt: Mapping[str, Any],
+    views: str | None,
+    official_precision: bool,
+) -> dict[str, Any]:
+    """The same from what a run says of a column; the recipe of a single view, the clean one, does not matter."""
+    several = None if views is None or " n=1 " in views else views
+    return {
+        "model": dict(model),
+        "method": dict(method),
+        "classes": list(classes),
+        "prompt": dict(prompt),
+        "views": several,
+        "official_precision": official_precision,
+    }
+
+
+def numbers_on(numbers: Mapping[str, Any], family: str, dataset: str) -> dict[str, Any]:
+    """The numbers of a method on one data set: of those by family or data set only the one that counts there."""
+
+    def chosen(value: Any) -> Any:
+        return setting_for(value, family, dataset) if isinstance(value, Mapping) else value
+
+    by_name = {key: {k: chosen(v) for k, v in numbers[key].items()} for key in ("objectives", "settings")}
+    return {**numbers, **by_name, "learning_rate": chosen(numbers["learning_rate"])}

@@ -1,0 +1,1 @@
+"""Methods at work: those that share an init, on batches of images."""

@@ -1,0 +1,1 @@
+"""Calibration errors and the bins that they stand on."""

@@ -1,0 +1,33 @@
+"""Which encoder serves which text tower and class list."""
+
+from __future__ import annotations
+
+from otpt.backbones import TextTower
+from otpt.prompts.encoders.beginnings import node_depths, saves_enough
+from otpt.prompts.encoders.encoder import PromptEncoder
+from otpt.prompts.encoders.memory import MEMORY_BUDGET
+from otpt.prompts.encoders.plain_encoder import PlainEncoder
+from otpt.prompts.encoders.prefix_encoder import PrefixEncoder, shared_prefix
+from otpt.prompts.encoders.trie import class_texts
+from otpt.prompts.encoders.trie_encoder import TrieEncoder
+from otpt.prompts.tokens import PromptTokens, real_lengths
+
+
+def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
+    """The plain encoder for towers that are not causal; elsewhere the trie if it pays, or the shared prefix."""
+    kind: type[PlainEncoder | TrieEncoder | PrefixEncoder] = PlainEncoder
+    if tower.causal is not None:
+        kind = TrieEncoder if trie_pays(tokens) else PrefixEncoder
+    encoder = kind(tower, tokens, memory_budget=memory_budget)
+    encoder.autocast = tower.autocast
+    return encoder
+
+
+def trie_pays(tokens: PromptTokens) -> bool:
+    """Whether names begin alike often enough. Without a context texts are encoded once, where it does not matter."""
+    if not len(tokens.start):
+        return False
+    lengths = real_lengths(tokens.ids)
+    prefix = shared_prefix(tokens, lengths)
+    rows = prefix + int((lengths - prefix).sum())
+    return saves_enough(rows, len(node_depths(class_texts(tokens))))

@@ -1,0 +1,1 @@
+"""Requests and answers: what is read, checked, refused and sent."""
