@@ -44,6 +44,8 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     both = [read_learned(name) for name in ("coop.safetensors", "coop/model.pth.tar-2")]
     assert all(isinstance(each, CoopContext) for each in both)
     assert fingerprint(both[0]) == fingerprint(both[1])
+    assert {each.class_names for each in both} == {NAMES}
+    assert fingerprint(CoopContext(both[0].vectors, ("cat", "dog"))) != fingerprint(both[0]), "dac-base looks at them"
 
     code, out, _ = run(capsys, "train", "coop", "data", *common, "--tokens", 3, "--class-specific", "--no-cache")
     assert code == 0
@@ -69,6 +71,10 @@ def test_train_and_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     answers = [json.loads(line) for line in out.splitlines()]
     assert [answer["method"] for answer in answers] == list(names)
     assert len({answer["confidence"] for answer in answers}) == 4
+    others = ("predict", "data/cat/0.png", "--classes", "teapot", "sofa", *predict[5:])
+    code, out, err = run(capsys, *others, "--views", 6, "--method", "coop", "coop+dac-base", "--context", files[0])
+    assert code == 0, err
+    assert len({json.loads(line)["confidence"] for line in out.splitlines()}) == 2, "of classes that it never saw"
     code, _, err = run(capsys, *predict, "--method", "coop", "--context", files[0], "--prompt", "a photo of a")
     assert (code, "no method starts from words (coop)" in err) == (2, True), err
     code, _, err = run(capsys, *predict, "--context", "maple.safetensors")

@@ -70,7 +70,7 @@ def train_coop(
     descend([context], labels, step, recipe, on_epoch)
     assert prompt.vectors is not None
     learned = context.detach().cpu().float().view_as(prompt.vectors)
-    return CoopContext(learned, tuple(names) if class_specific else None, images=shots.image_keys())
+    return CoopContext(learned, tuple(names), images=shots.image_keys())
 
 
 def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: FeatureCache | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -150,8 +151,13 @@ def visual_prompts(text: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
 
 
 def fingerprint(learned: LearnedPrompt) -> str:
-    """32 hexadecimal digits of kind, names, shapes and values."""
+    """32 hexadecimal digits of kind, names, shapes and values; and of the classes of CoOp's shared context.
+
+    Predictions depend on these classes where ``dac-base`` asks for them.
+    """
     digest = hashlib.sha256(learned.kind.encode())
+    if isinstance(learned, CoopContext) and learned.class_names is not None and learned.vectors.ndim == 2:
+        digest.update(json.dumps(learned.class_names).encode())
     for name, tensor in sorted(learned.state().items()):
         digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
