@@ -63,7 +63,6 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
         raise OtptError(
             f"hf:{name} has the columns {described}; expected one of type Image and one of type ClassLabel."
         )
-    given = classes
     values = list(table[labels])
     unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
     if unlabelled is not None:
@@ -72,20 +71,22 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
         names = tuple(table.features[labels].names or ())
         if not all(isinstance(each, str) for each in names):
             raise OtptError(f"hf:{name} has class names that are no text; its column {labels!r} is damaged.")
-        listed = given or ClassList(names, names)
         strange = next((value for value in values if not 0 <= value < len(names)), None)
         if strange is not None:
             raise OtptError(f"hf:{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
-        places = _places(names, listed, f"hf:{name}")
-        resolved = tuple(places[value] for value in values)
-    elif given is not None and all(isinstance(value, int) for value in values):
-        listed, resolved = given, tuple(values)
+        if classes is None:
+            listed, resolved = ClassList(names, names), tuple(values)
+        else:
+            places = _places(names, classes, f"hf:{name}")
+            listed, resolved = classes, tuple(places[value] for value in values)
+    elif classes is not None and all(isinstance(value, int) for value in values):
+        listed, resolved = classes, tuple(values)
     else:
-        listed, resolved = resolve_labels([str(value) for value in values], given, f"hf:{name}")
+        listed, resolved = resolve_labels([str(value) for value in values], classes, f"hf:{name}")
     ids = [f"{split}/{row}" for row in range(len(values))]
-    # Decoded by the package, a damaged image would end the evaluation with an error of Pillow's.
     origin = f"hf:{origin_of(folder)}" if os.path.isdir(folder) else f"hf:{name}"
-    undecoded = table.cast_column(images, library.Image(decode=False))
+    # What the package decodes, other columns included, may fail with errors of Pillow's, and takes time.
+    undecoded = table.select_columns([images]).cast_column(images, library.Image(decode=False))
     return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, images), origin=origin)
 
 
@@ -123,16 +124,16 @@ def _without_bars(library: Any) -> Iterator[None]:
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:
     """The position of each class of the data set (C,) in a class list.
 
-    A list of the same names may have another order. A list of the same length with only new names renames the
-    classes in their original order.
+    A list of the same names may have another order; case and underscores matter only where they tell names apart. A
+    list of the same length with only new names renames the classes in their original order.
     """
-    wanted = [_plain(name) for name in names]
-    for keys in (listed.folders, listed.names):
-        index = {_plain(key): label for label, key in enumerate(keys)}
-        if all(name in index for name in wanted):
-            return tuple(index[name] for name in wanted)
+    for form in (str, _plain):
+        for keys in (listed.folders, listed.names):
+            index = {form(key): label for label, key in enumerate(keys)}
+            if all(form(name) in index for name in names):
+                return tuple(index[form(name)] for name in names)
     known = {_plain(key) for key in (*listed.folders, *listed.names)}
-    if len(listed) == len(names) and known.isdisjoint(wanted):
+    if len(listed) == len(names) and known.isdisjoint(map(_plain, names)):
         return tuple(range(len(names)))
     strange = [name for name in names if _plain(name) not in known]
     raise OtptError(
