@@ -230,6 +230,18 @@ def test_the_two_kinds_of_keys_are_not_confused_by_the_cache(images: list[Path],
                 assert torch.equal(features, literal(path, name=name))
 
 
+def test_the_clock_is_told_of_the_passes_that_an_image_was_in(images: list[Path], tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    list(FeaturePipeline(backbone(), cache=cache)(tasks(images[1:2])))
+    told: list[tuple[int, str]] = []
+
+    def note(task: ImageTask, part: str, seconds: float) -> None:
+        told.append((task.key, part))
+
+    list(FeaturePipeline(backbone(), cache=cache, threads=0, clock=note)(tasks(images[:2])))
+    assert told == [(0, "views"), (0, "encode")], "the other one came from the cache"
+
+
 def test_an_impossible_number_of_threads() -> None:
     with pytest.raises(OtptError, match="number of threads is -1; expected 0 or more"):
         FeaturePipeline(backbone(), threads=-1)

@@ -176,10 +176,10 @@ class Dataset:
             )
         for text in (self.name, *self.class_names, *self.ids):
             try:
-                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other halves of letters
+                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other lone surrogates
             except UnicodeEncodeError:
                 raise OtptError(
-                    f"The data set {self.name!r} has the name {text!r}, which is no text; expected whole letters."
+                    f"The data set {self.name!r} has the name {text!r}, which is not valid text; expected Unicode."
                 ) from None
         classes = len(self.class_names)
         for name, label in zip(self.ids, self.labels, strict=True):

@@ -47,7 +47,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
             f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
         ) from None
     path, _, configuration = name.partition("@")
-    folder = Path(os.path.expanduser(path or "hf:"))  # no name is no folder
+    folder = Path(os.path.expanduser(path or "hf:"))  # an empty name is not a folder
     try:
         table = _load(library, folder if os.path.isdir(folder) else path, configuration or None, split)
     except Exception as error:  # the package raises errors of many other packages
@@ -70,7 +70,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
     if kinds[labels] == "ClassLabel":
         names = tuple(table.features[labels].names or ())
         if not all(isinstance(each, str) for each in names):
-            raise OtptError(f"hf:{name} has class names that are no text; its column {labels!r} is damaged.")
+            raise OtptError(f"hf:{name} has class names that are not text; its column {labels!r} is damaged.")
         strange = next((value for value in values if not 0 <= value < len(names)), None)
         if strange is not None:
             raise OtptError(f"hf:{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")

@@ -40,7 +40,7 @@ def own_dataset(
 
 
 def origin_of(path: str | Path) -> str:
-    """What a run keeps of where data of one's own lie: the absolute path."""
+    """The absolute path, which a run records as the origin of a user's own data."""
     return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
 
 
