@@ -207,6 +207,17 @@ def test_a_file_with_another_content_of_the_same_size_and_time_is_read(images: l
     assert digests.find(file_state(images[0])) is None
 
 
+@pytest.mark.parametrize("damage", ["", "{", "[1]", "[[1]]", "[" * 100_000])
+def test_damaged_digests_are_as_none(images: list[Path], tmp_path: Path, damage: str) -> None:
+    cache = tmp_path / "cache"
+    digests = ShardDigests(cache, "data", 0, 8)
+    digests.remember(file_state(images[0]), "its digest")
+    digests.save()
+    (file,) = (cache / "images").iterdir()
+    file.write_text(damage)
+    assert ShardDigests(cache, "data", 0, 8).find(file_state(images[0])) is None
+
+
 @pytest.mark.equality
 def test_the_two_kinds_of_keys_are_not_confused_by_the_cache(images: list[Path], tmp_path: Path) -> None:
     """Warm and cold, in either order, with digests of files that were read before."""

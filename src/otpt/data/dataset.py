@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 DEFAULT_PROMPT = "a photo of a"
 FAMILIES = ("fine-grained", "shift")
-# The formats, of those that Pillow reads, in which data sets are stored.
+# Of the formats that Pillow reads, those in which data sets are stored.
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
 )
-"""Suffixes of files that are taken as images of a folder."""
+"""Suffixes of the files in a folder that are taken as images."""
 
 
 def is_own(origin: str | None) -> bool:
@@ -66,7 +66,7 @@ class Dataset:
         prompt: default context.
         allow_duplicates: accept duplicate class names (ImageNet has two).
         origin: where it comes from: the name of a registered set, or the absolute path of a user's own data, which may
-            be called like a registered set; None if nobody said.
+            be called like a registered set; None if unknown.
     """
 
     backdoor = False

@@ -36,7 +36,7 @@ def records(rows: Iterable[tuple[str, int]]) -> Records:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reader is to look.
+    """Where a reader looks.
 
     Args:
         folder: the layout's folder, which exists.
@@ -59,7 +59,7 @@ class Place:
         return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
 
     def need(self, what: str, *names: str) -> Path:
-        """:meth:`find`, or an error that says where it was looked for."""
+        """:meth:`find`, or an error that names the folders searched."""
         found = self.find(*names)
         if found is None:
             places = ", ".join(str(path) for path in self.beside)

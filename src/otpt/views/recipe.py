@@ -31,7 +31,7 @@ from otpt.views.noise import noise_generator
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
 ROUNDS = (8, 32)
-"""Numbers of views after which it is asked whether they are enough."""
+"""Numbers of views after which a method is asked whether they are enough."""
 
 
 class PreprocessingLike(Protocol):
@@ -54,7 +54,7 @@ class ViewRecipe:
     """How many views, and how they are made. ``n_views`` includes the clean one.
 
     ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
-    ``rounds``: after so many views an image may have enough (``methods/running/rounds.py`` says when); () for all.
+    ``rounds``: numbers of views that may be enough for an image (``methods/running/rounds.py`` says when); () for none.
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
@@ -102,7 +102,7 @@ class ViewRecipe:
         return ViewRecipe(n_views=budget, rounds=tuple(each for each in ROUNDS if each < budget))
 
     def of(self, n_views: int) -> ViewRecipe:
-        """The first views of this recipe, always so many."""
+        """The first ``n_views`` views of this recipe, without rounds."""
         return replace(self, n_views=n_views, rounds=())
 
     @property
