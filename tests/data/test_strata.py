@@ -6,13 +6,16 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otpt.data import Dataset, stratified
 from otpt.data.backdoor import BackdoorDataset
 from otpt.data.dataset import FilesBelow
+from otpt.errors import OtptError
 from otpt.learning import few_shots
 
 
@@ -51,6 +54,17 @@ def test_only_ids_and_labels_decide() -> None:
     assert len({each.fingerprint for each in orders}) == 1
     again = stratified(orders[0])
     assert again.ids == orders[0].ids
+
+
+def test_labels_may_be_an_array_or_a_tensor() -> None:
+    plain = make([3, 2])
+    for labels in (np.array(plain.labels), torch.tensor(plain.labels)):
+        data = Dataset("own", plain.class_names, plain.ids, labels, lambda i: b"")
+        assert data.labels == plain.labels
+        assert data.fingerprint == plain.fingerprint
+        assert stratified(data).ids == stratified(plain).ids
+    with pytest.raises(OtptError, match=r"has a label that is not a whole number \('float' object"):
+        Dataset("own", ["a"], ["x"], [0.5], lambda i: b"")  # type: ignore[list-item]
 
 
 def test_the_order_is_the_documented_one() -> None:

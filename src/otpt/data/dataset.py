@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +92,13 @@ class Dataset:
         self.name = name
         self.class_names = tuple(class_names)
         self.ids = tuple(ids)
-        self.labels = tuple(labels)
+        try:
+            self.labels = tuple(map(operator.index, labels))  # those of an array or a tensor, too
+        except TypeError as error:
+            raise OtptError(
+                f"The data set {name!r} has a label that is not a whole number ({error}); expected 0 to "
+                f"{len(self.class_names) - 1}."
+            ) from None
         self.family = family
         self.augmix = augmix
         self.prompt = prompt

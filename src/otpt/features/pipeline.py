@@ -109,6 +109,7 @@ class _Prepared:
         features: (n, D) of its first views, as the backbone's device and type have them.
         pixels: (m, 3, S, S) of the next views, which are to be encoded; or what they are put together from.
         encoded: kinds of which something was encoded, which the cache does not have.
+        digest: of its content, as features and pixels have it.
         opened: the image, once it was opened.
         error: why there are no features.
     """
@@ -116,6 +117,7 @@ class _Prepared:
     features: dict[str, Tensor] = field(default_factory=dict)
     pixels: dict[str, _Views] = field(default_factory=dict)
     encoded: set[str] = field(default_factory=set)
+    digest: str = ""
     opened: Opened | None = None
     error: OtptError | None = None
 
@@ -174,14 +176,14 @@ class FeaturePipeline:
             source = task.source()
             state = file_state(source)
             if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
-                found.features = self._cached(task, known)
+                found.digest, found.features = known, self._cached(task, known)
                 if len(found.features) == len(task.recipes):
                     return found
             found.opened = task.open(source)
-            digest = found.opened[1]
+            found.digest = found.opened[1]
             if task.digests is not None:
-                task.digests.remember(state, digest)
-            found.features = self._cached(task, digest)
+                task.digests.remember(state, found.digest)
+            found.features = self._cached(task, found.digest)
             for recipe in task.recipes:
                 if recipe.kind not in found.features:
                     count = min((recipe.n_views, *recipe.rounds)) if task.is_enough else recipe.n_views
@@ -261,6 +263,8 @@ class FeaturePipeline:
         """Makes the views of an image's next round; called by any thread. An image that is gone is an error."""
         try:
             found.opened = found.opened or task.open(task.source())
+            if found.opened[1] != found.digest:
+                raise OtptError("The image changed between two reads; leave its file alone and try again.")
         except OtptError as error:
             found.error = error
             return
@@ -288,9 +292,9 @@ class FeaturePipeline:
         if self._cache is None:
             return
         new = {
-            self._key(task, recipe, found.opened[1]): found.features[recipe.kind]
+            self._key(task, recipe, found.digest): found.features[recipe.kind]
             for task, found in waiting
-            if task.image_id is None and found.error is None and found.opened is not None
+            if task.image_id is None and found.error is None
             for recipe in task.recipes
             if recipe.kind in found.encoded
         }

@@ -63,27 +63,8 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
         raise OtptError(
             f"hf:{name} has the columns {described}; expected one of type Image and one of type ClassLabel."
         )
-    values = list(table[labels])
-    unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
-    if unlabelled is not None:
-        raise OtptError(f"hf:{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
-    if kinds[labels] == "ClassLabel":
-        names = tuple(table.features[labels].names or ())
-        if not all(isinstance(each, str) for each in names):
-            raise OtptError(f"hf:{name} has class names that are not text; its column {labels!r} is damaged.")
-        strange = next((value for value in values if not 0 <= value < len(names)), None)
-        if strange is not None:
-            raise OtptError(f"hf:{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
-        if classes is None:
-            listed, resolved = ClassList(names, names), tuple(values)
-        else:
-            places = _places(names, classes, f"hf:{name}")
-            listed, resolved = classes, tuple(places[value] for value in values)
-    elif classes is not None and all(isinstance(value, int) for value in values):
-        listed, resolved = classes, tuple(values)
-    else:
-        listed, resolved = resolve_labels([str(value) for value in values], classes, f"hf:{name}")
-    ids = [f"{split}/{row}" for row in range(len(values))]
+    listed, resolved = _labels(table, labels, classes, f"hf:{name}", split)
+    ids = [f"{split}/{row}" for row in range(len(resolved))]
     origin = f"hf:{origin_of(folder)}" if os.path.isdir(folder) else f"hf:{name}"
     # What the package decodes, other columns included, may fail with errors of Pillow's, and takes time.
     undecoded = table.select_columns([images]).cast_column(images, library.Image(decode=False))
@@ -119,6 +100,31 @@ def _without_bars(library: Any) -> Iterator[None]:
     finally:
         if shown:
             library.enable_progress_bars()
+
+
+def _labels(
+    table: Any, column: str, classes: ClassList | None, origin: str, split: str
+) -> tuple[ClassList, tuple[int, ...]]:
+    """Class list and labels (N,), from a column of type ClassLabel, or of plain numbers or names."""
+    values = list(table[column])
+    unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
+    if unlabelled is not None:
+        raise OtptError(f"{origin}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
+    feature = table.features[column]
+    if type(feature).__name__ != "ClassLabel":
+        if classes is not None and all(isinstance(value, int) for value in values):
+            return classes, tuple(values)
+        return resolve_labels([str(value) for value in values], classes, origin)
+    names = tuple(feature.names or ())
+    if not all(isinstance(each, str) for each in names):
+        raise OtptError(f"{origin} has class names that are not text; its column {column!r} is damaged.")
+    strange = next((value for value in values if not 0 <= value < len(names)), None)
+    if strange is not None:
+        raise OtptError(f"{origin}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
+    if classes is None:
+        return ClassList(names, names), tuple(values)
+    places = _places(names, classes, origin)
+    return classes, tuple(places[value] for value in values)
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:
