@@ -319,7 +319,7 @@ def test_hostile_split_files(rows: str, tmp_path: Path) -> None:
 def test_halves_of_letters_are_no_names() -> None:
     from otpt.data import Dataset
 
-    with pytest.raises(OtptError, match="no text"):
+    with pytest.raises(OtptError, match="not valid text"):
         Dataset("x", ["a", "b"], ["\ud800"], [0], lambda index: b"")
 
 
