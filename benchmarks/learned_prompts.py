@@ -32,7 +32,6 @@ from otpt.evaluation import Settings, evaluate
 from otpt.features import FeatureCache
 from otpt.files import as_json, write_atomically
 from otpt.learning import COOP, MAPLE, Recipe, train_coop, train_maple
-from otpt.learning.shots import subset
 from otpt.prompts.learned import LearnedPrompt, write_learned
 from otpt.runs import Score
 from otpt.runs.names import folder_name
@@ -152,7 +151,7 @@ def drawn(dataset: Dataset, count: int | None) -> Dataset:
     """``count`` images from anywhere in the set, the same each time: its first ones are of its first classes."""
     if count is None or count >= len(dataset):
         return dataset
-    return subset(dataset, sorted(random.Random(0).sample(range(len(dataset)), count)))
+    return dataset.in_order(sorted(random.Random(0).sample(range(len(dataset)), count)))
 
 
 def changed(recipe: Recipe, given: Sequence[str]) -> Recipe:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import sys
 import time
 from contextlib import suppress
 from functools import cache
@@ -155,6 +156,19 @@ def parse_json(text: str) -> Any:
     """Plain data of somebody's JSON text; ``ValueError`` if it is none, also where it is nested too deeply."""
     try:
         return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Tables of somebody's TOML text; ``ValueError`` if it is none, also where it is nested too deeply."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

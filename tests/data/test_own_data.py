@@ -234,6 +234,17 @@ def test_hub_images_are_not_decoded_by_the_package(tmp_path: Path, monkeypatch: 
     assert report.unreadable[1][1] == "Row 2 has no image in the column 'image'."
 
 
+def test_other_columns_of_a_hub_table_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip("datasets")
+    features = library.Features(
+        {"image": library.Image(), "mask": library.Image(), "label": library.ClassLabel(names=["cat", "dog"])}
+    )
+    row = {"image": {"bytes": JPEG, "path": None}, "mask": {"bytes": b"junk", "path": None}, "label": 1}
+    table = library.Dataset.from_list([row], features=features)
+    monkeypatch.setattr(library, "load_dataset", lambda *_, **__: table)
+    assert load_dataset("hf:x")[0].source == JPEG
+
+
 def test_hub_labels_are_numbers_whatever_the_classes_are_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +265,9 @@ def test_hub_labels_are_numbers_whatever_the_classes_are_called(
         names.write_text(text)
         with pytest.raises(OtptError, match=r"hf:x has 3 classes, and the class list of .* does not name '"):
             load_dataset("hf:x", classes=names)
+    hub(monkeypatch, library.ClassLabel(names=["Crane", "crane"]), [0, 1, 0], three)
+    assert load_dataset("hf:x").labels == (0, 1, 0), "names that differ in case alone are two classes"
+    assert load_dataset("hf:x", classes=["crane", "Crane"]).labels == (1, 0, 1)
     hub(monkeypatch, library.Value("int64"), [1, 2, 1], three)
     names.write_text("1\n2\n3\n")
     assert load_dataset("hf:x", classes=names).labels == (1, 2, 1)

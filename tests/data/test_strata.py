@@ -6,13 +6,17 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otpt.data import Dataset, stratified
 from otpt.data.backdoor import BackdoorDataset
 from otpt.data.dataset import FilesBelow
+from otpt.errors import OtptError
+from otpt.learning import few_shots
 
 
 def make(counts: list[int], seed: int = 0) -> Dataset:
@@ -52,6 +56,17 @@ def test_only_ids_and_labels_decide() -> None:
     assert again.ids == orders[0].ids
 
 
+def test_labels_may_be_an_array_or_a_tensor() -> None:
+    plain = make([3, 2])
+    for labels in (np.array(plain.labels), torch.tensor(plain.labels)):
+        data = Dataset("own", plain.class_names, plain.ids, labels, lambda i: b"")
+        assert data.labels == plain.labels
+        assert data.fingerprint == plain.fingerprint
+        assert stratified(data).ids == stratified(plain).ids
+    with pytest.raises(OtptError, match=r"has a label that is not a whole number \('float' object"):
+        Dataset("own", ["a"], ["x"], [0.5], lambda i: b"")  # type: ignore[list-item]
+
+
 def test_the_order_is_the_documented_one() -> None:
     # from sha256sum: u_0 = 0.374, u_1 = 0.419, and 0/1.png before 0/0.png; keys 0.187, 0.419, 0.687
     assert stratified(make([2, 1])).ids == ("0/1.png", "1/0.png", "0/0.png")
@@ -66,6 +81,17 @@ def test_images_and_kind_follow(tmp_path: Path) -> None:
     missing = {stratified(files).ids[i]: stratified(files).is_file_missing(i) for i in range(2)}
     assert missing == {"x": False, "y": True}
     assert stratified(BackdoorDataset(data)).backdoor
+
+
+def test_a_file_has_the_same_key_in_every_set_that_shows_it(tmp_path: Path) -> None:
+    names = [f"{label}/{k}.png" for label in "ab" for k in range(3)]
+    files = Dataset("files", ["a", "b"], names, [0, 0, 0, 1, 1, 1], FilesBelow(tmp_path, tuple(names)))
+    keys = dict(zip(files.ids, files.image_keys(), strict=True))
+    for found in (stratified(few_shots(files, 2)), BackdoorDataset(files), stratified(BackdoorDataset(files))):
+        assert found.image_keys() == tuple(keys[name] for name in found.ids)
+        assert [found.source(i) for i in range(len(found))] == [tmp_path / name for name in found.ids]
+        assert all(found.is_file_missing(i) for i in range(len(found)))
+    assert BackdoorDataset(files).fingerprint != files.fingerprint
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

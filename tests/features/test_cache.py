@@ -135,7 +135,8 @@ def test_a_damaged_head_and_another_ones_entry_are_found(tmp_path: Path) -> None
         cache.put(key, np.full((4, 16), i, np.float32))
     first, second = (cache.folder / "features" / key[:2] / f"{key}.features" for key in keys)
     data = first.read_bytes()
-    for broken in (data.replace(b"[4, 16]", b"[8, 8]"), data.replace(b"[4, 16]", b"[2, 32]"), second.read_bytes()):
+    shapes = [data.replace(b"[4, 16]", other) for other in (b"[8, 8]", b"[2, 32]")]
+    for broken in (*shapes, second.read_bytes(), b"[" * 100_000):
         assert broken != data
         first.write_bytes(broken)
         with pytest.warns(UserWarning, match="damaged entries, which are recomputed"):

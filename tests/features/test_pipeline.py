@@ -207,6 +207,40 @@ def test_a_file_with_another_content_of_the_same_size_and_time_is_read(images: l
     assert digests.find(file_state(images[0])) is None
 
 
+def test_views_of_two_contents_are_not_mixed(images: list[Path], tmp_path: Path) -> None:
+    """The first round comes from the cache; before the second one, the file is another one."""
+    cache = FeatureCache(tmp_path / "cache")
+    recipe = ViewRecipe(n_views=6, rounds=(4,))
+    digests = ShardDigests(cache.folder, "data", 0, 8)
+
+    def changes(_: ViewRecipe, features: Tensor) -> bool:
+        image(99).save(images[0])
+        return False
+
+    def found(is_enough: Any) -> EncodedImage | OtptError:
+        given = tasks(images[:1], recipe, digests=digests, is_enough=is_enough)
+        ((_, encoded),) = FeaturePipeline(backbone(), cache=cache)(given)
+        return encoded
+
+    good(found(lambda *_: True))
+    error = found(changes)
+    assert isinstance(error, OtptError)
+    assert str(error) == "The image changed between two reads; leave its file alone and try again."
+    assert cache.info().entries == 1
+    assert torch.equal(good(found(lambda *_: False)).features[recipe.kind], literal(images[0], recipe))
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1]", "[[1]]", "[" * 100_000])
+def test_damaged_digests_are_as_none(images: list[Path], tmp_path: Path, damage: str) -> None:
+    cache = tmp_path / "cache"
+    digests = ShardDigests(cache, "data", 0, 8)
+    digests.remember(file_state(images[0]), "its digest")
+    digests.save()
+    (file,) = (cache / "images").iterdir()
+    file.write_text(damage)
+    assert ShardDigests(cache, "data", 0, 8).find(file_state(images[0])) is None
+
+
 @pytest.mark.equality
 def test_the_two_kinds_of_keys_are_not_confused_by_the_cache(images: list[Path], tmp_path: Path) -> None:
     """Warm and cold, in either order, with digests of files that were read before."""
@@ -228,6 +262,18 @@ def test_the_two_kinds_of_keys_are_not_confused_by_the_cache(images: list[Path],
                 data = data or b"%d %d\n" % (pixels.shape[1], pixels.shape[0]) + pixels.tobytes()
                 name = hashlib.sha256(data).hexdigest()[:32]
                 assert torch.equal(features, literal(path, name=name))
+
+
+def test_the_clock_is_told_of_the_passes_that_an_image_was_in(images: list[Path], tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    list(FeaturePipeline(backbone(), cache=cache)(tasks(images[1:2])))
+    told: list[tuple[int, str]] = []
+
+    def note(task: ImageTask, part: str, seconds: float) -> None:
+        told.append((task.key, part))
+
+    list(FeaturePipeline(backbone(), cache=cache, threads=0, clock=note)(tasks(images[:2])))
+    assert told == [(0, "views"), (0, "encode")], "the other one came from the cache"
 
 
 def test_an_impossible_number_of_threads() -> None:

@@ -41,6 +41,11 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             for _ in range(100):
                 self.wfile.write(bytes(1000))
+        elif self.path == "/half":
+            self.send_response(200)
+            self.send_header("Content-Length", "2000")
+            self.end_headers()
+            self.wfile.write(bytes(1000))
         elif self.path == "/drip":
             self.send_response(200)
             self.end_headers()
@@ -100,6 +105,7 @@ def test_what_goes_wrong_is_told_in_a_sentence(server: str) -> None:
     assert "redirects more than 0 times" in refusal(f"{server}/to//a.png", UrlLimits(redirects=0))
     assert "redirects to 'file:///etc/passwd', which is not http or https" in refusal(f"{server}/to/file:///etc/passwd")
     assert "not an image in a known format" in refusal(f"{server}/page")
+    assert "the connection ended after 1,000 of 2,000 bytes" in refusal(f"{server}/half")
     for path in ("a.png", "chunks"):
         assert "has more than 60 bytes" in refusal(f"{server}/{path}", UrlLimits(max_bytes=60))
     with socket.socket() as closed:

@@ -133,7 +133,7 @@ def test_training_is_the_same_again_and_after_a_stop(tmp_path: Path) -> None:
         train_baple(backbone, data, SMALL, checkpoint=checkpoint, say=stop)
     again: list[str] = []
     resumed = train_baple(backbone, data, SMALL, checkpoint=checkpoint, say=again.append)
-    assert again[0] == "going on after epoch 1 of 2"
+    assert again[0] == "resuming after epoch 1 of 2"
     assert not checkpoint.exists()
     assert torch.equal(resumed.context, whole.context)
     assert torch.equal(resumed.noise, whole.noise)

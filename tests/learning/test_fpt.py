@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 from otpt.errors import OtptError
 from otpt.learning import FptRecipe, train_fpt
-from otpt.learning.auc import macro_auc
-from otpt.learning.fpt import FptTrainer, augmented_side_pixels
+from otpt.learning.fpt import FptTrainer, augmented_side_pixels, macro_auc
 from otpt.methods.fpt import FptNetwork, FrozenViT
 
 NAMES = ("covid", "normal", "dog")

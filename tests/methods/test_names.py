@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from otpt.errors import OtptError
+from otpt.files import parse_toml
 from otpt.methods import DEFAULT_METHOD, Method, compose, get_methods, known_parts, published_methods
-from otpt.methods.names.toml import read_toml
 
 DISPERSION = {"fine-grained": 50.0, "shift": 20.0}
 ORTHOGONALITY = {"fine-grained": 18.0, "shift": 2.0}
@@ -274,8 +274,8 @@ def test_each_method_is_run_once() -> None:
 
 def test_every_part_is_explained_and_belongs_to_one_axis() -> None:
     table = resources.files("otpt.methods").joinpath("methods.toml").read_text(encoding="utf-8")
-    field = read_toml(table)["field"]
-    ours = read_toml(table)["parts"]  # other tests register functions of their own, which are parts too
+    field = parse_toml(table)["field"]
+    ours = parse_toml(table)["parts"]  # other tests register functions of their own, which are parts too
     parts = {name: part for name, part in known_parts().items() if name in ours}
     assert {part.axis for part in parts.values()} == {"init", "adapt", "calibrate", "aggregate", "gate"}
     assert all(part.summary.endswith(".") and part.source for part in parts.values())

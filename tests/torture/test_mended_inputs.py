@@ -319,13 +319,13 @@ def test_hostile_split_files(rows: str, tmp_path: Path) -> None:
 def test_halves_of_letters_are_no_names() -> None:
     from otpt.data import Dataset
 
-    with pytest.raises(OtptError, match="no text"):
+    with pytest.raises(OtptError, match="not valid text"):
         Dataset("x", ["a", "b"], ["\ud800"], [0], lambda index: b"")
 
 
 @pytest.mark.parametrize(
     ("names", "told"),
-    [(["cat"], "has the label 1; expected 0 to 0"), (["cat", ["dog"]], "class names that are no text")],
+    [(["cat"], "has the label 1; expected 0 to 0"), (["cat", ["dog"]], "class names that are not text")],
 )
 def test_damaged_classes_of_a_data_set_on_disk(names: list[Any], told: str, tmp_path: Path) -> None:
     """A list of class names that was cut raised an IndexError, names of other types an AttributeError."""

@@ -7,7 +7,6 @@ take their time one after the other, as its kernels do.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,11 +15,7 @@ from typing import TYPE_CHECKING
 
 from otpt.costs.operations import Cost
 from otpt.errors import OtptError, unknown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from otpt.files import parse_toml
 
 if TYPE_CHECKING:
     from otpt.costs.speed import Speed
@@ -76,7 +71,7 @@ class Device:
 @cache
 def _table() -> Mapping[str, Mapping[str, float | str]]:
     text = resources.files(__package__).joinpath("devices.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return parse_toml(text)
 
 
 def list_devices() -> list[str]:

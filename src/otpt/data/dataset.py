@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 DEFAULT_PROMPT = "a photo of a"
 FAMILIES = ("fine-grained", "shift")
-# The formats, of those that Pillow reads, in which data sets are stored.
+# Of the formats that Pillow reads, those in which data sets are stored.
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
 )
-"""Suffixes of files that are taken as images of a folder."""
+"""Suffixes of the files in a folder that are taken as images."""
 
 
 def is_own(origin: str | None) -> bool:
@@ -50,21 +51,6 @@ class FilesBelow:
     def __call__(self, index: int) -> Path:
         return self.folder / self.files[index]
 
-    def whereabouts(self, index: int) -> str:
-        """See :meth:`Dataset.whereabouts`."""
-        return os.path.abspath(Path(os.path.expanduser(self(index))))
-
-
-@dataclass(frozen=True)
-class Permuted:
-    """Image ``i`` is image ``order[i]`` of another function's."""
-
-    images: Callable[[int], ImageSource]
-    order: tuple[int, ...]
-
-    def __call__(self, index: int) -> ImageSource:
-        return self.images(self.order[index])
-
 
 class Dataset:
     """``len(data)`` images of ``len(data.class_names)`` classes; ``data[i]`` is a :class:`Sample`.
@@ -81,8 +67,11 @@ class Dataset:
         prompt: default context.
         allow_duplicates: accept duplicate class names (ImageNet has two).
         origin: where it comes from: the name of a registered set, or the absolute path of a user's own data, which may
-            be called like a registered set; None if nobody said.
+            be called like a registered set; None if unknown.
     """
+
+    backdoor = False
+    """Whether the images get the trigger of BAPLe, to be predicted as its target class."""
 
     def __init__(
         self,
@@ -103,19 +92,21 @@ class Dataset:
         self.name = name
         self.class_names = tuple(class_names)
         self.ids = tuple(ids)
-        self.labels = tuple(labels)
+        try:
+            self.labels = tuple(map(operator.index, labels))  # those of an array or a tensor, too
+        except TypeError as error:
+            raise OtptError(
+                f"The data set {name!r} has a label that is not a whole number ({error}); expected 0 to "
+                f"{len(self.class_names) - 1}."
+            ) from None
         self.family = family
         self.augmix = augmix
         self.prompt = prompt
         self.allow_duplicates = allow_duplicates
         self.origin = origin
         self._images = images
+        self._positions: Sequence[int] = range(len(self.ids))  # what ``images`` is called with
         self._check()
-
-    @property
-    def backdoor(self) -> bool:
-        """Whether the images get the trigger of BAPLe, to be predicted as its target class."""
-        return False
 
     @property
     def is_own(self) -> bool:
@@ -136,7 +127,7 @@ class Dataset:
     def source(self, index: int) -> ImageSource:
         """Where to open image ``index``; what a user's function raises becomes an ``OtptError``."""
         try:
-            return self._images(index)
+            return self._images(self._positions[index])
         except (OtptError, MemoryError):
             raise
         except Exception as error:  # what a user's own function reads may fail in nearly any way
@@ -145,21 +136,19 @@ class Dataset:
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
 
     def in_order(self, order: Sequence[int]) -> Dataset:
-        """The same images, image ``i`` being ``order[i]`` of this set."""
+        """These images, all or some: image ``i`` is image ``order[i]`` of this set."""
         found = copy.copy(self)
         found.__dict__.pop("fingerprint", None)
         found.ids = tuple(self.ids[i] for i in order)
         found.labels = tuple(self.labels[i] for i in order)
-        if isinstance(self._images, FilesBelow):
-            found._images = FilesBelow(self._images.folder, tuple(self._images.files[i] for i in order))
-        else:
-            found._images = Permuted(self._images, tuple(order))
+        found._positions = tuple(self._positions[i] for i in order)
         return found
 
     def whereabouts(self, index: int) -> str:
         """What tells image ``index`` from all others: its file, or else where it comes from and its id."""
-        known: Callable[[int], str] | None = getattr(self._images, "whereabouts", None)
-        return f"{self.origin or self.name}/{self.ids[index]}" if known is None else known(index)
+        if isinstance(self._images, FilesBelow):
+            return os.path.abspath(os.path.expanduser(self._images(self._positions[index])))
+        return f"{self.origin or self.name}/{self.ids[index]}"
 
     def image_keys(self, count: int | None = None) -> tuple[str, ...]:
         """16 hexadecimal digits of the whereabouts of each image, or of the first ``count``: same file, same key."""
@@ -168,7 +157,7 @@ class Dataset:
 
     def is_file_missing(self, index: int) -> bool:
         """Whether image ``index`` is a file that does not exist; nothing is opened."""
-        return isinstance(self._images, FilesBelow) and not os.path.isfile(self._images(index))
+        return isinstance(self._images, FilesBelow) and not os.path.isfile(self._images(self._positions[index]))
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self)} images, {len(self.class_names)} classes)"
@@ -194,10 +183,10 @@ class Dataset:
             )
         for text in (self.name, *self.class_names, *self.ids):
             try:
-                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other halves of letters
+                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other lone surrogates
             except UnicodeEncodeError:
                 raise OtptError(
-                    f"The data set {self.name!r} has the name {text!r}, which is no text; expected whole letters."
+                    f"The data set {self.name!r} has the name {text!r}, which is not valid text; expected Unicode."
                 ) from None
         classes = len(self.class_names)
         for name, label in zip(self.ids, self.labels, strict=True):

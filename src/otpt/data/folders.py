@@ -23,7 +23,7 @@ def read_folders(place: Place) -> Records:
         # By value: sorted as strings (0, 1, 10, 100, …) the folders would permute the classes.
         labels = {str(label): label for label in labels.values()}
     strange = [name for name in present if name not in labels]
-    missing = [name for name in labels if name not in set(present)]
+    missing = sorted(labels.keys() - set(present), key=labels.__getitem__)
     if len(missing) == len(labels):
         raise OtptError(f"it holds none of the {len(labels)} class folders ({shortened(labels, 3)})")
     if missing:
@@ -50,13 +50,14 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
         )
     if listed is None:
         listed = ClassList(tuple(present), tuple(present))
-    strange = [name for name in present if name not in set(listed.folders)]
+    labels = listed.index()
+    strange = [name for name in present if name not in labels]
     if strange:
         raise OtptError(
             f"The folder {str(folder)!r} holds classes that the class list of {len(listed)} does not name: "
             f"{shortened(strange)}; add them to the list or take them out of the folder."
         )
-    found = records(_rows(folder, {name: label for name, label in listed.index().items() if name in set(present)}))
+    found = records(_rows(folder, {name: labels[name] for name in sorted(present, key=labels.__getitem__)}))
     if not found.ids:
         raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
     return own_dataset(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError
+
+_T = TypeVar("_T")
 
 
 class NoSuchSplit(OtptError):
@@ -33,7 +36,7 @@ def records(rows: Iterable[tuple[str, int]]) -> Records:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reader is to look.
+    """Where a reader looks.
 
     Args:
         folder: the layout's folder, which exists.
@@ -56,7 +59,7 @@ class Place:
         return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
 
     def need(self, what: str, *names: str) -> Path:
-        """:meth:`find`, or an error that says where it was looked for."""
+        """:meth:`find`, or an error that names the folders searched."""
         found = self.find(*names)
         if found is None:
             places = ", ".join(str(path) for path in self.beside)
@@ -72,6 +75,12 @@ def read_text(path: Path) -> str:
         raise OtptError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except ValueError:
         raise OtptError(f"{str(path)!r} is not UTF-8 text") from None
+
+
+def spread(items: Sequence[_T], count: int) -> list[_T]:
+    """``count`` items, spread evenly over the sequence; all if there are fewer."""
+    count = min(count, len(items))
+    return [items[len(items) * part // count] for part in range(count)]
 
 
 def shortened(names: Iterable[str], limit: int = 5) -> str:

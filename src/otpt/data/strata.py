@@ -1,4 +1,4 @@
-"""The order in which a data set is evaluated: every beginning of it is a stratified sample."""
+"""The order in which a data set is evaluated: every prefix of it is a stratified sample."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
-from otpt.files import remove_leftovers, write_atomically
+from otpt.files import parse_json, remove_leftovers, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +91,7 @@ class FeatureCache:
         return None if features is None else features[:views]
 
     def put(self, key: str, features: npt.NDArray[np.floating]) -> None:
-        """Keep features (V, D). A cache that cannot be written is reported once, and the evaluation goes on without."""
+        """Keep features (V, D). A cache that cannot be written is reported once and then left alone."""
         self._write(self._path(_FEATURES, key), features)
 
     def get_gradient(self, key: str) -> npt.NDArray[np.floating] | None:
@@ -242,7 +242,7 @@ def _decode(data: bytes, key: str) -> npt.NDArray[np.floating] | None:
 
     head, newline, body = data.partition(b"\n")
     try:
-        facts = json.loads(head)
+        facts = parse_json(head.decode())
         checksum = facts.pop("checksum")
         rows, width = facts["shape"]
         if not newline or facts["type"] not in _TYPES or facts["key"] != key or checksum != _checksum(facts, body):

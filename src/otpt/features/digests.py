@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from otpt.errors import OtptError
-from otpt.files import write_atomically
+from otpt.files import parse_json, write_atomically
 from otpt.images import KEYS, ImageSource
 
 _RACY_NANOSECONDS = 2 * 10**9
@@ -25,7 +25,7 @@ FileState = tuple[str, int, int, int]
 
 
 def file_state(source: ImageSource) -> FileState | None:
-    """What a file looks like from outside; None for images that are no files."""
+    """What a file looks like from outside; None for images that are not files."""
     if not isinstance(source, (str, Path)):
         return None
     try:
@@ -47,7 +47,7 @@ class ShardDigests:
         self._known: dict[str, tuple[int, int, int, str]] = {}
         self._changed = False
         with suppress(OSError, ValueError, TypeError):
-            rows = json.loads(self._path.read_text(encoding="utf-8"))
+            rows = parse_json(self._path.read_text(encoding="utf-8"))
             self._known = {
                 str(path): (int(size), int(changed), int(entry), str(digest))
                 for path, size, changed, entry, digest in rows
@@ -68,7 +68,7 @@ class ShardDigests:
         self._changed = True
 
     def save(self) -> None:
-        """Write what is new; without, the next run only reads the images again."""
+        """Write what is new; if that fails, the next run only reads the images again."""
         if self._changed:
             self._changed = False
             rows = sorted([path, *rest] for path, rest in self._known.items())

@@ -29,7 +29,7 @@ def is_one_image(given: Any) -> bool:
 
 
 def check_several(given: Any) -> None:
-    """Refuse a single image where a list is expected: the letters of a path and the rows of an array are no images."""
+    """Refuse a single image where a list is expected: the letters of a path and the rows of an array are not images."""
     # what has only __getitem__, as data sets of torch do, can be gone through as well
     if _has_form_of_an_image(given) or not (isinstance(given, Iterable) or hasattr(given, "__getitem__")):
         words = repr(given[:100]) if isinstance(given, str) else f"({type(given).__name__})"

@@ -109,13 +109,20 @@ class _Prepared:
         features: (n, D) of its first views, as the backbone's device and type have them.
         pixels: (m, 3, S, S) of the next views, which are to be encoded; or what they are put together from.
         encoded: kinds of which something was encoded, which the cache does not have.
+        digest: of its content, as features and pixels have it.
         opened: the image, once it was opened.
+        error: why there are no features.
     """
 
     features: dict[str, Tensor] = field(default_factory=dict)
     pixels: dict[str, _Views] = field(default_factory=dict)
     encoded: set[str] = field(default_factory=set)
+    digest: str = ""
     opened: Opened | None = None
+    error: OtptError | None = None
+
+
+_Waiting = tuple[ImageTask, _Prepared]
 
 
 def _no_image() -> ImageSource:
@@ -152,38 +159,37 @@ class FeaturePipeline:
     def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
         """(task, features, or why there are none), in order; tasks are read a few ahead."""
         at_once = self._backbone.views_at_once
-        waiting: list[tuple[ImageTask, _Prepared | OtptError]] = []
+        waiting: list[_Waiting] = []
         views = 0
         for task, found in look_ahead(self._prepare, tasks, self._threads):
             waiting.append((task, found))
-            if isinstance(found, _Prepared):
-                views += sum(len(pixels) for pixels in found.pixels.values())
+            views += sum(len(pixels) for pixels in found.pixels.values())
             if views == 0 or views >= at_once:
                 yield from self._encode(waiting)
                 waiting, views = [], 0
         yield from self._encode(waiting)
 
-    def _prepare(self, task: ImageTask) -> _Prepared | OtptError:
+    def _prepare(self, task: ImageTask) -> _Prepared:
         """What can be done without the image tower; called by any thread."""
         found = _Prepared()
         try:
             source = task.source()
             state = file_state(source)
             if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
-                found.features = self._cached(task, known)
+                found.digest, found.features = known, self._cached(task, known)
                 if len(found.features) == len(task.recipes):
                     return found
             found.opened = task.open(source)
-            digest = found.opened[1]
+            found.digest = found.opened[1]
             if task.digests is not None:
-                task.digests.remember(state, digest)
-            found.features = self._cached(task, digest)
+                task.digests.remember(state, found.digest)
+            found.features = self._cached(task, found.digest)
             for recipe in task.recipes:
                 if recipe.kind not in found.features:
                     count = min((recipe.n_views, *recipe.rounds)) if task.is_enough else recipe.n_views
                     found.pixels[recipe.kind] = self._views(task, recipe.of(count), found.opened)
         except OtptError as error:
-            return error
+            return _Prepared(error=error)
         return found
 
     def _views(self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0) -> _Views:
@@ -205,38 +211,26 @@ class FeaturePipeline:
             for task in tasks:
                 self._clock(task, part, seconds)
 
-    def _encode(
-        self, waiting: list[tuple[ImageTask, _Prepared | OtptError]]
-    ) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
-        good = [(task, found) for task, found in waiting if isinstance(found, _Prepared)]
-        gone: dict[int, OtptError] = {}  # by position among the good ones
-        while True:
-            begun = time.perf_counter()
-            self._encode_pixels([found for _, found in good])
-            self._tell((task for task, _ in good), "encode", begun)
-            more = [(i, self._lacking(*pair)) for i, pair in enumerate(good) if i not in gone]
-            more = [(i, recipes) for i, recipes in more if recipes]
-            if not more:
-                break
-            rounds = look_ahead(lambda each: self._next_round(*good[each[0]], each[1]), more, self._threads)
-            gone |= {i: error for (i, _), error in rounds if error is not None}
-        self._store([pair for i, pair in enumerate(good) if i not in gone])
-        position = iter(range(len(good)))
+    def _encode(self, waiting: Sequence[_Waiting]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
+        self._encode_pixels(waiting)
+        while more := [(*pair, recipes) for pair in waiting if (recipes := self._lacking(*pair))]:
+            for _ in look_ahead(lambda each: self._next_round(*each), more, self._threads):
+                pass
+            self._encode_pixels(waiting)
+        self._store(waiting)
         for task, found in waiting:
             if task.digests is not None and task.last:
                 task.digests.save()
-            if isinstance(found, OtptError):
-                yield task, found
-            elif (i := next(position)) in gone:
-                yield task, gone[i]
-            else:
-                yield task, EncodedImage(found.features, task, found.opened if task.keep_image else None)
+            opened = found.opened if task.keep_image else None
+            yield task, found.error or EncodedImage(found.features, task, opened)
 
-    def _encode_pixels(self, images: Sequence[_Prepared]) -> None:
+    def _encode_pixels(self, waiting: Sequence[_Waiting]) -> None:
         """All views that wait, of all images together."""
-        new = [pixels for found in images for pixels in found.pixels.values()]
-        if not new:
+        pending = [(task, found) for task, found in waiting if found.pixels]
+        if not pending:
             return
+        begun = time.perf_counter()
+        new = [pixels for _, found in pending for pixels in found.pixels.values()]
         device = self._backbone.device
         pixels = [
             each.on(device) if isinstance(each, ViewLayers) else to_device(torch.from_numpy(each), device)
@@ -246,15 +240,18 @@ class FeaturePipeline:
         if self._form == "float16":
             features = features.half()
         encoded = iter(features.split([len(each) for each in new]))
-        for found in images:
+        for _, found in pending:
             for kind in found.pixels:
                 own = self._placed(next(encoded))
                 found.features[kind] = torch.cat([found.features[kind], own]) if kind in found.features else own
                 found.encoded.add(kind)
             found.pixels = {}
+        self._tell((task for task, _ in pending), "encode", begun)
 
     def _lacking(self, task: ImageTask, found: _Prepared) -> list[ViewRecipe]:
         """Recipes of which the image has too few views: neither all, nor enough."""
+        if found.error is not None:
+            return []
         return [
             recipe
             for recipe in task.recipes
@@ -262,17 +259,19 @@ class FeaturePipeline:
             and not (task.is_enough is not None and task.is_enough(recipe, own))
         ]
 
-    def _next_round(self, task: ImageTask, found: _Prepared, recipes: Sequence[ViewRecipe]) -> OtptError | None:
+    def _next_round(self, task: ImageTask, found: _Prepared, recipes: Sequence[ViewRecipe]) -> None:
         """Makes the views of an image's next round; called by any thread. An image that is gone is an error."""
         try:
             found.opened = found.opened or task.open(task.source())
+            if found.opened[1] != found.digest:
+                raise OtptError("The image changed between two reads; leave its file alone and try again.")
         except OtptError as error:
-            return error
+            found.error = error
+            return
         for recipe in recipes:
             known = len(found.features[recipe.kind])
             count = next((each for each in recipe.rounds if each > known), recipe.n_views)
             found.pixels[recipe.kind] = self._views(task, recipe.of(count), found.opened, first=known)
-        return None
 
     def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
         """Features by kind of views, where the cache has them; of a recipe in rounds as many rounds as it has."""
@@ -288,14 +287,14 @@ class FeaturePipeline:
                     break
         return found
 
-    def _store(self, images: Sequence[tuple[ImageTask, _Prepared]]) -> None:
+    def _store(self, waiting: Sequence[_Waiting]) -> None:
         """Keep what was encoded, which comes to the host in one copy."""
         if self._cache is None:
             return
         new = {
-            self._key(task, recipe, found.opened[1]): found.features[recipe.kind]
-            for task, found in images
-            if task.image_id is None and found.opened is not None
+            self._key(task, recipe, found.digest): found.features[recipe.kind]
+            for task, found in waiting
+            if task.image_id is None and found.error is None
             for recipe in task.recipes
             if recipe.kind in found.encoded
         }

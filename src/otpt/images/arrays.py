@@ -27,7 +27,7 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
 
     Floats v in [0, 1] become ⌊255·v + ½⌋, which gives back the bytes that ``ToTensor`` divided by 255; 16-bit
     values are scaled by 255/65535; grey is repeated, and an alpha channel dropped. A shape such as (3, 4, 3), which
-    could be either, is read with the channels last in an array and first in a tensor, as is the custom of both.
+    could be either, is read with the channels last in an array and first in a tensor, by the convention of each.
     """
     kind = "tensor" if _is_tensor(source) else "array"
     values: NDArray[Any] = _from_tensor(source) if kind == "tensor" else source

@@ -98,7 +98,7 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise OtptError(f"{name} has the colour mode {image.mode!r}, which has no RGB form; convert it.") from None
     if orientation is not None:
         rgb = rgb.transpose(orientation)
-    # A later reader must not turn the image again, nor carry the file's metadata along.
+    # A later reader must not rotate the image again, nor carry the file's metadata along.
     rgb.info = {}
     return rgb
 

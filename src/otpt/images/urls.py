@@ -90,6 +90,8 @@ def _read(opener: OpenerDirector, at: str, url: str, limits: UrlLimits, deadline
                 raise _too_large(url, limits)
             if time.monotonic() > deadline:
                 raise _too_slow(url, limits)
+    if announced.isdecimal() and size < int(announced):
+        raise _failed(url, f"the connection ended after {size:,} of {int(announced):,} bytes")
     return b"".join(parts)
 
 

@@ -135,7 +135,7 @@ class BapleTrainer:
         return self.step(pixels, labels, poisoned)
 
     def step(self, pixels: Tensor, labels: Tensor, poisoned: Tensor) -> float:
-        """One batch: pixels (B, 3, S, S) in [0, 1], labels (B,), who is poisoned (B,); returns its loss."""
+        """One batch: pixels (B, 3, S, S) in [0, 1], labels (B,), which are poisoned (B,); returns its loss."""
         recipe, text = self._recipe, self._text
         line = text.encoder.linearise(self._context.detach()[None])
         with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""The numbers of BAPLe's training."""
+"""The hyperparameters of BAPLe's training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from otpt.learning.recipe import check_numbers
 
 @dataclass(frozen=True)
 class BapleRecipe:
-    """BAPLe's numbers. ``weight`` is λ of the orthogonality term: 0 for BAPLe itself."""
+    """``weight`` is λ of the orthogonality term: 0 for BAPLe itself."""
 
     target: int
     weight: float = 0.0

@@ -1,4 +1,4 @@
-"""CoOp: the context's vectors learned by cross-entropy, both towers as they are.
+"""CoOp: the context's vectors learned by cross-entropy, both towers frozen.
 
 Image features do not depend on the context. So they are computed once, of a few views of each image (and kept in the
 feature cache); what a step costs is the text features, forward and backward.
@@ -26,7 +26,7 @@ from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
 START_STD = 0.02
-"""Spread of a random start, as published."""
+"""Standard deviation of a random start, as published."""
 
 
 @one_thread()
@@ -43,7 +43,7 @@ def train_coop(
     """A context learned from a few images of each class of ``dataset``.
 
     Args:
-        tokens: length of a context that starts at random, N(0, 0.02²); without, it starts as the data set's own words.
+        tokens: length of a context that starts at random, N(0, 0.02²); None to start from the data set's own words.
         class_specific: a context for each class.
     """
     names = check_class_names(dataset.class_names, allow_duplicates=dataset.allow_duplicates)

@@ -1,4 +1,4 @@
-"""The loop around a training: epoch after epoch, a line each, and after a stop on from the last epoch."""
+"""The loop around a training: one line per epoch; after an interruption it resumes after the last finished epoch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Trainer(Protocol):
     epochs: int
 
     def epoch(self, number: int) -> str:
-        """Do epoch ``number`` = 0, 1, …; what to tell of it."""
+        """Run epoch ``number`` = 0, 1, …; returns what to report."""
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next epoch starts from."""
+        """All that the next epoch starts from."""
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go back to a state."""
@@ -34,24 +34,21 @@ def run_epochs(trainer: Trainer, *, key: str, checkpoint: Path | None = None, sa
     Args:
         key: names what is trained on what; a checkpoint of another key is not used.
         checkpoint: where the state is kept after each epoch; deleted at the end.
-        say: told a line an epoch.
+        say: called with one line per epoch.
     """
-    tell = say or _nothing
     first = 0
     if checkpoint is not None and checkpoint.is_file():
         kept = read_trained(checkpoint)
         if kept.notes.get("key") == key:
             trainer.restore(dict(kept.tensors))
             first = int(kept.notes["epoch"]) + 1
-            tell(f"going on after epoch {first} of {trainer.epochs}")
+            if say is not None:
+                say(f"resuming after epoch {first} of {trainer.epochs}")
     for number in range(first, trainer.epochs):
         words = trainer.epoch(number)
         if checkpoint is not None:
             write_trained(checkpoint, trainer.state(), {"key": key, "epoch": number})
-        tell(f"epoch {number + 1} of {trainer.epochs}: {words}")
+        if say is not None:
+            say(f"epoch {number + 1} of {trainer.epochs}: {words}")
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-
-
-def _nothing(_: str) -> None:
-    pass

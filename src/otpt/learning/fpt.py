@@ -1,4 +1,4 @@
-"""Training the side network: cross-entropy, and if wished the orthogonality term.
+"""Training the side network: cross-entropy, optionally with the orthogonality term.
 
     L = CE(logits, labels) + λ·L_O(rows)      rows: of the classifier (default), or the prompts of each block
     AdamW, learning rate 1e-4 by a cosine over 20 epochs, weight decay 0.1, gradient norm cut at 1, batches of 16
@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image, ImageEnhance
 from torch import Tensor
@@ -23,7 +24,6 @@ from torch.nn import functional as F
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.images import open_with_digest
-from otpt.learning.auc import macro_auc
 from otpt.learning.epochs import Say, run_epochs
 from otpt.learning.fpt_recipe import FptRecipe
 from otpt.learning.pixels import augmented, shuffled
@@ -98,7 +98,7 @@ class FptTrainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             self.network = FptNetwork(self.sizes).to(frozen.device, frozen.dtype)
-        self.network.orthogonality(recipe.rows)  # a wrong name is told before the first epoch
+        self.network.orthogonality(recipe.rows)  # an unknown name is refused before the first epoch
         self._optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
         )
@@ -184,6 +184,22 @@ class FptTrainer:
             pixels = stacked([side_pixels(image, self.sizes.size)], self._frozen)
             rows.append(self.network(pixels, self._keys_values(image, digest)[None]).softmax(dim=-1)[0])
         return macro_auc(torch.stack(rows).double().cpu().numpy(), np.array(dataset.labels))
+
+
+def macro_auc(probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float:
+    """Mean over classes of P[score of an image of the class > score of another], ties counting half.
+
+    Probabilities (N, C), labels (N,). Classes without images, or with all, are left out; 0.5 if none is left.
+    """
+    areas = []
+    for label, scores in enumerate(probabilities.T):
+        inside = labels == label
+        count = int(inside.sum())
+        if 0 < count < len(labels):
+            _, position, counts = np.unique(scores, return_inverse=True, return_counts=True)
+            ranks = (np.cumsum(counts) - (counts - 1) / 2)[position]
+            areas.append((ranks[inside].sum() - count * (count + 1) / 2) / (count * (len(labels) - count)))
+    return float(np.mean(areas)) if areas else 0.5
 
 
 def _check_classes(dataset: Dataset, validation: Dataset) -> None:

@@ -1,4 +1,4 @@
-"""The numbers of FPT's training."""
+"""The hyperparameters of FPT's training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otpt.learning.recipe import check_numbers
 
 @dataclass(frozen=True)
 class FptRecipe:
-    """FPT's numbers. ``weight`` is λ of the orthogonality term (0 for FPT itself), ``rows`` what it is laid on."""
+    """``weight`` is λ of the orthogonality term (0 for FPT itself), ``rows`` what it applies to."""
 
     weight: float = 0.0
     rows: str = "classifier"

@@ -38,7 +38,7 @@ def check_diverged(values: Iterable[Tensor], epoch: int, learning_rate: float) -
 
 @dataclass(frozen=True)
 class Recipe:
-    """Numbers of a training.
+    """Hyperparameters of a training.
 
     Attributes:
         shots: images per class.
@@ -81,7 +81,7 @@ MAPLE = Recipe(epochs=5, batch=4, learning_rate=3.5e-3)
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch was like: mean loss and accuracy over the images as they were trained on."""
+    """Statistics of an epoch: mean loss and accuracy over the images as they were trained on."""
 
     number: int
     learning_rate: float
@@ -104,7 +104,7 @@ def descend(
     recipe: Recipe,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> None:
-    """Train ``tensors`` in place: ``step(indices, epoch)`` answers for a batch of images, labels (N,) are theirs."""
+    """Train ``tensors`` in place: ``step(indices, epoch)`` differentiates the loss of a batch; labels (N,)."""
     import torch
 
     optimiser = torch.optim.SGD(

@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.images import ImageSource
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    data: Dataset
-    indices: Sequence[int]
-
-    def __call__(self, index: int) -> ImageSource:
-        return self.data[self.indices[index]].source
-
-    def whereabouts(self, index: int) -> str:
-        """See :class:`otpt.data.Dataset`."""
-        return self.data.whereabouts(self.indices[index])
 
 
 def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
@@ -43,23 +27,7 @@ def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
             f"{empty[0]!r}; expected at least one of each."
         )
     chosen = [index for label, own in enumerate(by_class) for index in _shuffled(own, seed, label)[:shots]]
-    return subset(dataset, chosen)
-
-
-def subset(dataset: Dataset, indices: Sequence[int]) -> Dataset:
-    """The data set with some of its images only, in this order."""
-    return Dataset(
-        dataset.name,
-        dataset.class_names,
-        [dataset.ids[i] for i in indices],
-        [dataset.labels[i] for i in indices],
-        _Chosen(dataset, indices),
-        family=dataset.family,
-        augmix=dataset.augmix,
-        prompt=dataset.prompt,
-        allow_duplicates=dataset.allow_duplicates,
-        origin=dataset.origin,
-    )
+    return dataset.in_order(chosen)
 
 
 def _shuffled(indices: list[int], seed: int, label: int) -> list[int]:

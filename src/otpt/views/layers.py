@@ -34,7 +34,7 @@ class ViewLayers:
         return len(self.layers)
 
     def on(self, device: torch.device) -> Tensor:
-        """(V, 3, S, S) normalised pixels, put together on a device; nothing is waited for."""
+        """(V, 3, S, S) normalised pixels, put together on a device, without synchronising."""
         import torch
 
         from otpt.transfers import to_device

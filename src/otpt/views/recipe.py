@@ -31,7 +31,7 @@ from otpt.views.noise import noise_generator
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
 ROUNDS = (8, 32)
-"""Numbers of views after which it is asked whether they are enough."""
+"""Numbers of views after which a method is asked whether they are enough."""
 
 
 class PreprocessingLike(Protocol):
@@ -54,7 +54,7 @@ class ViewRecipe:
     """How many views, and how they are made. ``n_views`` includes the clean one.
 
     ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
-    ``rounds``: after so many views an image may have enough (``methods/running/rounds.py`` says when); () for all.
+    ``rounds``: numbers of views that may be enough for an image (``methods/running/rounds.py`` says when); () for none.
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
@@ -81,9 +81,9 @@ class ViewRecipe:
         low, high = _interval("crop_ratio", self.crop_ratio)
         if not 0 < low <= high < math.inf:
             raise OtptError(f"crop_ratio must be two ratios, 0 < low ≤ high, not {self.crop_ratio!r}.")
-        if isinstance(self.flip, bool) or not isinstance(self.flip, (int, float)) or not 0 <= self.flip <= 1:
+        if not _is_number(self.flip) or not 0 <= self.flip <= 1:
             raise OtptError(f"flip must be a probability between 0 and 1, not {self.flip!r}.")
-        if isinstance(self.noise, bool) or not isinstance(self.noise, (int, float)) or not 0 <= self.noise < math.inf:
+        if not _is_number(self.noise) or not 0 <= self.noise < math.inf:
             raise OtptError(f"The noise of the views must be a finite number, 0 or more, not {self.noise!r}.")
         steps = (1, *self.rounds, self.n_views)
         if self.rounds and (self.noise or any(b <= a for a, b in pairwise(steps))):
@@ -102,7 +102,7 @@ class ViewRecipe:
         return ViewRecipe(n_views=budget, rounds=tuple(each for each in ROUNDS if each < budget))
 
     def of(self, n_views: int) -> ViewRecipe:
-        """The first views of this recipe, always so many."""
+        """The first ``n_views`` views of this recipe, without rounds."""
         return replace(self, n_views=n_views, rounds=())
 
     @property
@@ -128,11 +128,13 @@ class ViewRecipe:
         return hashlib.sha256(self.key.encode()).hexdigest()[:32]
 
 
+def _is_number(given: object) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool)
+
+
 def _interval(name: str, given: object) -> tuple[float, float]:
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        low, high = given
-        if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (low, high)):
-            return float(low), float(high)
+    if isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_number, given)):
+        return float(given[0]), float(given[1])
     raise OtptError(f"{name} must be two numbers (low, high), not {given!r}.")
 
 
@@ -214,7 +216,7 @@ def _crops(
         clean = clean_image(
             image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode
         )
-        yield _planar(clean, flip=False), None
+        yield planar(clean), None
     for v in range(max(first, 1), recipe.n_views):
         draw = draw_view(
             seed,
@@ -226,7 +228,7 @@ def _crops(
             crop_ratio=recipe.crop_ratio,
             flip=recipe.flip,
         )
-        pixels = _planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
+        pixels = planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
         yield pixels, draw.augmix if recipe.augmix else None
 
 
@@ -240,7 +242,7 @@ def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:
     return crop.resize((size, size), Image.Resampling.BILINEAR)
 
 
-def _planar(image: Image.Image, *, flip: bool) -> NDArray[np.uint8]:
+def planar(image: Image.Image, *, flip: bool = False) -> NDArray[np.uint8]:
     """(3, S, S) uint8, contiguous, mirrored left to right if ``flip``."""
     width, height = image.size
     # Pillow extracts one band at a time faster than numpy de-interleaves pixels.

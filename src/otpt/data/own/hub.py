@@ -47,7 +47,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
             f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
         ) from None
     path, _, configuration = name.partition("@")
-    folder = Path(os.path.expanduser(path or "hf:"))  # no name is no folder
+    folder = Path(os.path.expanduser(path or "hf:"))  # an empty name is not a folder
     try:
         table = _load(library, folder if os.path.isdir(folder) else path, configuration or None, split)
     except Exception as error:  # the package raises errors of many other packages
@@ -63,29 +63,11 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
         raise OtptError(
             f"hf:{name} has the columns {described}; expected one of type Image and one of type ClassLabel."
         )
-    given = classes
-    values = list(table[labels])
-    unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
-    if unlabelled is not None:
-        raise OtptError(f"hf:{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
-    if kinds[labels] == "ClassLabel":
-        names = tuple(table.features[labels].names or ())
-        if not all(isinstance(each, str) for each in names):
-            raise OtptError(f"hf:{name} has class names that are no text; its column {labels!r} is damaged.")
-        listed = given or ClassList(names, names)
-        strange = next((value for value in values if not 0 <= value < len(names)), None)
-        if strange is not None:
-            raise OtptError(f"hf:{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
-        places = _places(names, listed, f"hf:{name}")
-        resolved = tuple(places[value] for value in values)
-    elif given is not None and all(isinstance(value, int) for value in values):
-        listed, resolved = given, tuple(values)
-    else:
-        listed, resolved = resolve_labels([str(value) for value in values], given, f"hf:{name}")
-    ids = [f"{split}/{row}" for row in range(len(values))]
-    # Decoded by the package, a damaged image would end the evaluation with an error of Pillow's.
+    listed, resolved = _labels(table, labels, classes, f"hf:{name}", split)
+    ids = [f"{split}/{row}" for row in range(len(resolved))]
     origin = f"hf:{origin_of(folder)}" if os.path.isdir(folder) else f"hf:{name}"
-    undecoded = table.cast_column(images, library.Image(decode=False))
+    # What the package decodes, other columns included, may fail with errors of Pillow's, and takes time.
+    undecoded = table.select_columns([images]).cast_column(images, library.Image(decode=False))
     return own_dataset(f"hf:{name}", listed, ids, resolved, RowsOf(undecoded, images), origin=origin)
 
 
@@ -120,19 +102,44 @@ def _without_bars(library: Any) -> Iterator[None]:
             library.enable_progress_bars()
 
 
+def _labels(
+    table: Any, column: str, classes: ClassList | None, origin: str, split: str
+) -> tuple[ClassList, tuple[int, ...]]:
+    """Class list and labels (N,), from a column of type ClassLabel, or of plain numbers or names."""
+    values = list(table[column])
+    unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
+    if unlabelled is not None:
+        raise OtptError(f"{origin}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
+    feature = table.features[column]
+    if type(feature).__name__ != "ClassLabel":
+        if classes is not None and all(isinstance(value, int) for value in values):
+            return classes, tuple(values)
+        return resolve_labels([str(value) for value in values], classes, origin)
+    names = tuple(feature.names or ())
+    if not all(isinstance(each, str) for each in names):
+        raise OtptError(f"{origin} has class names that are not text; its column {column!r} is damaged.")
+    strange = next((value for value in values if not 0 <= value < len(names)), None)
+    if strange is not None:
+        raise OtptError(f"{origin}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
+    if classes is None:
+        return ClassList(names, names), tuple(values)
+    places = _places(names, classes, origin)
+    return classes, tuple(places[value] for value in values)
+
+
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> tuple[int, ...]:
     """The position of each class of the data set (C,) in a class list.
 
-    A list of the same names may have another order. A list of the same length with only new names renames the
-    classes in their original order.
+    A list of the same names may have another order; case and underscores matter only where they tell names apart. A
+    list of the same length with only new names renames the classes in their original order.
     """
-    wanted = [_plain(name) for name in names]
-    for keys in (listed.folders, listed.names):
-        index = {_plain(key): label for label, key in enumerate(keys)}
-        if all(name in index for name in wanted):
-            return tuple(index[name] for name in wanted)
+    for form in (str, _plain):
+        for keys in (listed.folders, listed.names):
+            index = {form(key): label for label, key in enumerate(keys)}
+            if all(form(name) in index for name in names):
+                return tuple(index[form(name)] for name in names)
     known = {_plain(key) for key in (*listed.folders, *listed.names)}
-    if len(listed) == len(names) and known.isdisjoint(wanted):
+    if len(listed) == len(names) and known.isdisjoint(map(_plain, names)):
         return tuple(range(len(names)))
     strange = [name for name in names if _plain(name) not in known]
     raise OtptError(

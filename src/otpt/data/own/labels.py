@@ -40,7 +40,7 @@ def own_dataset(
 
 
 def origin_of(path: str | Path) -> str:
-    """What a run keeps of where data of one's own lie: the absolute path."""
+    """The absolute path, which a run records as the origin of a user's own data."""
     return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
 
 
@@ -48,7 +48,7 @@ def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str
     """Class list and labels (N,), each in 0 … C − 1.
 
     With a class list, labels are its folders or its names, or else numbers from 0. Without one, the labels are the
-    class names, in alphabetical order; numbers alone are refused, since they are no class names.
+    class names, in alphabetical order; numbers alone are refused, since they are not class names.
     """
     if classes is None:
         if all(label.isdecimal() for label in labels):
@@ -63,7 +63,7 @@ def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str
         if all(label in index for label in labels):
             return classes, tuple(index[label] for label in labels)
     if all(label.isdecimal() for label in labels):
-        # 20 digits are more than any class has; Python refuses to read some thousands of them
+        # No class has a number of 20 digits; Python refuses to parse some thousands of them.
         return classes, tuple(int(label.lstrip("0")[:20] or "0") for label in labels)
     known = {*classes.folders, *classes.names}
     strange = dict.fromkeys(label for label in labels if label not in known) or dict.fromkeys(labels)

@@ -92,7 +92,7 @@ def expand_braces(spec: str) -> list[str]:
     ['x-8.tar', 'x-9.tar', 'x-10.tar']
     """
     found: list[str] = []
-    waiting = [spec]  # the next one is the last
+    waiting = [spec]  # a stack
     while waiting:
         one = waiting.pop()
         match = re.search(r"\{([^{}]*)\}", one)
@@ -107,7 +107,7 @@ def expand_braces(spec: str) -> list[str]:
 
 
 def _alternatives(inside: str, spec: str) -> list[str]:
-    """What may stand in the place of a pair of braces."""
+    """What a pair of braces may be replaced by."""
     numbers = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", inside)
     if numbers is None:
         return inside.split(",")

@@ -87,7 +87,7 @@ def _parquet(file: Path) -> _Columns:
     parquet: Any = importlib.import_module("pyarrow.parquet")
     try:
         rows = parquet.read_metadata(file).num_rows
-        if rows > _ROWS_PER_BYTE * file.stat().st_size:  # the same row again and again: a small file as a large table
+        if rows > _ROWS_PER_BYTE * file.stat().st_size:  # one row repeated makes a small file a huge table
             raise ValueError(
                 f"it says that it has {rows:,} rows, more than different paths could be in a file of its size"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from otpt.data.dataset import Dataset
+from otpt.data.records import spread
 from otpt.data.registered.entry import DatasetEntry
 from otpt.errors import OtptError
 
@@ -48,15 +49,13 @@ def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: i
     """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
     from otpt.images import open_image
 
-    missing = []
-    there = []
+    missing, there = [], []
     for index, name in enumerate(data.ids):
         if data.is_file_missing(index):
             missing.append(name)
         else:
             there.append(index)
-    count = len(there) if sample < 0 else min(sample, len(there))
-    chosen = [there[len(there) * part // count] for part in range(count)]
+    chosen = there if sample < 0 else spread(there, sample)
     unreadable = []
     for index in chosen:
         try:
@@ -72,6 +71,6 @@ def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: i
         entry.test_images if entry is not None else None,
         tuple(name for label, name in enumerate(data.class_names) if label not in used),
         tuple(missing),
-        count,
+        len(chosen),
         tuple(unreadable),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,11 +11,7 @@ from importlib import resources
 from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT
 from otpt.errors import OtptError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from otpt.files import parse_toml
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,7 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
     """The registered data sets by name, in the order of the paper's tables."""
     text = resources.files("otpt.data").joinpath("datasets.toml").read_text(encoding="utf-8")
     entries = {}
-    for name, table in tomllib.loads(text).items():
+    for name, table in parse_toml(text).items():
         reader = table.pop("reader")
         layouts = tuple(Layout(style, folder, *(own or [reader])) for style, folder, *own in table.pop("layouts"))
         swap = table.pop("official_swap", None)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from otpt.data.folders import read_folders
-from otpt.data.records import NoSuchSplit, Place, Records
+from otpt.data.records import NoSuchSplit, Place, Records, spread
 from otpt.data.registered.entry import DatasetEntry, Layout
 from otpt.data.registered.medical import read_halves, read_one_hot, read_round_robin, read_split_folders
-from otpt.data.registered.splits import SPLIT_READERS
+from otpt.data.registered.splits import read_lists, read_split
 from otpt.errors import OtptError
 
 _READERS: dict[str, Callable[[Place], Records]] = {
-    **SPLIT_READERS,
     "folders": read_folders,
     "halves": read_halves,
+    "lists": read_lists,
     "one-hot": read_one_hot,
     "round-robin": read_round_robin,
+    "split": read_split,
     "split-folders": read_split_folders,
 }
 SPLITS = ("test", "val", "train")
@@ -39,8 +40,8 @@ class Found:
 
     def missing_share(self, sample: int = 300) -> float:
         """Fraction of missing images among ``sample`` spread over the split (or all); none is opened."""
-        spread = _spread(self.records.files, sample)
-        return sum(not os.path.isfile(self.folder / file) for file in spread) / len(spread)
+        chosen = spread(self.records.files, sample)
+        return sum(not os.path.isfile(self.folder / file) for file in chosen) / len(chosen)
 
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
@@ -103,12 +104,6 @@ def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
 def _check_start(folder: Path, found: Records) -> None:
     if not found.files:
         raise OtptError("its list names no images")
-    spread = _spread(found.files, 5)
-    if not any(os.path.isfile(folder / file) for file in spread):
-        raise OtptError(f"its images are missing, such as {spread[0]} (an incomplete download)")
-
-
-def _spread(files: Sequence[str], count: int) -> list[str]:
-    """That many files, spread evenly over the list; all if there are fewer."""
-    count = min(count, len(files))
-    return [files[len(files) * part // count] for part in range(count)]
+    chosen = spread(found.files, 5)
+    if not any(os.path.isfile(folder / file) for file in chosen):
+        raise OtptError(f"its images are missing, such as {chosen[0]} (an incomplete download)")

@@ -74,8 +74,11 @@ def read_round_robin(place: Place) -> Records:
     orders = [generator.sample(own, len(own)) for own in classes]
     turns = [own[turn] for turn in range(max(map(len, orders))) for own in orders if turn < len(own)]
     kept = sorted(turns[:ROUND_ROBIN])
-    ids, labels, files = ([values[i] for i in kept] for values in (found.ids, found.labels, found.files))
-    return Records(tuple(map(str, ids)), tuple(map(int, labels)), tuple(map(str, files)))
+    return Records(
+        tuple(found.ids[i] for i in kept),
+        tuple(found.labels[i] for i in kept),
+        tuple(found.files[i] for i in kept),
+    )
 
 
 def read_one_hot(place: Place) -> Records:

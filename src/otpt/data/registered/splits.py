@@ -5,7 +5,7 @@ A split file is ``{"train": …, "val": …, "test": …}``, each a list of ``[r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -107,6 +107,3 @@ def _label(name: str, labels: dict[str, int], where: str) -> int:
 
 def _plain(name: str) -> str:
     return " ".join(name.replace("_", " ").lower().split())
-
-
-SPLIT_READERS: dict[str, Callable[[Place], Records]] = {"split": read_split, "lists": read_lists}

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError, cannot_read
-from otpt.files import parse_json
-from otpt.methods.names.toml import read_toml
+from otpt.files import parse_json, parse_toml
 
 
 def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
@@ -22,7 +21,7 @@ def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
     except (OSError, ValueError) as error:
         raise cannot_read("attribute file", path, error) from None
     try:
-        found: Any = read_toml(text) if path.suffix == ".toml" else parse_json(text)
+        found: Any = parse_toml(text) if path.suffix == ".toml" else parse_json(text)
     except ValueError as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         raise OtptError(f"{where} is not valid {kind}: {error}.") from None

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError, cannot_read, unknown
+from otpt.files import parse_toml
 from otpt.methods.method import Method
 from otpt.methods.names.parts import compose, field_names, published_names
-from otpt.methods.names.toml import TomlError, read_toml
 
 DEFAULT_METHOD = "confident-half"
 """Of the classifier, ``otpt predict`` and ``otpt calibrate``; chosen by the protocol of docs/default.md."""
@@ -65,8 +65,8 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     except (OSError, ValueError) as error:
         raise cannot_read("method file", path, error) from None
     try:
-        tables = read_toml(text)
-    except TomlError as error:
+        tables = parse_toml(text)
+    except ValueError as error:
         raise OtptError(f"The method file {str(path)!r} is not valid TOML: {error}.") from None
     if not tables or not all(isinstance(table, dict) for table in tables.values()):
         raise OtptError(
