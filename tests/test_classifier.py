@@ -216,6 +216,21 @@ def test_fitting_a_temperature() -> None:
         clf.calibrate(images[:6], labels[:6])
 
 
+def test_what_a_calibration_refuses_changes_nothing() -> None:
+    clf = Classifier(tiny_backbone("vit"), "zero-shot").set_classes(NAMES[:3])
+    images = [image(seed) for seed in range(20)]
+    clf.calibrate(images, [seed % 3 for seed in range(20)], maps=["temperature"])
+    before = clf.predict(image(1))
+    with pytest.raises(OtptError, match="The calibration was made for 3 classes"):
+        clf.set_classes(["house", "tree", "car"])
+    assert clf.predict(image(1)) == before
+    other = Classifier(clf.backbone, "zero-shot").set_classes(["house", "tree", "car"])
+    plain = other.predict(image(1))
+    with pytest.raises(OtptError, match="The calibration was made for 3 classes"):
+        other.use_calibrations(list(clf._calibrations.values()))
+    assert other.predict(image(1)) == plain
+
+
 def test_what_is_missing_is_said_before_anything_is_computed() -> None:
     backbone = tiny_backbone("vit")
     with pytest.raises(OtptError, match="No classes are set"):
