@@ -235,6 +235,15 @@ def test_what_is_missing_is_said_before_anything_is_computed() -> None:
     backbone = tiny_backbone("vit")
     with pytest.raises(OtptError, match="No classes are set"):
         Classifier(backbone).predict(image(1))
+    clf = classifier()
+    with pytest.raises(OtptError, match="No method was given; expected at least one"):
+        clf.compare(image(1), [])
+    with pytest.raises(OtptError, match="A single calibration was given; expected a list"):
+        clf.use_calibrations("cal.json")
+    views = clf.encode_views(image(1))
+    for wrong in (views, views[None, :, :-1]):
+        with pytest.raises(OtptError, match=r"were given; expected \(B, V, \d+\).* write features\[None\]"):
+            clf.classify_features(wrong, ["zero-shot"])
     with pytest.raises(OtptError, match="Unknown family"):
         Classifier(backbone, family="medical")
     with pytest.raises(OtptError, match="Unknown method"):

@@ -76,6 +76,8 @@ class Answering:
         key = (labels, methods)
         if key not in self._predictors:
             task = self._task_for(labels)
+            if not methods:
+                raise OtptError("No method was given; expected at least one.")
             refuse_own_network(methods)
             check_fit(self.backbone, task, methods)
             while len(self._predictors) >= _KEPT:

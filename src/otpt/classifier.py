@@ -238,6 +238,11 @@ class Classifier(Answering):
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""
+        if views.ndim != 3 or views.shape[2] != self.backbone.embed_dim:
+            raise OtptError(
+                f"Features of shape {tuple(views.shape)} were given; expected (B, V, {self.backbone.embed_dim}), the "
+                "clean view first; of one image write features[None]."
+            )
         chosen = get_methods(methods)
         self._check_calibrations(chosen)
         outputs = self._predictor(chosen).of_features(views, seed=self.seed)
@@ -279,6 +284,8 @@ class Classifier(Answering):
             calibrations: files, calibrations, or what is asked of them; at most one per method.
             methods: that they may be of; the classifier's own by default.
         """
+        if isinstance(calibrations, CalibrationSource):
+            raise OtptError("A single calibration was given; expected a list of them; write [calibration].")
         known = {method.name: method for method in get_methods(methods or [self.method])}
         found: dict[str, Calibrated] = {}
         for given in calibrations:
