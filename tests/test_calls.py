@@ -167,6 +167,7 @@ def test_options_that_load_does_not_have() -> None:
         ("methods", r"did you mean method\?"),
         ("views", r"recipe=otpt\.ViewRecipe\(n_views=8\)"),
         ("classes", "set_classes"),
+        ("backbone", "it is the first argument"),
         ("colour", r"see help\(otpt\.load\)"),
     ):
         with pytest.raises(OtptError, match=f"load has no option '{option}'; .*{told}"):

@@ -216,10 +216,34 @@ def test_fitting_a_temperature() -> None:
         clf.calibrate(images[:6], labels[:6])
 
 
+def test_what_a_calibration_refuses_changes_nothing() -> None:
+    clf = Classifier(tiny_backbone("vit"), "zero-shot").set_classes(NAMES[:3])
+    images = [image(seed) for seed in range(20)]
+    clf.calibrate(images, [seed % 3 for seed in range(20)], maps=["temperature"])
+    before = clf.predict(image(1))
+    with pytest.raises(OtptError, match="The calibration was made for 3 classes"):
+        clf.set_classes(["house", "tree", "car"])
+    assert clf.predict(image(1)) == before
+    other = Classifier(clf.backbone, "zero-shot").set_classes(["house", "tree", "car"])
+    plain = other.predict(image(1))
+    with pytest.raises(OtptError, match="The calibration was made for 3 classes"):
+        other.use_calibrations(list(clf._calibrations.values()))
+    assert other.predict(image(1)) == plain
+
+
 def test_what_is_missing_is_said_before_anything_is_computed() -> None:
     backbone = tiny_backbone("vit")
     with pytest.raises(OtptError, match="No classes are set"):
         Classifier(backbone).predict(image(1))
+    clf = classifier()
+    with pytest.raises(OtptError, match="No method was given; expected at least one"):
+        clf.compare(image(1), [])
+    with pytest.raises(OtptError, match="A single calibration was given; expected a list"):
+        clf.use_calibrations("cal.json")
+    views = clf.encode_views(image(1))
+    for wrong in (views, views[None, :, :-1]):
+        with pytest.raises(OtptError, match=r"were given; expected \(B, V, \d+\).* write features\[None\]"):
+            clf.classify_features(wrong, ["zero-shot"])
     with pytest.raises(OtptError, match="Unknown family"):
         Classifier(backbone, family="medical")
     with pytest.raises(OtptError, match="Unknown method"):

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.calibration import Calibrated, Calibration, read_calibration
+from otpt.calibration import Calibrated, Calibration
 from otpt.errors import OtptError, unknown
-from otpt.features.given import check_several, given_images, shown_image
+from otpt.features.given import check_several, given_images
 from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.methods import Method, get_method
@@ -77,6 +76,8 @@ class Answering:
         key = (labels, methods)
         if key not in self._predictors:
             task = self._task_for(labels)
+            if not methods:
+                raise OtptError("No method was given; expected at least one.")
             refuse_own_network(methods)
             check_fit(self.backbone, task, methods)
             while len(self._predictors) >= _KEPT:
@@ -101,22 +102,14 @@ class Answering:
         """
         if errors not in ("raise", "return"):
             raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
-        check_several(images)
         methods = (self.method if method is None else get_method(method),)
         self._check_calibrations(methods, labels)
-        names: list[str] = []
-
-        def noted() -> Iterator[ImageSource]:
-            for position, image in enumerate(images):
-                names.append(shown_image(image, position))
-                yield image
-
         found: list[Any] = []
-        for position, answer in enumerate(self._outputs(noted(), methods, None, workers, labels)):
+        for position, (task, answer) in enumerate(self._outputs(images, methods, None, workers, labels)):
             if not isinstance(answer, OtptError):
                 found.append(self._by_name(answer, methods, labels)[methods[0].name])
             elif errors == "return":
-                found.append(Failure(names[position], position, answer))
+                found.append(Failure(task.key, position, answer))
             else:
                 raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
         return found
@@ -128,7 +121,8 @@ class Answering:
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
         labels: Labels | None = None,
-    ) -> Iterator[list[Output] | OtptError]:
+    ) -> Iterator[tuple[ImageTask, list[Output] | OtptError]]:
+        """(task, outputs of the methods, or why there are none), in order; a task's key is what its image is called."""
         check_several(images)
         predictor = self._predictor(methods, labels)
         options: dict[str, Any] = {"seed": self.seed, "view_key": self.view_key, "urls": self.urls}
@@ -136,43 +130,13 @@ class Answering:
             predictor.task(given.shown, given.source, image_id=given.image_id, **options)
             for given in given_images(images, image_ids)
         )
-        encoded = FeaturePipeline(self.backbone, threads=workers)(tasks)
-        return (answer for _, answer in predictor.stream(encoded))
-
-    def _encoded(self, image: ImageSource, image_id: str | None) -> Tensor:
-        """Unit features (V, D) of one image."""
-        recipe = self._task.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, view_key=self.view_key, urls=self.urls)
-        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
-        if isinstance(encoded, OtptError):
-            raise encoded
-        return encoded.features[recipe.kind]
+        return predictor.stream(FeaturePipeline(self.backbone, threads=workers)(tasks))
 
     def _by_name(
         self, outputs: Sequence[Output], methods: Sequence[Method], labels: Labels | None = None
     ) -> dict[str, Prediction]:
         names = self._task.class_names if labels is None else labels[0]
         return predictions(methods, outputs, names, self._calibrations)
-
-    def _use(self, calibrations: Sequence[CalibrationSource], methods: Sequence[Method]) -> None:
-        """Calibrations, at most one for each of these methods."""
-        known = {method.name: method for method in methods}
-        found: dict[str, Calibrated] = {}
-        for given in calibrations:
-            own = given if isinstance(given, (Calibration, Calibrated)) else read_calibration(given)
-            own = own if isinstance(own, Calibrated) else Calibrated(own)
-            name = str(own.calibration.facts["method"]["name"])
-            if name in found:
-                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
-            if name not in known:
-                raise OtptError(
-                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
-                    "that method, or leave the calibration out."
-                )
-            found[name] = own
-        self._calibrations = found
-        if self._classes_set:
-            self._check_calibrations(methods)
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
         """What a calibration of a method depends on."""
@@ -192,8 +156,8 @@ class Answering:
         self._predictors.clear()
         self._task, self._classes_set = task, True
         try:
-            self._predictor((self.method,))
             self._check_calibrations((self.method,))
+            self._predictor((self.method,))  # last: it is kept for the classes that are set
         except OtptError:
             self._task, self._classes_set = before
             raise
@@ -249,8 +213,14 @@ def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labe
     return tuple(given), template
 
 
-def label_index(label: int | str, names: tuple[str, ...]) -> int:
-    """The index of a class that is given by its name or index."""
+def label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
+    """The indices of classes that are given by their names or indices."""
+    if isinstance(labels, str):
+        raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
+    return [_label_index(label, names) for label in labels]
+
+
+def _label_index(label: int | str, names: tuple[str, ...]) -> int:
     if isinstance(label, str):
         if label not in names:
             raise unknown("label", label, names)
@@ -262,10 +232,3 @@ def label_index(label: int | str, names: tuple[str, ...]) -> int:
     if not 0 <= found < len(names):
         raise OtptError(f"The label {found} is not a class; expected 0 to {len(names) - 1}, or a class name.")
     return found
-
-
-def label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
-    """The indices of a list of labels."""
-    if isinstance(labels, str):
-        raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
-    return [label_index(label, names) for label in labels]

@@ -20,9 +20,10 @@ from torch import Tensor
 from otpt.answering import Answering, CalibrationSource, candidates, label_indices
 from otpt.backbones import Backbone, load_backbone
 from otpt.backbones.sources.open_clip_names import open_clip_names
-from otpt.calibration import Calibration, fit_calibration
+from otpt.calibration import Calibrated, Calibration, fit_calibration, read_calibration
 from otpt.errors import OtptError, no_attribute
 from otpt.features.given import is_one_image
+from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
@@ -223,15 +224,25 @@ class Classifier(Answering):
         """
         chosen = get_methods(methods)
         self._check_calibrations(chosen)
-        for answer in self._outputs(images, chosen, image_ids, workers):
+        for _, answer in self._outputs(images, chosen, image_ids, workers):
             yield answer if isinstance(answer, OtptError) else self._by_name(answer, chosen)
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Unit features (V, D) of an image's views, the clean one first."""
-        return self._encoded(image, image_id)
+        recipe = self.recipe
+        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, view_key=self.view_key, urls=self.urls)
+        ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
+        if isinstance(encoded, OtptError):
+            raise encoded
+        return encoded.features[recipe.kind]
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""
+        if views.ndim != 3 or views.shape[2] != self.backbone.embed_dim:
+            raise OtptError(
+                f"Features of shape {tuple(views.shape)} were given; expected (B, V, {self.backbone.embed_dim}), the "
+                "clean view first; of one image write features[None]."
+            )
         chosen = get_methods(methods)
         self._check_calibrations(chosen)
         outputs = self._predictor(chosen).of_features(views, seed=self.seed)
@@ -249,7 +260,7 @@ class Classifier(Answering):
         if isinstance(images, Sized):  # told before hours of work, where that can be
             _check_one_label_each(len(images), len(indices))
         found = []
-        for answer in self._outputs(images, (self.method,)):
+        for _, answer in self._outputs(images, (self.method,)):
             if isinstance(answer, OtptError):
                 raise answer
             found.append(answer[0].probabilities)
@@ -273,7 +284,25 @@ class Classifier(Answering):
             calibrations: files, calibrations, or what is asked of them; at most one per method.
             methods: that they may be of; the classifier's own by default.
         """
-        self._use(calibrations, get_methods(methods or [self.method]))
+        if isinstance(calibrations, CalibrationSource):
+            raise OtptError("A single calibration was given; expected a list of them; write [calibration].")
+        known = {method.name: method for method in get_methods(methods or [self.method])}
+        found: dict[str, Calibrated] = {}
+        for given in calibrations:
+            own = given if isinstance(given, (Calibration, Calibrated)) else read_calibration(given)
+            own = own if isinstance(own, Calibrated) else Calibrated(own)
+            name = str(own.calibration.facts["method"]["name"])
+            if name in found:
+                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+            if name not in known:
+                raise OtptError(
+                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
+                    "that method, or leave the calibration out."
+                )
+            if self._classes_set:
+                own.calibration.check(self._facts(known[name]))
+            found[name] = own
+        self._calibrations = found
         return self
 
 
@@ -338,6 +367,7 @@ _METHODS_ELSEWHERE = {
 """Methods of open_clip's models and of torch's modules."""
 
 _ELSEWHERE = {
+    "backbone": "it is the first argument, without a name",
     "pretrained": "the tag of the weights follows the name, as in 'ViT-B-32/openai'",
     "processor": "a processor is given as preprocess=",
     "image_processor": "it is given as preprocess=",
@@ -351,7 +381,7 @@ _ELSEWHERE = {
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = inspect.signature(Classifier).parameters
+    known = [name for name in inspect.signature(Classifier).parameters if name != "backbone"]
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, [*inspect.signature(load).parameters, *known], n=1, cutoff=0.7)

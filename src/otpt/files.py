@@ -133,8 +133,8 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)  # signal 0 only asks
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is somebody else's
+        pass
     return True
 
 

@@ -29,7 +29,7 @@ _making = threading.Lock()
 def available_threads() -> int:
     """How many threads the caller may fill: torch's number, whether or not :func:`one_thread` holds at the moment.
 
-    Within :func:`in_threads` it is one.
+    In each of several threads of :func:`in_threads` it is one.
     """
     return getattr(_local, "available", None) or torch.get_num_threads()
 

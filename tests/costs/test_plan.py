@@ -59,6 +59,23 @@ def test_what_methods_share(names: list[str], products: int, forwards: int, view
     assert cost.text.flops == pytest.approx(products * PRODUCT + forwards * FORWARD)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{}", "'model_cfg' is missing"),
+        ("[]", "list indices"),
+        ('{"model_cfg": {"embed_dim": "wide", "vision_cfg": {"image_size": 8}, "text_cfg": {}}}', "'wide'"),
+        ('{"model_cfg": {"embed_dim": 8, "vision_cfg": {"image_size": 8}, "text_cfg": 7}}', "'get'"),
+        ("[" * 100_000, "is damaged: it is not JSON"),
+        ("{", "is damaged: it is not JSON"),
+    ],
+)
+def test_folders_without_a_configuration_of_open_clip(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "open_clip_config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(OtptError, match=told):
+        read_architecture(str(tmp_path))
+
+
 def test_streams_use_the_features_of_the_other_methods() -> None:
     methods = get_methods(["o-tpt", "tda"])
     cached, anew = (image_cost(MODEL, TEXTS, methods, cached=cached) for cached in (True, False))

@@ -27,7 +27,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory, classifier: otpt.Classifie
     """A folder of class lists and one of calibrations."""
     classes, calibrations = tmp_path_factory.mktemp("classes"), tmp_path_factory.mktemp("calibrations")
     (classes / "animals.txt").write_text("\n".join(ANIMALS) + "\n", encoding="utf-8")
-    (classes / "drawn.txt").write_text("# prompt: a drawing of a\n# family: shift\napple\npear\n", encoding="utf-8")
+    (classes / "drawn.txt").write_text(
+        "# prompt: a drawing of a\n# family: shift\n# augmix: off\napple\npear\n", encoding="utf-8"
+    )
     classifier.set_classes(ANIMALS)
     images = [image_file(seed) for seed in range(24)]
     found = classifier.calibrate(images, [seed % len(ANIMALS) for seed in range(24)], maps=["temperature"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from oracles.browser import CHROMIUM, Browser
 from oracles.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
+from otpt.cli.parser import parse
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 
@@ -180,3 +182,27 @@ def test_set_unknown_and_lists(
     said = [re.split(r" \(| None", line)[0] for line in told.getvalue().splitlines()]
     assert said == [f"{method} {shown[0][0]} {shown[0][1]:.3f}" for method, shown in bars.items()]
     assert browser.console == []
+
+
+def test_the_lines_below_the_answers_hold_the_defaults_of_the_service(
+    server: Server, folders: tuple[Path, Path], browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service calls a model "twin", makes 8 views by default, and has a list without AugMix."""
+    browser.open(server.url)
+    browser.wait('document.querySelectorAll("#methods input").length > 0')
+    assert browser.run('document.getElementById("views").placeholder') == "8"
+    browser.run(typed("model", "twin"))
+    browser.run(typed("list", "drawn"))
+    bars = ask(browser, DROP.format(image=text_of(image_file(6))))
+    browser.run('document.getElementById("tab-1").click()')
+    shutil.copy(folders[0] / "drawn.txt", tmp_path)
+    (tmp_path / "my cat's photo.png").write_bytes(image_file(6))
+    monkeypatch.chdir(tmp_path)
+    told = io.StringIO()
+    with redirect_stdout(told):
+        exec(browser.run('document.getElementById("snippet").textContent'), {})
+    assert told.getvalue().splitlines() == [f"{name} {shown[0][0]} {shown[0][1]:.3f}" for name, shown in bars.items()]
+    browser.run('document.getElementById("tab-2").click()')
+    command = browser.run('document.getElementById("snippet").textContent').replace("\\\n", " ")
+    options = parse(shlex.split(command)[1:])
+    assert (options.backbone, options.views, options.classes) == ("pocket", 8, ["@drawn.txt"])

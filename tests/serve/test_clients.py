@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def test_names_of_class_lists_and_calibrations(
         "labels": 24,
         "count": 4,
     }
-    own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", recipe=classifier.recipe)
+    recipe = replace(classifier.recipe, augmix=False)
+    own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", recipe=recipe)
     by_file = own.set_classes(["apple", "pear"], "a drawing of a").predict(image_file(4))
     assert same(drawn["results"][0], by_file)
     assert drawn["results"][0]["unknown"] is by_file.rejected
@@ -200,6 +202,7 @@ def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:
         assert client.get("/readyz").status_code == 200
         counters = client.get("/metrics").text
     assert [each["name"] for each in models["models"]] == ["pocket", "twin"]
+    assert (models["default"], models["views"], models["seed"]) == ("pocket", 8, 0)
     assert models["models"][0]["fingerprint"] == classifier.backbone.fingerprint
     names = {each["name"] for each in methods["methods"]}
     assert {"zero-shot", "tpt", "o-tpt"} <= names

@@ -15,7 +15,7 @@ from otpt.backbones import load_backbone
 from otpt.serve.app import create_app
 from otpt.serve.http.errors import RequestError
 from otpt.serve.limits import Limits
-from otpt.serve.replicas.forwarding import Received, Sent, answer, create_door, whole
+from otpt.serve.replicas.forwarding import Received, Sent, answer_sent, create_door
 from otpt.serve.service import Service
 
 TOKEN = "0123456789abcdef"
@@ -32,7 +32,7 @@ class InProcess:
         while self.dying:
             self.dying -= 1
             again()
-        return await answer(self._app, dict(sent.scope), whole(sent.body))
+        return await answer_sent(self._app, sent)
 
     async def metrics(self) -> Mapping[str, bytes]:
         return {"one": self._service.metrics.text(), "two": self._service.metrics.text()}
@@ -108,6 +108,13 @@ def test_counters_of_door_and_replicas(service: Service) -> None:
     # the replicas here have answered without a door in another test, too
     counted = [each for each in found["otpt_requests"] if each.name.endswith("_total") and "replica" not in each.labels]
     assert [(each.labels, each.value) for each in counted] == [({"route": "/v1/predict", "status": "200"}, 2)]
+
+
+def test_a_failure_in_a_replica_is_json(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otpt.serve.engine.Predictor", lambda *_: 1 / 0)
+    door = create_door(InProcess(service), service.limits)
+    (failed,) = talk(door, ("POST", "/v1/predict", {"json": {**QUESTION, "labels": ["new", "list"]}}))
+    assert (failed.status_code, failed.json()["error"]["type"]) == (500, "internal")
 
 
 def test_replicas_that_do_not_answer() -> None:

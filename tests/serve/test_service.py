@@ -18,8 +18,10 @@ import otpt
 from otpt.errors import OtptError
 from otpt.methods import Predictor, get_methods
 from otpt.serve import Limits, Service, create_app
+from otpt.serve.http.guard import Guard
 from otpt.serve.http.schemas import Asked
 from otpt.serve.jobs import Job
+from otpt.serve.metrics import Metrics
 from otpt.serve.server import protocol
 from otpt.serve.texts import TextCache, held
 
@@ -95,6 +97,36 @@ def test_what_takes_too_long_is_given_up(classifier: otpt.Classifier) -> None:
     assert slow.json()["error"]["type"] == "time-out"
     assert slow.headers["retry-after"]
     assert service._engine.length == 0
+
+
+def test_every_body_counts_towards_the_memory() -> None:
+    held: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        held.append(guard._held)
+
+    guard = Guard(app, Limits(body=1000, memory=1000), Metrics(), token=None, names=None)
+
+    async def ask(method: str, *headers: tuple[bytes, bytes]) -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await guard({"type": "http", "method": method, "path": "/", "headers": list(headers)}, receive, receive)
+
+    asyncio.run(ask("GET"))
+    asyncio.run(ask("GET", (b"content-length", b"900")))
+    asyncio.run(ask("GET", (b"transfer-encoding", b"chunked")))
+    asyncio.run(ask("POST"))
+    asyncio.run(ask("POST", (b"content-length", b"7")))
+    assert held == [0, 900, 1000, 1000, 7]
+    assert guard._held == 0
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "[nonsense]", "a b", "", "x]y"])
+def test_a_host_that_is_none(started: Service, host: str) -> None:
+    asked = {"json": GOOD, "headers": {"Host": host}}
+    assert send(create_app(started, names=["localhost"]), asked)[0].status_code == 403
+    assert send(create_app(started), asked)[0].status_code == 200
 
 
 def test_a_body_that_does_not_come(classifier: otpt.Classifier) -> None:
@@ -224,6 +256,45 @@ def test_the_size_of_a_class_list(classifier: otpt.Classifier) -> None:
     with pytest.raises(OtptError, match="no"):
         cache.get("key", backbone, lambda: (_ for _ in ()).throw(OtptError("no")))
     assert len(cache) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"limits": {"views": 1}}, "refuses its own defaults: 2 views were given; expected 1 at most"),
+        ({"limits": {"queue": 1}}, "2 models, but the queue holds 1 images"),
+        ({"method": "zero", "views": 1}, "needs several views"),
+    ],
+)
+def test_defaults_that_the_service_would_refuse(
+    classifier: otpt.Classifier, options: dict[str, Any], told: str
+) -> None:
+    limits = Limits(**options.get("limits", {}))
+    with pytest.raises(OtptError, match=told):
+        Service(dict.fromkeys(("one", "two"), classifier.backbone), **{"views": 2, **options, "limits": limits})
+    short = make(classifier, method="zero-shot", limits={"label_length": 1})
+    short.start()
+    short.close()
+    assert all(job.future.result(0) for job in short._warm)
+
+
+def test_all_addresses_of_a_request_share_its_time(
+    classifier: otpt.Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[float] = []
+
+    def slow(*_: Any, seconds: float, **__: Any) -> bytes:
+        allowed.append(seconds)
+        time.sleep(seconds / 2)
+        return image_file(1)
+
+    monkeypatch.setattr("otpt.serve.service.fetch", slow)
+    service = make(classifier, hosts=["images.example"], limits={"seconds": 0.4})
+    images = ["https://images.example/1.png"] * 6
+    (late,) = send(create_app(service), {"json": {"images": images, "labels": ["cat", "dog"]}})  # nobody computes
+    assert late.status_code == 503
+    assert allowed[0] <= 0.2
+    assert sum(allowed) <= 2 * allowed[0]
 
 
 def test_limits_that_make_no_sense() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any
 
 from otpt.backbones.sources.open_clip_names import open_clip_names
 from otpt.errors import OtptError, unknown
+from otpt.files import read_json
 
 _POCKET = Path(__file__).parent.parent / "backbones" / "pocket" / "open_clip_config.json"
 _SIGLIP = re.compile(r"vit_(base|large|so400m)_patch(\d+)_siglip\w*?_(\d+)$")
@@ -103,9 +103,9 @@ def read_architecture(spec: str) -> Architecture:
     ``open_clip_config.json``; ``OtptError`` for what shows its shapes only when it is loaded."""
     folder = Path(spec.removeprefix("local-dir:")).expanduser()
     if spec == "pocket":
-        return _architecture("pocket", _read(_POCKET)["model_cfg"])
-    if (folder / "open_clip_config.json").is_file():
-        return _architecture(str(folder), _read(folder / "open_clip_config.json")["model_cfg"])
+        return _architecture("pocket", _POCKET)
+    if (folder / _POCKET.name).is_file():
+        return _architecture(str(folder), folder / _POCKET.name)
     known = open_clip_names().architectures
     name = spec.removeprefix("random:")
     name = name if name in known else name.partition("/")[0]
@@ -118,7 +118,7 @@ def read_architecture(spec: str) -> Architecture:
         if plain not in known:
             raise unknown("architecture", spec, ("pocket", *(each for each in known if _is_usual(each))))
         name = plain
-    return _architecture(name, _read(_configs() / f"{name}.json"))
+    return _architecture(name, _configs() / f"{name}.json")
 
 
 def _is_usual(name: str) -> bool:
@@ -136,19 +136,16 @@ def _configs() -> Path:
     raise OtptError("The model configurations of open_clip were not found; reinstall it: pip install open_clip_torch.")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _architecture(name: str, path: Path) -> Architecture:
+    found = read_json(path, "model configuration")
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OtptError(f"The model configuration {str(path)!r} cannot be read: {error}.") from None
-    return value
-
-
-def _architecture(name: str, config: dict[str, Any]) -> Architecture:
-    try:
+        config = found["model_cfg"] if path.name == _POCKET.name else found
         return Architecture(name, int(config["embed_dim"]), _vision(config), _text(config["text_cfg"]), config)
-    except (KeyError, TypeError) as error:
-        raise OtptError(f"The model configuration of {name!r} is not one of open_clip's (no {error}).") from None
+    except OtptError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise OtptError(f"The model configuration of {name!r} is not one of open_clip's: {why}.") from None
 
 
 def _vision(config: dict[str, Any]) -> VisionTransformer | ResNet | Hybrid | OtherTower:

@@ -103,26 +103,27 @@ def image_cost(
     in_order = [method for method in methods if method.scope == STREAM]
     by_image = [method for method in methods if method.scope != STREAM]
     kinds = _views(by_image or in_order, views, augmix, family, dataset)
+    most = max(kinds.values())
     twice = in_order and by_image and not cached
     again = _views(in_order, views, augmix, family, dataset) if twice else {}
     encoded = [*kinds.values(), *again.values()]
     towers = total(*(image_tower(model, count, chunk=chunk) for count in encoded))
     forward, product = text_forward(model, texts), text_product(model, texts, budget=budget)
-    products, forwards = _passes(methods, max(kinds.values()), family, dataset)
-    logits = linear(max(kinds.values()), model.features, texts.classes)
+    products, forwards = _passes(methods, most, family, dataset)
+    forwards += any(method.init == "cocoop" for method in methods)  # its contexts, which depend on the image
+    logits = linear(most, model.features, texts.classes)
     adapted = sum(method.needs_adapted_views for method in methods)
-    light = sum(_light(method, model.features, texts.classes, max(kinds.values())) for method in methods)
-    starts = [method for method in methods if method.init == "cocoop"]
+    light = sum(_light(method, model.features, texts.classes, most) for method in methods)
     waits = (SYNCHRONISATIONS / batch if by_image else 0.0) + len(in_order)
     return ImageCost(
         views=sum(encoded),
         mixed=sum(count - 1 for found in (kinds, again) for mixed, count in found.items() if mixed),
         image=towers,
-        text=prompts * total(products * product, (forwards + bool(starts)) * forward),
+        text=prompts * total(products * product, forwards * forward),
         rest=prompts * total((1 + adapted) * logits, Cost(products=light)),
         synchronisations=waits,
         once=prompts * total(forward, product),
-        passes={"products": prompts * products, "forwards": prompts * (forwards + bool(starts))},
+        passes={"products": prompts * products, "forwards": prompts * forwards},
     )
 
 

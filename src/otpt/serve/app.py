@@ -69,7 +69,7 @@ def create_app(
         app.mount("/page", StaticFiles(directory=page), name="page")
     _add_handlers(app)
     if guarded:
-        app.add_middleware(Guard, service=service, token=token, names=names)
+        app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, token=token, names=names)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 

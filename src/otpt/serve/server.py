@@ -18,26 +18,17 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _KEEP_ALIVE = 30
 
 
-class _Patient(H11Protocol):
-    """Closes a connection whose first request does not come: its headers have a deadline too."""
-
-    patience = 60.0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock."""
-        super().connection_made(transport)
-        self.loop.call_later(self.patience, self._close_if_silent)
-
-    def _close_if_silent(self) -> None:
-        if vars(self).get("cycle") is None and not self.transport.is_closing():
-            self.transport.close()
-
-
 def protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP/1.1 that gives a client so long for its first headers."""
+    """HTTP/1.1 that closes a connection if the headers of its first request are not there after so many seconds."""
 
-    class Protocol(_Patient):
-        patience = seconds
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.loop.call_later(seconds, self._close_if_silent)
+
+        def _close_if_silent(self) -> None:
+            if vars(self).get("cycle") is None and not self.transport.is_closing():
+                self.transport.close()
 
     return Protocol
 

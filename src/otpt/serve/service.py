@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -38,8 +39,8 @@ class Service:
         method: the default.
         views: per image, by default.
         seed: of the views, by default.
-        classes: class lists by name; see :func:`otpt.serve.library.read_class_lists`.
-        calibrations: by name; see :func:`otpt.serve.library.read_calibrations`.
+        classes: class lists by name; see :func:`otpt.serve.settings.read_class_lists`.
+        calibrations: by name; see :func:`otpt.serve.settings.read_calibrations`.
         text_cache: bytes of prepared class lists that are kept.
         limits: of requests.
         hosts: from which images are fetched by address; none by default.
@@ -79,21 +80,31 @@ class Service:
         )
         self.metrics.watch(lambda: self._engine.length, lambda: self._texts.size, lambda: len(self._texts))
         self._workers = ThreadPoolExecutor(_WORKERS, "otpt-requests")
-        self._warm: list[Job] = []
+        self._warm = [self._first_job(model) for model in models]
         self._rate = 0.1  # seconds per image, of late
         self._closing = False
 
     @property
     def ready(self) -> bool:
         """Whether every model has answered once, and the service is not about to end."""
-        return not self._closing and bool(self._warm) and all(job.future.done() for job in self._warm)
+        return not self._closing and all(job.future.done() for job in self._warm)
+
+    def _first_job(self, model: str) -> Job:
+        """What warms a model up: a request that leaves everything to the service."""
+        if len(self.catalogue.models) > self.limits.queue:
+            raise OtptError(
+                f"There are {len(self.catalogue.models)} models, but the queue holds {self.limits.queue} images; "
+                "expected room for an image of each."
+            )
+        try:
+            query = self.catalogue.query(Asked(labels=["a", "b"], model=model), [self.catalogue.method], self.limits)
+        except RequestError as error:
+            what = error.what.rstrip(".")
+            raise OtptError(f"The service refuses its own defaults: {what}; expected {error.expected}.") from None
+        return Job(query, [base64.b64decode(PIXEL)], self.limits.pixels)
 
     def start(self) -> None:
         """Begin to answer; each model is warmed up first."""
-        for model in self.catalogue.models:
-            asked = Asked(labels=["cat", "dog"], model=model)
-            query = self.catalogue.query(asked, [self.catalogue.method], self.limits)
-            self._warm.append(Job(query, [_as_bytes(PIXEL)], self.limits.pixels))
         self._engine.start()
         for job in self._warm:
             self._engine.submit(job)
@@ -115,7 +126,8 @@ class Service:
         if self._engine.length + len(given) > self.limits.queue:
             raise self._busy(len(given))
         query = await self._work(partial(self._query, asked, methods, show_views))
-        images = [await self._work(partial(self._image, each)) for each in given]
+        fetched_by = begun + self.limits.seconds / 2
+        images = [await self._work(partial(self._image, each, fetched_by)) for each in given]
         job = Job(query, images, self.limits.pixels)
         try:
             self._engine.submit(job)
@@ -146,11 +158,14 @@ class Service:
         except OtptError as error:
             raise unusable(error) from None
 
-    def _image(self, given: str | bytes) -> bytes:
+    def _image(self, given: str | bytes, fetched_by: float) -> bytes:
         """The bytes of an image's file; it is decoded when its turn comes, so that those that wait stay small."""
         data = image_bytes(given) if isinstance(given, str) else given
         if isinstance(data, str):
-            return fetch(data, self._hosts, max_bytes=self.limits.body, seconds=self.limits.seconds / 2)
+            left = fetched_by - time.perf_counter()
+            if left <= 0:
+                raise too_slow(self.limits.seconds)
+            return fetch(data, self._hosts, max_bytes=self.limits.body, seconds=left)
         return data
 
     async def _work(self, step: Any) -> Any:
@@ -180,9 +195,3 @@ class Service:
             self.metrics.images.labels(query.model, outcome).inc()
             for name, own in {} if isinstance(answer, OtptError) else answer.predictions.items():
                 self.metrics.predicted(query.classes, name, own.confidence)
-
-
-def _as_bytes(text: str) -> bytes:
-    data = image_bytes(text)
-    assert isinstance(data, bytes)
-    return data

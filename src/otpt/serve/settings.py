@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from otpt.backbones import load_backbone
+from otpt.calibration import Calibration, read_calibration
+from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError, cannot_read
 from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.serve.http.queries import served_method
-from otpt.serve.library import read_calibrations, read_class_lists
 from otpt.serve.limits import TEXT_CACHE, Limits
 from otpt.serve.service import Service
 
@@ -51,7 +52,7 @@ class Settings:
 
     def service(self) -> Service:
         """The service; files are read and models loaded now."""
-        method = served_method(self.method)  # before a large model is read
+        served_method(self.method)  # refused before a large model is read
         classes = {} if self.classes is None else read_class_lists(self.classes)
         calibrations = {} if self.calibrations is None else read_calibrations(self.calibrations)
         models = {
@@ -60,7 +61,7 @@ class Settings:
         }
         return Service(
             models,
-            method=method.name,
+            method=self.method,
             views=self.views,
             seed=self.seed,
             classes=classes,
@@ -71,6 +72,25 @@ class Settings:
             together=self.together,
             threads=self.threads,
         )
+
+
+def read_class_lists(folder: Path) -> Mapping[str, ClassList]:
+    """``pets.txt`` → the class list "pets"; one class per line, settings in comments as :mod:`otpt.data.classes`."""
+    return {path.stem: read_class_list(path) for path in _files(folder, ".txt", "class lists")}
+
+
+def read_calibrations(folder: Path) -> Mapping[str, Calibration]:
+    """``pets.json`` → the calibration "pets", as ``otpt calibrate`` wrote it."""
+    return {path.stem: read_calibration(path) for path in _files(folder, ".json", "calibration files")}
+
+
+def _files(folder: Path, suffix: str, what: str) -> list[Path]:
+    if not folder.is_dir():
+        raise OtptError(f"There is no folder {str(folder)!r} of {what}; expected one with files *{suffix}.")
+    found = sorted(path for path in folder.iterdir() if path.suffix == suffix and path.is_file())
+    if not found:
+        raise OtptError(f"The folder {str(folder)!r} holds no {what}; expected files *{suffix}.")
+    return found
 
 
 def named_models(given: list[str]) -> dict[str, str]:

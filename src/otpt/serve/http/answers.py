@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from otpt.errors import OtptError
@@ -26,18 +27,14 @@ def result(prediction: Prediction, top: int, *, rejecting: bool) -> dict[str, An
     }
 
 
-def predicted(query: Query, answer: Answer | OtptError, top: int) -> dict[str, Any]:
+def predicted(query: Query, answer: Answer, top: int) -> dict[str, Any]:
     """One image of ``/v1/predict``."""
-    if isinstance(answer, OtptError):
-        return _failed(answer)
     (only,) = answer.predictions.values()
     return result(only, top, rejecting=query.task.reject is not None)
 
 
-def compared(query: Query, answer: Answer | OtptError, top: int) -> dict[str, Any]:
+def compared(query: Query, answer: Answer, top: int) -> dict[str, Any]:
     """One image of ``/v1/compare``."""
-    if isinstance(answer, OtptError):
-        return _failed(answer)
     rejecting = query.task.reject is not None
     found = {name: result(each, top, rejecting=rejecting) for name, each in answer.predictions.items()}
     return {"methods": found, **({} if answer.views is None else {"views": answer.views})}
@@ -49,10 +46,14 @@ def scored(answer: Answer) -> list[dict[str, Any]]:
     return [{"label": label, "score": score} for label, score in only.top(len(only))]
 
 
-def rounded(seconds: dict[str, float]) -> dict[str, float]:
-    """To microseconds."""
-    return {part: round(value, 6) for part, value in seconds.items()}
+def answered(
+    answers: Sequence[Answer | OtptError], show: Callable[[Answer], dict[str, Any]], seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """A result for each image, and where the time went.
 
-
-def _failed(error: OtptError) -> dict[str, Any]:
-    return unusable_image(error).content()
+    The error of a single image is that of the request; of several images each has its own in its place.
+    """
+    if len(answers) == 1 and isinstance(answers[0], OtptError):
+        raise unusable_image(answers[0])
+    results = [unusable_image(each).content() if isinstance(each, OtptError) else show(each) for each in answers]
+    return {"results": results, "seconds": {part: round(value, 6) for part, value in seconds.items()}}

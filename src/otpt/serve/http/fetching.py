@@ -44,7 +44,7 @@ def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -
                 raise _refused(url, f"the server answered {response.status}; redirects are not followed")
             return _read(response, url, max_bytes, deadline)
     except TimeoutError:
-        raise _refused(url, f"it took more than {seconds:g} s") from None
+        raise _refused(url, f"it took more than {seconds:.3g} s") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _refused(url, f"it cannot be fetched ({type(error).__name__})") from None
     finally:

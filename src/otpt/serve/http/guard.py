@@ -10,7 +10,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -40,25 +40,19 @@ HEADERS = {
 }
 
 
-class Guarded(Protocol):
-    """What the guard knows of a service."""
-
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def metrics(self) -> Metrics: ...
-
-
 class Guard:
     """ASGI middleware.
 
     Args:
+        metrics: where requests are counted.
         token: which requests must carry; None for none.
         names: values of the Host header that are served; None for any.
     """
 
-    def __init__(self, app: Any, service: Guarded, token: str | None, names: Collection[str] | None) -> None:
-        self._app, self._service, self._token = app, service, token
+    def __init__(
+        self, app: Any, limits: Limits, metrics: Metrics, token: str | None, names: Collection[str] | None
+    ) -> None:
+        self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
         self._names = None if names is None else {each.lower() for each in names}
         self._held = 0  # bytes of requests under way
 
@@ -89,32 +83,22 @@ class Guard:
             self._check_origin(headers)
             self._check_token(scope, headers)
             reserved = self._reserve(scope, headers)
-            body = await self._body(receive, headers)
+            body = await self._body(receive)
         except RequestError as error:
             self._held -= reserved
             extra = {"Connection": "close"} if error.status in (408, 413) else {}
             answer = JSONResponse(error.content(), error.status, {**error.headers, **extra})
             await answer(scope, receive, send)
             return
-        given = False
-
-        async def whole() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
         try:
-            await self._app(scope, whole, send)
+            await self._app(scope, whole(body, receive), send)
         finally:
             self._held -= reserved
 
     def _check_origin(self, headers: Headers) -> None:
         """Against pages of other sites, which a browser would let send requests to a service on the loopback."""
         host = headers.get("host", "").lower()
-        name = urlsplit(f"//{host}").hostname if not any(c in host for c in " /?#@\\") else None
-        if self._names is not None and name not in self._names:
+        if self._names is not None and _name_of(host) not in self._names:
             raise RequestError(
                 403,
                 "host",
@@ -143,10 +127,12 @@ class Guard:
 
     def _reserve(self, scope: Message, headers: Headers) -> int:
         """Bytes of memory for the body; 413 or 429 if there are not so many."""
-        if scope["method"] in ("GET", "HEAD"):
-            return 0
-        limits, announced = self._service.limits, headers.get("content-length", "")
-        size = int(announced) if announced.isdigit() else limits.body
+        limits, size = self._limits, _announced(headers)
+        if size is None:  # it comes in chunks, or, of GET and HEAD, not at all
+            expected = scope["method"] not in ("GET", "HEAD") or "transfer-encoding" in headers
+            size = limits.body if expected else 0
+        if size > limits.body * _DRAINED:
+            raise _too_large(limits.body)
         size = min(size, limits.body)
         if self._held + size > limits.memory:
             raise busy(
@@ -156,13 +142,10 @@ class Guard:
         self._held += size
         return size
 
-    async def _body(self, receive: Receive, headers: Headers) -> bytes:
-        limits = self._service.limits
+    async def _body(self, receive: Receive) -> bytes:
+        limits = self._limits
         parts: list[bytes] = []
         size, deadline = 0, time.monotonic() + limits.arrival
-        announced = headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > limits.body * _DRAINED:
-            raise _too_large(limits.body)
         while True:
             try:
                 message = await asyncio.wait_for(receive(), max(deadline - time.monotonic(), 0.001))
@@ -185,11 +168,41 @@ class Guard:
 
     def _note(self, scope: Message, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None) or "(other)"
-        self._service.metrics.requests.labels(route, str(status)).inc()
-        self._service.metrics.seconds.labels(route).observe(seconds)
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
         client = (scope.get("client") or ("",))[0]
         more = {"route": route, "method": scope["method"], "status": status, "client": client}
         _log.info("request", extra={"fields": {**more, "seconds": round(seconds, 6)}})
+
+
+def whole(body: bytes, then: Receive) -> Receive:
+    """A body as ASGI hands it out, in one piece; what comes after it is up to ``then``."""
+    given = False
+
+    async def receive() -> Message:
+        nonlocal given
+        if given:
+            return await then()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _name_of(host: str) -> str | None:
+    """The name in a Host header, without the port; None if there is none."""
+    if any(c in host for c in " /?#@\\"):
+        return None
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:  # a bracket that is not closed, or holds no address
+        return None
+
+
+def _announced(headers: Headers) -> int | None:
+    """The Content-Length; None if there is none."""
+    given = headers.get("content-length", "")
+    return int(given) if given.isdecimal() else None
 
 
 def _too_large(limit: int) -> RequestError:

@@ -40,7 +40,7 @@ def add_information(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/v1/models", summary="Loaded models, the default first", responses=BAD)
+    @app.get("/v1/models", summary="Loaded models, default views and seed", responses=BAD)
     async def models() -> dict[str, Any]:
         listed = [
             {
@@ -53,7 +53,7 @@ def add_information(app: FastAPI, service: Service) -> None:
             }
             for name, backbone in catalogue.models.items()
         ]
-        return {"default": listed[0]["name"], "models": listed}
+        return {"default": listed[0]["name"], "views": catalogue.views, "seed": catalogue.seed, "models": listed}
 
     @app.get("/v1/methods", summary="Methods, and the parts that names are made of", responses=BAD)
     def methods() -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from otpt.files import parse_json as parse_plain_json
 from otpt.images import is_url
 from otpt.serve.http.errors import RequestError
 from otpt.serve.http.field_errors import field_error
@@ -110,17 +110,13 @@ async def _form(headers: Headers, body: bytes, limits: Limits) -> tuple[dict[str
 
 def _field(name: str, values: list[str]) -> Any:
     """A form's values as JSON would have them."""
-    if name in _LISTS:
-        found = values
-        if len(values) == 1:
-            text = values[0].strip()
-            found = json_list(text) if text.startswith("[") else [each.strip() for each in text.split(",")]
-        return found
-    if len(values) > 1 and name != "images":
-        raise RequestError(422, "repeated-field", f"The field {name[:100]!r} is given {len(values)} times.", "once")
-    value = values[0]
-    if name == "images":
+    if name == "images" or (name in _LISTS and len(values) > 1):
         return values
+    if len(values) > 1:
+        raise RequestError(422, "repeated-field", f"The field {name[:100]!r} is given {len(values)} times.", "once")
+    (value,) = values
+    if name in _LISTS:
+        return _json_list(value) if value.lstrip().startswith("[") else [each.strip() for each in value.split(",")]
     if name in _NUMBERS:
         try:
             return _NUMBERS[name](value)
@@ -131,11 +127,10 @@ def _field(name: str, values: list[str]) -> Any:
     return value
 
 
-def json_list(text: str) -> Any:
-    """A list that is written as JSON in a form's field."""
+def _json_list(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        return parse_plain_json(text)
+    except ValueError:
         raise RequestError(400, "invalid-json", "A field begins with '[' but is no JSON.", "a JSON list") from None
 
 

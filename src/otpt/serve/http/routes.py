@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from otpt.answering import candidates
 from otpt.errors import OtptError
-from otpt.serve.http.answers import compared, predicted, rounded, scored
+from otpt.serve.http.answers import answered, compared, predicted, scored
 from otpt.serve.http.errors import unusable_image
 from otpt.serve.http.openapi import BAD, body_of
 from otpt.serve.http.reading import parse_json, read_request
@@ -39,14 +39,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
         asked, files = await read_request(request.headers, await request.body(), PredictRequest, service.limits)
         method = service.catalogue.method if asked.method is None else asked.method
         query, answers, seconds = await service.answer(asked, [method], files)
-        _raise_only(answers)
         return JSONResponse(
             {
                 "model": query.model,
                 "method": query.methods[0].name,
                 "labels": list(query.task.class_names),
-                "results": [predicted(query, each, asked.top) for each in answers],
-                "seconds": rounded(seconds),
+                **answered(answers, lambda each: predicted(query, each, asked.top), seconds),
             }
         )
 
@@ -60,13 +58,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def compare(request: Request) -> Any:
         asked, files = await read_request(request.headers, await request.body(), CompareRequest, service.limits)
         query, answers, seconds = await service.answer(asked, asked.methods, files, show_views=asked.show_views)
-        _raise_only(answers)
         return JSONResponse(
             {
                 "model": query.model,
                 "labels": list(query.task.class_names),
-                "results": [compared(query, each, asked.top) for each in answers],
-                "seconds": rounded(seconds),
+                **answered(answers, lambda each: compared(query, each, asked.top), seconds),
             }
         )
 
@@ -97,9 +93,3 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.post("/", **shape)
     async def classify_default(request: Request) -> Any:
         return await classify(request, None)
-
-
-def _raise_only(answers: list[Any]) -> None:
-    """The error of a single image is that of the request; of several images each has its own in its place."""
-    if len(answers) == 1 and isinstance(answers[0], OtptError):
-        raise unusable_image(answers[0])

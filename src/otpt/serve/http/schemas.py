@@ -54,7 +54,7 @@ class CompareRequest(Asked):
     """``POST /v1/compare``: several methods on the same views."""
 
     methods: list[str] = Field(min_length=1, description="names of methods")
-    show_views: bool = Field(default=False, description="answer with the views of the first image, too")
+    show_views: bool = Field(default=False, description="answer with the views of each image, too")
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"image": PIXEL, "labels": ["cat", "dog"], "methods": ["zero-shot", "o-tpt"], "views": 8}]

@@ -7,8 +7,7 @@ const SHOWN = 5; // classes per method
 
 /** The answer in one line, and what speaks for or against it. */
 export function showHeadline(place, methods) {
-  const entries = Object.entries(methods).filter(([, answer]) => !answer.error);
-  if (entries.length === 0) return place.replaceChildren();
+  const entries = Object.entries(methods);
   const [main, answer] = entries.at(-1);
   const others = entries.slice(0, -1);
   const against = others.filter(([, other]) => other.label !== answer.label);
@@ -24,7 +23,7 @@ export function showHeadline(place, methods) {
   else notes.push(...dissent(against));
   const elsewhere = unknown.filter((name) => name !== main);
   if (elsewhere.length > 0 && !unknown.includes(main)) notes.push(`By ${listed(elsewhere)} the image fits none of the labels.`);
-  return place.replaceChildren(...verdict, make("p", { class: "small" }, notes.join(" ")));
+  place.replaceChildren(...verdict, make("p", { class: "small" }, notes.join(" ")));
 }
 
 /** One sentence per other answer, with all methods that give it. */
@@ -42,19 +41,15 @@ export function showBars(place, methods) {
 }
 
 function card(name, answer) {
-  const head = [make("h3", {}, name), make("p", { class: "small what" }, summaryOf(name))];
-  if (answer.error) {
-    const { what, do: advice } = answer.error;
-    return make("article", { class: "card method", "data-method": name }, ...head, make("p", { class: "notice bad" }, [what, advice].filter(Boolean).join(" ")));
-  }
   const members = new Set(answer.set ?? []);
   return make(
     "article",
     { class: "card method", "data-method": name },
-    ...head,
+    make("h3", {}, name),
+    make("p", { class: "small what" }, summaryOf(name)),
     make("ol", { class: "bars" }, answer.top.slice(0, SHOWN).map((each, rank) => bar(each, rank, members.has(each.label)))),
-    answer.set && set(answer, members),
-    answer.unknown !== null && answer.unknown !== undefined && fits(answer.unknown),
+    answer.set && set(answer.set),
+    answer.unknown !== null && fits(answer.unknown),
     answer.abstained && make("p", { class: "badge warn" }, "Abstains: not sure enough"),
     told(answer.flags) && make("p", { class: "small" }, told(answer.flags)),
   );
@@ -73,9 +68,9 @@ function bar({ label, score }, rank, member) {
   );
 }
 
-function set({ set: labels }, members) {
+function set(labels) {
   const words = labels.length === 0 ? "empty" : labels.length > 6 ? `${labels.slice(0, 6).join(", ")} and ${labels.length - 6} more` : labels.join(", ");
-  return make("p", { class: "set small" }, make("strong", {}, `Prediction set (${members.size}): `), words);
+  return make("p", { class: "set small" }, make("strong", {}, `Prediction set (${labels.length}): `), words);
 }
 
 function fits(unknown) {

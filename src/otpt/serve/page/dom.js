@@ -23,7 +23,7 @@ export function sized(element, lengths) {
 /** 0.9731 → "97.3 %"; what is not quite sure never reads as 100 %. */
 export function percent(fraction) {
   const shown = 100 * fraction;
-  if (shown > 99.95 && fraction < 1) return "> 99.9 %";
+  if (shown >= 99.95 && fraction < 1) return "> 99.9 %";
   if (shown < 0.05 && fraction > 0) return "< 0.1 %";
   return `${shown.toFixed(1)} %`;
 }

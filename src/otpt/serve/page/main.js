@@ -6,7 +6,7 @@ import { chosenImage, exampleFile, listenForImages, showExamples } from "./image
 import { chosenLabels, labelFault, listenForLabels, setLabels, setList } from "./labels.js";
 import { linkTo, readLink } from "./link.js";
 import { chosenMethods, listenForMethods, setMethods } from "./methods.js";
-import { chosenOptions, listenForOptions, setOptions } from "./options.js";
+import { chosenOptions, defaultsOf, listenForOptions, setOptions } from "./options.js";
 import { showReproduce } from "./reproduce.js";
 import { ask, send, useToken } from "./server.js";
 import { asCommand, asCurl, asPython } from "./snippets.js";
@@ -43,7 +43,6 @@ async function classify() {
   try {
     const answer = await send("compare", { image: image.base64, ...body, show_views: true }, controller.signal);
     const [result] = answer.results;
-    if (result.error) throw Object.assign(new Error(result.error.what), { ...result.error, advice: result.error.do });
     show(answer, result, body, image, (performance.now() - begun) / 1000);
   } catch (error) {
     if (error.name !== "AbortError") showError(error);
@@ -64,13 +63,14 @@ function show(answer, result, body, image, seconds) {
   const settings = { example: image.example, list: body.classes, labels: body.labels, methods: body.methods, options: chosenOptions() };
   const link = linkTo(settings);
   history.replaceState(null, "", link);
-  const sent = { ...body, model: answer.model };
+  const defaults = defaultsOf(answer.model);
+  const here = { ...defaults, ...body, model: defaults.model };
   showReproduce(
     $("reproduce"),
     {
       curl: asCurl(body, image.name, { origin: document.baseURI, secret: !$("token-field").hidden }),
-      Python: asPython(sent, image.name, answer.labels),
-      "Command line": asCommand(sent, image.name, answer.labels),
+      Python: asPython(here, image.name, answer.labels),
+      "Command line": asCommand(here, image.name, answer.labels),
     },
     link,
     `The commands read ${image.name}; “save” under the image writes that file. The link holds the settings` +
@@ -78,7 +78,7 @@ function show(answer, result, body, image, seconds) {
   );
   $("about").textContent = `otpt with the model ${answer.model}`;
   $("status").textContent = `Answered in ${duration(seconds)}: ${Object.entries(methods)
-    .map(([name, each]) => `${name} ${each.error ? "failed" : each.label}`)
+    .map(([name, each]) => `${name} ${each.label}`)
     .join(", ")}`;
 }
 

@@ -6,6 +6,8 @@ import { addMethod } from "./methods.js";
 const NUMBERS = ["coverage", "views", "seed"];
 const TEXTS = ["model", "template", "calibration"];
 
+let service = null; // what it answered about its models
+
 /** The options that were set, by the names of the service's fields. */
 export function chosenOptions() {
   const found = {};
@@ -16,6 +18,11 @@ export function chosenOptions() {
   return found;
 }
 
+/** What the service takes where nothing was chosen, with the model as the library and the command line name it. */
+export function defaultsOf(model) {
+  return { views: service.views, seed: service.seed, model: service.models.find((each) => each.name === model).backbone };
+}
+
 /** Sets fields to what `chosenOptions` once gave. */
 export function setOptions(options) {
   for (const name of [...TEXTS, ...NUMBERS]) if (options[name] !== undefined) $(name).value = options[name];
@@ -24,7 +31,10 @@ export function setOptions(options) {
 }
 
 /** Offers models and calibrations; `changed` is called when an option changes. */
-export function listenForOptions({ models, default: usual }, calibrations, changed) {
+export function listenForOptions(told, calibrations, changed) {
+  service = told;
+  const { models, default: usual } = service;
+  for (const name of ["views", "seed"]) $(name).placeholder = service[name];
   $("model").append(...models.map((model) => make("option", { value: model.name, selected: model.name === usual }, model.name)));
   $("model-field").hidden = models.length < 2;
   $("calibration").append(...calibrations.map((each) => make("option", { value: each.name }, `${each.name} (${each.method})`)));

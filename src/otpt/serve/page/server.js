@@ -10,7 +10,7 @@ export function useToken(text) {
 }
 
 /** What the service refused, or that it cannot be reached: what was wrong, what is expected, what to do. */
-export class Refused extends Error {
+class Refused extends Error {
   constructor(status, { what, expected, do: advice }) {
     super(what);
     Object.assign(this, { status, what, expected, advice });

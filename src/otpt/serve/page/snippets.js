@@ -8,22 +8,20 @@ const literal = (value) => JSON.stringify(value);
 
 /** curl, with the image as a file beside it. */
 export function asCurl(body, file, { origin, secret }) {
-  const { image, ...rest } = body;
   const lines = [
     `curl -s ${quoted(new URL("v1/compare", origin).href)}`,
     secret && `-H "Authorization: Bearer $TOKEN"`,
     `-F ${quoted(`image=@${file}`)}`,
-    ...Object.entries(rest).map(([name, value]) => `--form-string ${quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)}`),
+    ...Object.entries(body).map(([name, value]) => `--form-string ${quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)}`),
   ];
   return lines.filter(Boolean).join(" \\\n  ");
 }
 
 /** The library itself, without the service: the answers have the same bits. */
 export function asPython(body, file, labels) {
-  const options = [literal(body.model)];
+  const views = `n_views=${body.views}${body.classes ? ", augmix=listed.augmix is not False" : ""}`;
+  const options = [literal(body.model), `seed=${body.seed}`, `recipe=otpt.ViewRecipe(${views})`];
   if (body.classes) options.push(`family=listed.family or "fine-grained"`);
-  if (body.seed !== undefined) options.push(`seed=${body.seed}`);
-  if (body.views !== undefined) options.push(`recipe=otpt.ViewRecipe(n_views=${body.views})`);
   if (body.reject) options.push(`reject="word-margin"`);
   const classes = body.classes ? ["listed.names"] : [literal(labels)];
   if (body.template || body.classes) classes.push(body.template ? literal(body.template) : "listed.prompt");
@@ -41,7 +39,7 @@ export function asPython(body, file, labels) {
     `for name, answer in clf.compare(${literal(file)}, methods).items():`,
     `    print(name, answer.label, f"{answer.confidence:.3f}"${body.calibration ? ", answer.labels" : ""}${body.reject ? ", answer.rejected" : ""})`,
   ];
-  return lines.filter((line) => line !== undefined && line !== false && line !== null).join("\n");
+  return lines.filter((line) => typeof line === "string").join("\n");
 }
 
 /** `otpt predict`. */
@@ -52,8 +50,7 @@ export function asCommand(body, file, labels) {
     `--classes ${classes.map(quoted).join(" ")}`,
     `--methods ${body.methods.map(quoted).join(" ")}`,
     body.template && `--prompt ${quoted(body.template)}`,
-    body.seed !== undefined && `--seed ${body.seed}`,
-    body.views !== undefined && `--views ${body.views}`,
+    `--seed ${body.seed} --views ${body.views}`,
     body.reject && "--reject",
     body.calibration && `--calibration ${quoted(`${body.calibration}.json`)}`,
     body.coverage !== undefined && `--coverage ${body.coverage}`,

@@ -2,30 +2,26 @@
 (() => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const kept = (() => {
-    try {
-      return localStorage.getItem("otpt-theme");
-    } catch {
-      return null; // storage may be forbidden; the switch then lasts as long as the page
-    }
-  })();
-  if (kept) root.dataset.theme = kept;
+  let kept = null; // storage may be forbidden; the switch then lasts as long as the page
+  try {
+    kept = localStorage.getItem("otpt-theme");
+  } catch {}
 
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  const show = () => {
+    root.dataset.theme = kept ?? (system.matches ? "dark" : "light");
+    document.getElementById("theme")?.setAttribute("aria-pressed", String(root.dataset.theme === "dark"));
+  };
 
+  show();
+  system.addEventListener("change", show);
   addEventListener("DOMContentLoaded", () => {
-    const button = document.getElementById("theme");
-    const tell = () => button.setAttribute("aria-pressed", String(isDark()));
-    button.addEventListener("click", () => {
-      root.dataset.theme = isDark() ? "light" : "dark";
+    document.getElementById("theme").addEventListener("click", () => {
+      kept = root.dataset.theme === "dark" ? "light" : "dark";
       try {
-        localStorage.setItem("otpt-theme", root.dataset.theme);
-      } catch {
-        // as above
-      }
-      tell();
+        localStorage.setItem("otpt-theme", kept);
+      } catch {}
+      show();
     });
-    system.addEventListener("change", tell);
-    tell();
+    show();
   });
 })();

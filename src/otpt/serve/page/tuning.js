@@ -6,10 +6,9 @@ const STILL = 0.0005; // a difference that would be shown as 0.0
 
 /** Zero-shot beside a method that is chosen among the others; hidden where there is nothing to compare. */
 export function showTuning(methods) {
-  const usable = Object.entries(methods).filter(([, answer]) => !answer.error);
-  const names = usable.map(([name]) => name).filter((name) => name !== "zero-shot");
+  const names = Object.keys(methods).filter((name) => name !== "zero-shot");
   const before = methods["zero-shot"];
-  $("tuning-block").hidden = !before || before.error || names.length === 0;
+  $("tuning-block").hidden = !before || names.length === 0;
   if ($("tuning-block").hidden) return;
   const select = $("tuned");
   const chosen = names.includes(select.value) ? select.value : names.at(-1);

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from otpt.serve.http.errors import RequestError, too_slow
-from otpt.serve.http.guard import Guard, Message, Receive
+from otpt.serve.http.guard import Guard, Message, Receive, whole
 from otpt.serve.limits import Limits
 from otpt.serve.metrics import Metrics, merged
 
@@ -69,22 +69,22 @@ async def answer(app: Any, scope: MutableMapping[str, Any], receive: Receive) ->
         else:
             parts.append(message.get("body", b""))
 
-    await app(scope, receive, send)
+    try:
+        await app(scope, receive, send)
+    except Exception:
+        if not headers:  # Starlette answers a failure with 500, and then raises it for the server's log
+            raise
     return Received(status, tuple(headers), b"".join(parts), getattr(scope.get("route"), "path", None))
 
 
-def whole(body: bytes) -> Receive:
-    """A body as ASGI hands it out, in one piece."""
-    given = False
+async def answer_sent(app: Any, sent: Sent) -> Received:
+    """What an application answers to a request that was sent on."""
 
-    async def receive() -> Message:
-        nonlocal given
-        if given:
-            await asyncio.Event().wait()  # the client stays until it has its answer
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def stay() -> Message:
+        await asyncio.Event().wait()  # the client stays until it has its answer
+        return {"type": "http.disconnect"}
 
-    return receive
+    return await answer(app, dict(sent.scope), whole(sent.body, stay))
 
 
 def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None, names: Any = None) -> Starlette:
@@ -126,7 +126,7 @@ def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None,
             Route("/{path:path}", forward, methods=list(_METHODS)),
         ]
     )
-    door.add_middleware(Guard, service=SimpleNamespace(limits=limits, metrics=metrics), token=token, names=names)
+    door.add_middleware(Guard, limits=limits, metrics=metrics, token=token, names=names)
     return door
 
 

@@ -23,7 +23,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from otpt.errors import OtptError
 from otpt.serve.app import create_app
 from otpt.serve.http.errors import RequestError, busy
-from otpt.serve.replicas.forwarding import Received, Sent, answer, whole
+from otpt.serve.replicas.forwarding import Received, Sent, answer_sent
 from otpt.serve.settings import Settings
 
 _ATTEMPTS = 5  # a request that kills replicas, for instance for want of memory, must not kill all of them
@@ -45,7 +45,7 @@ class Replica:
 
     async def ask(self, sent: Sent) -> Received:
         """The application's answer."""
-        return await answer(self._app, dict(sent.scope), whole(sent.body))
+        return await answer_sent(self._app, sent)
 
     def metrics(self) -> tuple[str, bytes]:
         """The replica's name and its counters."""
