@@ -144,6 +144,24 @@ def test_threads_change_no_bit(capsys, model: str, images: Path) -> None:
     assert len(outputs) == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sweep", "emoji/food", "--prompts", "@~/none"),
+        ("evaluate", "emoji/food", "--method", "templates", "--templates", "@~/none"),
+        ("evaluate", "emoji/food", "--classes", "@~/none"),
+        ("plot", "similarity", "-o", "x.png", "--classes", "cat,dog", "--prompts", "@~/none"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-2]}",
+)
+def test_a_file_in_the_home_folder(words: tuple[str, ...], capsys, tmp_path: Path, monkeypatch) -> None:
+    """A shell does not expand ``@~/``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert str(tmp_path / "none") in err
+
+
 def test_a_data_set_after_the_class_names_is_taken_back(tmp_path: Path, capsys, monkeypatch, model: str) -> None:
     from oracles.data_files import put_images
 

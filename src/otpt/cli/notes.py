@@ -1,4 +1,5 @@
-"""What is said once beside an evaluation or predictions: what to be careful with, what processes cannot share."""
+"""Lines on standard error; among them what is said once of an evaluation or of predictions: what to be careful with,
+what processes cannot share."""
 
 from __future__ import annotations
 
@@ -66,4 +67,9 @@ def _named(methods: Sequence[Method]) -> str:
 
 def tell(line: str) -> None:
     """A note on standard error, one line."""
-    print(f"otpt: note: {line}", file=sys.stderr, flush=True)
+    say(f"note: {line}")
+
+
+def say(line: str) -> None:
+    """One line on standard error."""
+    print(f"otpt: {line}", file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from otpt.cli.evaluating.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
@@ -62,12 +62,12 @@ def _prompts(word: str) -> list[Prompt]:
     from otpt.prompts import Prompt
 
     if word.startswith("@"):
-        return read_templates(word[1:])
+        return read_templates(os.path.expanduser(word[1:]))
     if word == IMAGENET_80:
         return read_templates(word)
     if "{}" in word:
         return [template_prompt(word)]
-    if " " in word.strip() and not Path(word).exists():
+    if " " in word.strip() and not os.path.exists(word):
         return [Prompt(word)]
     tell(f"--prompts {word} is an old spelling; write --prompts @{word}.")
     return read_templates(word)

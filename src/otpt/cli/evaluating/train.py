@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.cli.evaluating import train_medical
 from otpt.cli.information.cache import add_cache_options, chosen_cache
+from otpt.cli.notes import say
 from otpt.cli.options.models import add_model_options, chosen_backbone
 from otpt.cli.options.spellings import add_threads_option, add_training_seed, flag, use_threads
 from otpt.cli.options.training_data import add_training_data_options, training_data
@@ -173,8 +173,4 @@ def _tell(epoch: Epoch, epochs: int, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"epoch": epoch.number, "loss": epoch.loss, "accuracy": epoch.accuracy}), flush=True)
         return
-    print(
-        f"otpt: epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.notes import say
 from otpt.cli.options.class_names import chosen_classes
 from otpt.cli.options.medical import FPT_BACKBONE, add_frozen_options, refuse_compile, refuse_for_fpt
 from otpt.cli.options.methods import chosen_methods
@@ -109,7 +109,7 @@ def run_baple(options: argparse.Namespace) -> int:
     path = _path(options, dataset, f"{method.name}-{target}")
     backbone = chosen_backbone(options)
     model = train_baple(
-        backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=_say
+        backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=say
     )
     seen = few_shots(dataset, recipe.shots, seed=recipe.seed).image_keys()
     model.write(
@@ -145,7 +145,7 @@ def run_fpt(options: argparse.Namespace) -> int:
         validation=validation,
         keep=options.keep_frozen,
         checkpoint=_unfinished(path),
-        say=_say,
+        say=say,
     )
     notes = {
         **_notes(method, dataset, frozen.fingerprint, dataset.image_keys()),
@@ -199,7 +199,7 @@ def _validation(options: argparse.Namespace) -> Dataset | None:
     try:
         return _load(options, options.dataset, _split_name(options.dataset))
     except NoSuchSplit:
-        _say("there are no validation images: the last epoch will be kept")
+        say("there are no validation images: the last epoch will be kept")
         return None
 
 
@@ -245,7 +245,3 @@ def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[
         "backbone": fingerprint,
         "images": list(images),
     }
-
-
-def _say(line: str) -> None:
-    print(f"otpt: {line}", file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.cli.notes import tell_many_rejected
+from otpt.cli.notes import say, tell_many_rejected
 from otpt.cli.options.calibration import add_calibration_options, chosen_calibrations
 from otpt.cli.options.class_names import add_classes_option, chosen_classes
 from otpt.cli.options.classifier import add_reject_options, chosen_classifier
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             each.close()
     tell_many_rejected(rejected, len(images) - failed)
     if failed:
-        print(f"otpt: {failed} of {len(images)} images could not be read", file=sys.stderr)
+        say(f"{failed} of {len(images)} images could not be read")
     return 2 if failed else 0
 
 
@@ -103,7 +103,8 @@ def _writers(
 
     found: list[Writer] = []
     if options.out is not None:
-        found.append(PredictionFile(options.out, options.top))
+        # standard output is for the answers alone, if a program reads them
+        found.append(PredictionFile(options.out, options.top, say if options.json else print))
     if options.json:
         found.append(Json(options.top or TOP))
     elif options.out is None and (options.top is not None or len(images) == 1):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import tell
+from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.class_names import add_classes_option, chosen_classes
 from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
@@ -17,7 +18,6 @@ from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
 from otpt.report.figures.drawing.themes import THEMES
 from otpt.report.figures.kinds import FIGURES
-from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -37,13 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         own.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets of the runs")
         add_methods_option(own, default=None, words="only these methods of the runs")
         add_seeds_option(own, default=None, words="only these seeds of the views")
-        own.add_argument(
-            "--bins",
-            type=int,
-            metavar="M",
-            help="bins of the calibration errors, at most 100 (default: as in the runs)",
-        )
-        own.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+        add_bins_options(own)
         if name == "templates":
             own.add_argument(
                 "--best", type=int, default=10, metavar="N", help="templates of highest accuracy to mark (default: 10)"

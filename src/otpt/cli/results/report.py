@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option
 from otpt.errors import OtptError
 from otpt.report.page.defaults import IMAGES, TITLE
-from otpt.runs.format import SIDES
 
 _SUFFIXES = (".html", ".htm")
 
@@ -32,10 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_methods_option(parser, default=None, words="only these methods of the runs")
     add_seeds_option(parser, default=None, words="only these seeds of the views")
-    parser.add_argument(
-        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
-    )
-    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    add_bins_options(parser)
     parser.set_defaults(run=run)
 
 
