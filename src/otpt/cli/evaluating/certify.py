@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.evaluating import evaluate
 from otpt.cli.options import medical
+from otpt.cli.options.inits import add_init_options
 from otpt.cli.options.methods import chosen_methods, load_plugins
 from otpt.cli.options.models import add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_settings_option
@@ -35,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_methods_option(parser, default=_METHODS, words=f"(default: {' '.join(_METHODS)})")
     add_settings_option(parser, "override hyper-parameters: lambda=6 …")
     evaluate.add_prompt_option(parser)
-    evaluate.add_context_option(parser)
+    add_init_options(parser)
     evaluate.add_run_options(parser)
     parser.add_argument(
         "--selection", type=int, metavar="N", help=f"votes for the class (default: {medical.DEFAULTS.selection})"

@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_settings_option(parser, "override hyper-parameters of every method that has them: lambda=6, steps=2 …")
     add_prompt_option(parser)
-    add_context_option(parser)
+    add_init_options(parser)
     add_run_options(parser)
     add_calibration_options(parser)
     add_model_options(parser)
@@ -173,25 +173,6 @@ def add_run_options(parser: argparse.ArgumentParser, *, folder: str = "--out") -
     add_plugin_option(group)
     medical.add_options(parser)
     add_ray_options(parser)
-
-
-def add_context_option(parser: Any) -> None:
-    """Where learned prompts and attributes are."""
-    parser.add_argument(
-        "--context",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} is replaced by the "
-        "name of the data set",
-    )
-    parser.add_argument(
-        "--attributes",
-        metavar="FILE",
-        help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]; "
-        "{dataset} is replaced by the name of the data set",
-    )
-    add_init_options(parser)
 
 
 def run_evaluation(

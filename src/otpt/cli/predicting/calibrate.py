@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli.evaluating import evaluate
+from otpt.cli.options.inits import add_init_options
 from otpt.cli.options.methods import chosen_methods, load_plugins
 from otpt.cli.options.models import add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_settings_option
@@ -54,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_settings_option(parser, "override hyper-parameters")
     evaluate.add_prompt_option(parser)
     evaluate.add_data_options(parser)
-    evaluate.add_context_option(parser)
+    add_init_options(parser)
     evaluate.add_run_options(parser, folder="--run")
     add_model_options(parser)
     parser.set_defaults(run=run, seeds=None)  # of a run, its first

@@ -14,7 +14,7 @@ from otpt.cli.options.class_names import add_classes_option, chosen_classes
 from otpt.cli.options.classifier import add_reject_options, chosen_classifier
 from otpt.cli.options.methods import add_method_options, chosen_methods, chosen_prompt, load_plugins
 from otpt.cli.options.models import add_model_options
-from otpt.cli.options.spellings import add_old_spelling, add_out_option, add_threads_option, check_threads, use_threads
+from otpt.cli.options.spellings import add_old_spelling, add_out_option, add_threads_option, use_threads
 from otpt.cli.predicting.inputs import Given, collect_images, opened
 from otpt.errors import OtptError
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     images = collect_images(options)
     load_plugins(options)
     methods = chosen_methods(options)
-    check_threads(options.threads)
+    use_threads(options.threads)
     if options.top is not None and options.top < 1:
         raise OtptError(f"--top was given {options.top}; expected 1 or more.")
     listed = _class_list(options)
@@ -76,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
         names, chosen_prompt(options, listed), allow_duplicates=options.allow_duplicates, attributes=attributes
     )
     classifier.use_calibrations(calibrations, methods)
-    use_threads(options.threads)
     answers = classifier.stream(map(opened, images), methods, workers=options.threads)
     failed = rejected = 0
     try:

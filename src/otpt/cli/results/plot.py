@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import tell
 from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.class_names import add_classes_option, chosen_classes
-from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options
-from otpt.cli.options.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
+from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options, chosen_backbone
+from otpt.cli.options.spellings import (
+    add_methods_option,
+    add_out_option,
+    add_seeds_option,
+    add_threads_option,
+    use_threads,
+)
 from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
 from otpt.report.figures.drawing.themes import THEMES
 from otpt.report.figures.kinds import FIGURES
+from otpt.runs.growing import CONFIG
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -70,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the figure: .png, .svg or .pdf")
+    add_out_option(parser, metavar="FILE", words="the figure: .png, .svg or .pdf", required=True)
     parser.add_argument(
         "--dpi", type=_resolution, default=150, metavar="N", help="dots per inch of a PNG (default: 150)"
     )
@@ -154,7 +160,7 @@ def _contexts(word: str) -> list[str]:
 
 def _take_back_runs(options: argparse.Namespace) -> None:
     """Run folders that ``--classes`` swallowed, since it takes all words up to the next option."""
-    runs = [word for word in options.classes or () if os.path.isfile(Path(word) / "config.json")]
+    runs = [word for word in options.classes or () if os.path.isfile(Path(word) / CONFIG)]
     if runs:
         options.folders += map(Path, runs)
         options.classes = [word for word in options.classes if word not in runs] or None
@@ -185,21 +191,11 @@ def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[
 
 def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
     """The one that was asked for, or else that of the runs."""
-    from otpt.backbones import load_backbone
-
-    load = partial(
-        load_backbone,
-        device=options.device,
-        precision=options.precision,
-        compile=options.compile,
-        architecture=options.architecture,
-        quick_gelu=options.quick_gelu,
-    )
     given = None if options.backbone == OF_THE_RUNS else options.backbone
     if results is None:
-        return load(given or DEFAULT_BACKBONE)
+        return chosen_backbone(options, given or DEFAULT_BACKBONE)
     stored = results.runs[0].config["backbone"]
-    backbone = load(given or stored["name"])
+    backbone = chosen_backbone(options, given or stored["name"])
     if backbone.fingerprint != stored["fingerprint"]:
         raise OtptError(
             f"The backbone {backbone.name!r} is not the one of the runs, {stored['name']!r}: its weights differ; give "

@@ -118,7 +118,7 @@ def _paper(name: str) -> str:
     if name in (OTPT, *PAPERS):
         return name
     hint = " Run folders stand before --paper." if os.path.isdir(name) else ""
-    raise argparse.ArgumentTypeError(f"{str(unknown('paper', name, (OTPT, *PAPERS))).rstrip('.')}.{hint}".rstrip("."))
+    raise argparse.ArgumentTypeError(f"{unknown('paper', name, (OTPT, *PAPERS))}{hint}".rstrip("."))
 
 
 def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., str]:
@@ -146,10 +146,11 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
         "--paper-backbone": options.paper_backbone,
         "--intervals": options.intervals,
     }
-    for option in (name for name, given in own.items() if given):
-        raise OtptError(
-            f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
-        )
+    for option, given in own.items():
+        if given:
+            raise OtptError(
+                f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
+            )
     subset = Subset(options.datasets, options.methods, options.prompt)
     return partial(render_beside, set_beside(results, get_paper(options.paper), subset))
 
