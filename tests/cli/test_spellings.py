@@ -76,6 +76,20 @@ def test_an_option_means_the_same_wherever_it_is() -> None:
         assert len(found) == 1, (option, found)
 
 
+def test_a_process_per_gpu_unless_workers_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    from otpt.cli.options.engines import local_engine
+    from otpt.evaluation import LocalEngine, ProcessEngine
+
+    monkeypatch.setattr("otpt.backbones.available_devices", lambda: ["cpu", "cuda:0", "cuda:1"], raising=False)
+    for name in ("evaluate", "reproduce"):
+        parser = PARSERS[name]
+        assert isinstance(local_engine(parser.parse_args(["paper"])), ProcessEngine)
+        for words in (["--workers", "1"], ["--device", "cpu"], ["--device", "cuda:1"]):
+            assert isinstance(local_engine(parser.parse_args(["paper", *words])), LocalEngine)
+        with pytest.raises(OtptError, match="--workers was given 0; expected 1 or more"):
+            local_engine(parser.parse_args(["paper", "--workers", "0"]))
+
+
 def names(*words: str) -> tuple[str, ...]:
     listed = chosen_classes(argparse.Namespace(classes=list(words)))
     assert listed is not None

@@ -48,7 +48,7 @@ def tell_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None
     missing = {data.name: (classes_without_images(data, limit), len(set(data.labels))) for data in datasets}
     found = [f"{count} of {classes} of {name}" for name, (count, classes) in missing.items() if count]
     if found:
-        tell(f"a limit of {limit} images leaves classes without an image: {', '.join(found)}")
+        tell(f"a limit of {limit} image{'s' * (limit > 1)} leaves classes without an image: {', '.join(found)}")
 
 
 def tell_many_rejected(rejected: int, images: int) -> None:

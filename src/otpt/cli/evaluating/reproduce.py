@@ -27,7 +27,6 @@ from otpt.cli.results.table import print_beside, print_tables
 from otpt.errors import OtptError
 from otpt.report.papers.paper import BACKBONES
 from otpt.report.papers.published import PAPERS
-from otpt.report.tables.beside_formats import beside_data
 from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
@@ -149,6 +148,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         shown: dict[str, Any] = {"plan": plan_data(plan), "tables": [table_data(table) for table in tables]}
         if published:
+            from otpt.report.tables.beside_formats import beside_data
+
             shown["left_out"], shown["commands"] = dict(left_out), commands(plan, options, conditions)
             shown["beside"] = [beside_data(each) for each in others]
         print(json.dumps(shown, indent=2, ensure_ascii=False))

@@ -52,9 +52,9 @@ def _parsed(given: list[str], unique: bool) -> ClassList:
 
 
 def take_back_datasets(options: argparse.Namespace, name: str) -> None:
-    """Data sets that ``--classes`` swallowed, since it takes all words up to the next option; said so.
+    """Data sets that ``--classes`` swallowed, since it takes all words up to the next option; with a note.
 
-    ``name`` is the positional option that they belong to; :class:`OtptError` if none was given at all.
+    ``name`` is that of the positional argument that they belong to. ``OtptError`` if none was given at all.
     """
     several = isinstance(getattr(options, name), list)
     if getattr(options, name):

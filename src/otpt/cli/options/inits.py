@@ -79,10 +79,10 @@ def read_templates(given: Sequence[str]) -> Templates:
     sentences: list[str] = []
     for word in given:
         if word.startswith("@"):
-            sentences += read_lines(Path(os.path.expanduser(word[1:])), "template file")
+            sentences += read_lines(word[1:], "template file")
         elif "{}" not in word and os.path.isfile(word):
             tell(f"--templates {word} is read as a file; write --templates @{word}.")
-            sentences += read_lines(Path(word), "template file")
+            sentences += read_lines(word, "template file")
         else:
             sentences.append(word)
     file = given[0].startswith("@") and len(given) == 1

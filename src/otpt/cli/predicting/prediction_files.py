@@ -45,9 +45,7 @@ class PredictionFile(Writer):
         suffix = self._path.suffix.lower()
         if suffix == ".jsonl":
             lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self._rows)
-            data = lines.encode(
-                "utf-8", "backslashreplace"
-            )  # file names need not be text; so they are escaped as in JSON
+            data = lines.encode("utf-8", "backslashreplace")  # of a file's name that is not text: \udcff is valid JSON
         else:
             columns, rows = flat(self._rows, self._top)
             data = _csv(columns, rows) if suffix == ".csv" else _parquet(columns, rows)
@@ -89,12 +87,10 @@ def _parquet(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
 
     ranked = (name for name in columns if name.startswith("label_"))
     texts = {"image", "method", "label", "labels", "flags", "error", *ranked}
-    arrays = {
-        name: pa.array([_text(row.get(name)) for row in rows], pa.string())
-        if name in texts
-        else pa.array([row.get(name) for row in rows])
-        for name in columns
-    }
+    arrays = {}
+    for name in columns:
+        cells = [row.get(name) for row in rows]
+        arrays[name] = pa.array(map(_text, cells), pa.string()) if name in texts else pa.array(cells)
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.table(arrays), sink)
     return sink.getvalue().to_pybytes()

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.information.doctor import EXTRAS
 from otpt.cli.options.engines import add_ray_options, refuse_ray_options
 from otpt.cli.options.models import add_device_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from otpt.serve.limits import Limits
     from otpt.serve.settings import Settings
 
-_NEEDED = ("fastapi", "prometheus_client", "pydantic", "python_multipart", "uvicorn")
 _MIB = 1 << 20
 
 LIMITS = {
@@ -99,7 +99,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+    if missing := [name for name in EXTRAS["serve"][0] if find_spec(name.replace("-", "_")) is None]:
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
     from otpt.serve.server import LOOPBACK, address_of, open_socket
     from otpt.serve.server import run as serve

@@ -66,13 +66,14 @@ def run(options: argparse.Namespace) -> int:
     _two_methods(options)
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
-    a, b, first = _chosen(results, options)
+    seed = results.seeds[0]
+    a, b, first = _chosen(results, options, seed)
     found = compare_methods(
         results,
         a,
         b,
         datasets=options.datasets,
-        seed=options.seed,
+        seed=seed,
         prompt=options.prompt,
         resamples=options.resamples,
         level=options.level,
@@ -80,12 +81,7 @@ def run(options: argparse.Namespace) -> int:
     words = [conclusion(each, a, b) for each in found]
     if options.json:
         shown = [{**each.as_dict(), "conclusion": text} for each, text in zip(found, words, strict=True)]
-        head = {
-            "a": a,
-            "b": b,
-            "seed": results.seeds[0] if options.seed is None else options.seed,
-            "level": options.level,
-        }
+        head = {"a": a, "b": b, "seed": seed, "level": options.level}
         print(json.dumps({**head, "comparisons": shown}, indent=2, ensure_ascii=False))
         return 0
     print_columns(_columns(found, a, b, options.level))
@@ -120,13 +116,12 @@ def _two_methods(options: argparse.Namespace) -> None:
             raise OtptError(f"{named[0]!r} is a method of the run, not a run; write --methods {' '.join(named)}.")
 
 
-def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, str]:
+def _chosen(results: Results, options: argparse.Namespace, seed: int) -> tuple[str, str, str]:
     """The two methods, and what must be said if another one has a lower ECE than both."""
     from otpt.metrics import percent
     from otpt.report.ranking import ranked
 
     datasets = [name for name in options.datasets or results.datasets if name in results.datasets]
-    seed = results.seeds[0] if options.seed is None else options.seed
     error = ranked(results, "ece", datasets=datasets, seed=seed, prompt=options.prompt)
     a = options.a or next((name for name in error if name != options.b), None)
     b = options.b or next((name for name in error if name != a), None)

@@ -136,7 +136,11 @@ def run_similarity(options: argparse.Namespace) -> int:
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, seeds=seeds) if options.folders else None
     dataset, names = _class_names(options, results)
-    given = [text for word in options.prompts or () for text in _contexts(word)]
+    given = [
+        text
+        for word in options.prompts or ()
+        for text in (read_lines(word[1:], "file of prompts") if word.startswith("@") else [word])
+    ]
     words = given or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
     if not words:
         raise OtptError("No prompt is known; give some after --prompts, such as 'a photo of a' 'an example of'.")
@@ -152,10 +156,6 @@ def run_similarity(options: argparse.Namespace) -> int:
     save(figure, options.out, dpi=options.dpi)
     print(f"The figure is in {str(options.out)!r}.")
     return 0
-
-
-def _contexts(word: str) -> list[str]:
-    return read_lines(Path(os.path.expanduser(word[1:])), "file of prompts") if word.startswith("@") else [word]
 
 
 def _take_back_runs(options: argparse.Namespace) -> None:
