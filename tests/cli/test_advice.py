@@ -165,6 +165,29 @@ def test_a_run_is_no_file(capsys, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+LONG = "w" * 300  # more than a file system allows
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("compare", "run", LONG),
+        ("datasets", "--data", LONG),
+        ("evaluate", "mine", "--backbone", "pocket", "--out", f"{LONG}.csv"),
+        ("sweep", "mine", "--backbone", "pocket", "--prompts", "word " * 80),
+    ],
+    ids=lambda given: given[0],
+)
+def test_a_word_that_is_too_long_for_a_file(given: tuple[str, ...], capsys, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_images(tmp_path / "mine", IMAGES)
+    put_images(tmp_path / "run", IMAGES)
+    (tmp_path / "run" / "config.json").write_text("{}")
+    code, _, err = run(capsys, *given)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("otpt: ")
+
+
 def test_names_of_other_libraries_say_what_to_write(model: str) -> None:
     for name, said in (
         ("create_model_and_transforms", r"write otpt\.load"),

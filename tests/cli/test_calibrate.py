@@ -56,11 +56,22 @@ def test_a_run_is_calibrated_without_computing(folder: Path, capsys: pytest.Capt
     assert shown["cross_validation"] == dict(found.cross_validation)
 
 
+def test_the_seed_of_a_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        code, _, _ = run(
+            capsys, "calibrate", folder / "run", "--method", "tpt", "--seed", seed, "-o", tmp_path / "c.json"
+        )
+        assert code == 0
+        assert read_calibration(tmp_path / "c.json").origin["seed"] == seed
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("run",), "several of a method (zero-shot, tpt); name one"),
         (("run", "--method", "o-tpt"), "Unknown method of the run 'o-tpt'"),
+        (("run", "--method", "tpt", "--seed", "7"), "The run has no seed 7 of 'tpt'; there are 0, 1."),
+        (("run", "--method", "tpt", "--seeds", "0", "1"), "each image once, so expected one seed"),
         (("plain",), "did not keep all probabilities"),
         (("run", "--method", "tpt", "--maps", "isotonic"), "needs 500 labels"),
         (("run", "--method", "tpt", "--figure", "figure.gif"), "gif"),

@@ -29,7 +29,7 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "to show"
     code, printed, told = run(capsys, "demo", "--out", out, "--images", "1")
     assert code == 0
-    assert "otpt: note: a limit of 1 images leaves classes without an image" in told
+    assert "otpt: note: a limit of 1 image leaves classes without an image" in told
     for name in (*DATASETS, *chosen_methods(), "accuracy %", "ECE %", "debiased ECE %", "average"):
         assert name in printed
     assert "SCE" not in printed

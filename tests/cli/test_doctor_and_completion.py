@@ -28,6 +28,8 @@ def test_doctor_tells_what_is_here(capsys, monkeypatch, tmp_path: Path) -> None:
     assert found["processor"]["cores"] == os.cpu_count()
     assert found["devices"]["available"][0] == "cpu"
     assert found["cache"] == {"folder": str(tmp_path), "images": 0, "bytes": 0}
+    code, out, _ = run(capsys, "doctor", "--json", "--cache", tmp_path / "other")
+    assert json.loads(out)["cache"]["folder"] == str(tmp_path / "other")
     code, out, _ = run(capsys, "doctor")
     assert code == 0
     assert metadata.version("torch") in out

@@ -49,6 +49,26 @@ def test_the_source_is_part_of_the_run_and_of_the_command_that_makes_it_again(
     assert "Choose another folder" in err
 
 
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (("cat", "--classes", "cat", "dog"), "{here}/cat --classes cat dog"),
+        (("--limit", "4", "cat", "--classes", "cat", "dog"), "--limit 4 {here}/cat --classes cat dog"),
+        (("--split", "test", "--classes", "dog", "bird", "./cat"), "--split test --classes dog bird {here}/cat"),
+    ],
+)
+def test_a_class_that_is_called_like_the_folder_stays_a_class(
+    given: tuple[str, ...], stored: str, tmp_path: Path, model: str, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_images(tmp_path / "cat", [f"{name}/1.png" for name in (("dog", "bird") if "bird" in given else ("cat", "dog"))])
+    more = ("--methods", "zero-shot", "--backbone", model, "--no-cache", "--out", "run")
+    code, _, err = run(capsys, "evaluate", *given, *more)
+    assert code == 0, err
+    (command,) = json.loads(Path("run/config.json").read_text())["commands"]
+    assert command.startswith(f"otpt evaluate {stored.format(here=tmp_path.as_posix())} --methods")
+
+
 def test_bytes_of_rows_do_not_depend_on_where_the_data_lie(here: Path, model: str, capsys) -> None:
     put_images(here / "elsewhere" / "caltech101", IMAGES)
     shards = []

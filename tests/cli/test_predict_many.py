@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +98,31 @@ def test_files_of_predictions_hold_what_json_says(capsys, model: str, here: Path
         assert row["label_2"] == text["label_2"] == one["top"][1]["label"]
         assert row["probability_2"] == float(text["probability_2"]) == one["top"][1]["probability"]
         assert row["mean_cosine"] == one["extras"]["mean_cosine"]
+
+
+def test_with_a_file_too_the_output_is_json_alone(capsys, model: str, here: Path) -> None:
+    common = ("predict", ".", "--classes", "cat,dog", "--backbone", model, *FEW, "--json")
+    _, expected, _ = run(capsys, *common)
+    code, out, err = run(capsys, *common, "-o", "x.csv")
+    assert (code, out, err) == (0, expected, "otpt: Predictions of 3 images are in 'x.csv'.\n")
+
+
+def test_names_of_files_that_are_not_text(capsys, model: str, here: Path) -> None:
+    name = os.fsdecode(b"x\xff.png")
+    try:
+        (here / name).write_bytes((here / "0.png").read_bytes())
+    except OSError:
+        pytest.skip("this file system holds text names only")
+    common = ("predict", name, "--classes", "cat,dog", "--backbone", model, *map(str, FEW))
+    for file in ("x.csv", "x.parquet", "x.jsonl"):
+        assert run(capsys, *common, "-o", file)[0] == 0
+    assert json.loads(Path("x.jsonl").read_text(encoding="utf-8"))["image"] == name
+    assert parquet.read_table("x.parquet")["image"].to_pylist() == ["x?.png"]
+    assert Path("x.csv").read_text(encoding="utf-8").splitlines()[1].startswith("x?.png,")
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run([sys.executable, "-m", "otpt", *common, "--json"], env=strict, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["image"] == name
 
 
 def test_predictions_that_go_to_a_file_are_not_drawn_above_the_bar(

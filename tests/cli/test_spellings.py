@@ -76,6 +76,20 @@ def test_an_option_means_the_same_wherever_it_is() -> None:
         assert len(found) == 1, (option, found)
 
 
+def test_a_process_per_gpu_unless_workers_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    from otpt.cli.options.engines import local_engine
+    from otpt.evaluation import LocalEngine, ProcessEngine
+
+    monkeypatch.setattr("otpt.backbones.available_devices", lambda: ["cpu", "cuda:0", "cuda:1"], raising=False)
+    for name in ("evaluate", "reproduce"):
+        parser = PARSERS[name]
+        assert isinstance(local_engine(parser.parse_args(["paper"])), ProcessEngine)
+        for words in (["--workers", "1"], ["--device", "cpu"], ["--device", "cuda:1"]):
+            assert isinstance(local_engine(parser.parse_args(["paper", *words])), LocalEngine)
+        with pytest.raises(OtptError, match="--workers was given 0; expected 1 or more"):
+            local_engine(parser.parse_args(["paper", "--workers", "0"]))
+
+
 def names(*words: str) -> tuple[str, ...]:
     listed = chosen_classes(argparse.Namespace(classes=list(words)))
     assert listed is not None
@@ -142,6 +156,24 @@ def test_threads_change_no_bit(capsys, model: str, images: Path) -> None:
     finally:
         torch.set_num_threads(before)
     assert len(outputs) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sweep", "emoji/food", "--prompts", "@~/none"),
+        ("evaluate", "emoji/food", "--method", "templates", "--templates", "@~/none"),
+        ("evaluate", "emoji/food", "--classes", "@~/none"),
+        ("plot", "similarity", "-o", "x.png", "--classes", "cat,dog", "--prompts", "@~/none"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-2]}",
+)
+def test_a_file_in_the_home_folder(words: tuple[str, ...], capsys, tmp_path: Path, monkeypatch) -> None:
+    """A shell does not expand ``@~/``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert str(tmp_path / "none") in err
 
 
 def test_a_data_set_after_the_class_names_is_taken_back(tmp_path: Path, capsys, monkeypatch, model: str) -> None:

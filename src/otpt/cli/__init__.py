@@ -5,9 +5,10 @@ otpt methods
 otpt models
 """
 
-# Nothing is imported here but sys: Ctrl-C is answered from the first line of main() on.
+# Nothing is imported here that the interpreter has not: Ctrl-C is answered from the first line of main() on.
 from __future__ import annotations
 
+import io
 import sys
 
 TYPE_CHECKING = False
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from otpt.cli import interrupts
 
         interrupts.listen()
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold any bytes
         code = _run(sys.argv[1:])
     except KeyboardInterrupt:  # in the line above, before anybody listened
         from otpt.cli import interrupts
@@ -52,18 +55,20 @@ def _run(arguments: Sequence[str]) -> int:
     import warnings
 
     from otpt.cli import interrupts
+    from otpt.cli.notes import say, tell
     from otpt.cli.parser import BAD_INPUT, parse
     from otpt.errors import OtptError
 
     options = parse(arguments)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            # a sentence, without the file and line of our own code
+            warnings.showwarning = lambda message, *_, **__: tell(str(message))
             return int(options.run(options))
     except OtptError as error:
         if interrupts.asked():  # in the middle of something that took the interrupt for a failure of its own
             return interrupts.tell_stopped()
-        print(f"otpt: {error}", file=sys.stderr)
+        say(str(error))
         return BAD_INPUT
     except KeyboardInterrupt:
         return interrupts.tell_stopped()
@@ -71,8 +76,3 @@ def _run(arguments: Sequence[str]) -> int:
         # The reader of our output has gone (`otpt … | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning as a sentence, without the file and line of our own code."""
-    print(f"otpt: note: {message}", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""What is said once beside an evaluation or predictions: what to be careful with, what processes cannot share."""
+"""Lines on standard error; among them what is said once of an evaluation or of predictions: what to be careful with,
+what processes cannot share."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def tell_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None
     missing = {data.name: (classes_without_images(data, limit), len(set(data.labels))) for data in datasets}
     found = [f"{count} of {classes} of {name}" for name, (count, classes) in missing.items() if count]
     if found:
-        tell(f"a limit of {limit} images leaves classes without an image: {', '.join(found)}")
+        tell(f"a limit of {limit} image{'s' * (limit > 1)} leaves classes without an image: {', '.join(found)}")
 
 
 def tell_many_rejected(rejected: int, images: int) -> None:
@@ -66,4 +67,9 @@ def _named(methods: Sequence[Method]) -> str:
 
 def tell(line: str) -> None:
     """A note on standard error, one line."""
-    print(f"otpt: note: {line}", file=sys.stderr, flush=True)
+    say(f"note: {line}")
+
+
+def say(line: str) -> None:
+    """One line on standard error."""
+    print(f"otpt: {line}", file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -104,6 +104,19 @@ def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
     return parser
 
 
+class Word(str):
+    """A word of the command line that knows where it is: ``command_line`` split again has it at ``place``."""
+
+    place = 0
+
+
+def _words(arguments: Sequence[str]) -> Iterator[Word]:
+    for place, each in enumerate(arguments, start=1):  # after "otpt"
+        word = Word(each)
+        word.place = place
+        yield word
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options, and as ``run`` the function that takes them."""
     chosen = next((each for each in arguments if not each.startswith("-")), "")
@@ -112,7 +125,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         from otpt.cli.not_known import command_hint
 
         parser.error(command_hint(chosen, COMMANDS))
-    options, left = parser.parse_known_args(arguments)
+    options, left = parser.parse_known_args(list(_words(arguments)))
     if left:
         from otpt.cli.not_known import words_hint
 

@@ -6,10 +6,11 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otpt.cli.evaluating import evaluate
 from otpt.cli.options import medical
+from otpt.cli.options.inits import add_init_options
 from otpt.cli.options.methods import chosen_methods, load_plugins
 from otpt.cli.options.models import add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_settings_option
@@ -35,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_methods_option(parser, default=_METHODS, words=f"(default: {' '.join(_METHODS)})")
     add_settings_option(parser, "override hyper-parameters: lambda=6 …")
     evaluate.add_prompt_option(parser)
-    evaluate.add_context_option(parser)
+    add_init_options(parser)
     evaluate.add_run_options(parser)
     parser.add_argument(
         "--selection", type=int, metavar="N", help=f"votes for the class (default: {medical.DEFAULTS.selection})"
@@ -61,50 +62,29 @@ def _certified(method: Method) -> Method:
 
 
 def _print(run: Run, methods: Sequence[Method], *, as_json: bool) -> None:
-    found = {name: _certificates(run, name) for name in (method.name for method in methods)}
+    from otpt.report.certificates import certified_accuracy
+
+    found = {method.name: certified_accuracy(run, method.name, RADII) for method in methods}
     if as_json:
         shown = [
             {
                 "method": name,
-                "certified_accuracy": {f"{radius:g}": _accuracy(rows, radius) for radius in RADII},
-                "abstained": _fraction([row["abstained"] for row in rows]),
+                "certified_accuracy": {f"{radius:g}": value for radius, value in accuracy.items()},
+                "abstained": abstained,
             }
-            for name, rows in found.items()
+            for name, (accuracy, abstained) in found.items()
         ]
         print(json.dumps({"run": str(run.folder), "methods": shown}, indent=2))
         return
-    abstained = [_percent(_fraction([row["abstained"] for row in rows])) for rows in found.values()]
-    by_radius = [[_percent(_accuracy(rows, radius)) for rows in found.values()] for radius in RADII]
+    by_radius = {radius: [_percent(accuracy[radius]) for accuracy, _ in found.values()] for radius in RADII}
     print_columns(
         [
             Column("certified accuracy %", list(found), is_name=True),
-            *(Column(f"r ≥ {radius:g}", cells) for radius, cells in zip(RADII, by_radius, strict=True)),
-            Column("abstained %", abstained),
+            *(Column(f"r ≥ {radius:g}", cells) for radius, cells in by_radius.items()),
+            Column("abstained %", [_percent(abstained) for _, abstained in found.values()]),
         ]
     )
     print(f"Certificates are in the rows of {str(run.folder)!r}, columns 'radius' and 'lower_bound'.")
-
-
-def _certificates(run: Run, method: str) -> list[dict[str, Any]]:
-    """The rows of a method's readable images, of all data sets and seeds."""
-    places = [
-        (str(dataset["name"]), seed, column)
-        for dataset in run.datasets
-        for seed in run.seeds_of(str(dataset["name"]))
-        for column in run.columns(str(dataset["name"]), seed)
-        if column[1] == method
-    ]
-    rows = (row for place in places for shard in run.shards(*place) for row in shard.table.to_pylist())
-    return [{**row, "abstained": "abstained" in row["flags"]} for row in rows if row["error"] is None]
-
-
-def _accuracy(rows: Sequence[dict[str, Any]], radius: float) -> float | None:
-    """Fraction of images that are correct, not abstained, and certified for perturbations of at least this norm."""
-    return _fraction([row["correct"] and not row["abstained"] and row["radius"] >= radius for row in rows])
-
-
-def _fraction(holds: Sequence[bool]) -> float | None:
-    return sum(holds) / len(holds) if holds else None
 
 
 def _percent(fraction: float | None) -> str:

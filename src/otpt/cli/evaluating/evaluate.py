@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from otpt.cli import interrupts
 from otpt.cli.evaluating.own_data import tell_folders, with_origins
 from otpt.cli.information.cache import add_cache_options, chosen_cache
-from otpt.cli.notes import tell, tell_cautions, tell_missing_classes, tell_sequential
+from otpt.cli.notes import say, tell, tell_cautions, tell_missing_classes, tell_sequential
 from otpt.cli.options import medical
 from otpt.cli.options.calibration import add_calibration_options, chosen_calibrations
 from otpt.cli.options.class_names import add_classes_option, chosen_classes, take_back_datasets
@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_settings_option(parser, "override hyper-parameters of every method that has them: lambda=6, steps=2 …")
     add_prompt_option(parser)
-    add_context_option(parser)
+    add_init_options(parser)
     add_run_options(parser)
     add_calibration_options(parser)
     add_model_options(parser)
@@ -175,25 +175,6 @@ def add_run_options(parser: argparse.ArgumentParser, *, folder: str = "--out") -
     add_ray_options(parser)
 
 
-def add_context_option(parser: Any) -> None:
-    """Where learned prompts and attributes are."""
-    parser.add_argument(
-        "--context",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one; {dataset} is replaced by the "
-        "name of the data set",
-    )
-    parser.add_argument(
-        "--attributes",
-        metavar="FILE",
-        help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]; "
-        "{dataset} is replaced by the name of the data set",
-    )
-    add_init_options(parser)
-
-
 def run_evaluation(
     options: argparse.Namespace,
     methods: Sequence[Method],
@@ -242,7 +223,8 @@ def run_evaluation(
     makers = medical.case_makers([dataset_maker(options, spec) for spec in options.datasets], methods)
     # report problems with data and learned prompts before loading a large model
     datasets = [make() for make in makers]
-    _tell_apart(options.datasets, [dataset.name for dataset in datasets[:: len(makers) // len(options.datasets)]])
+    given = datasets[:: len(makers) // len(options.datasets)]  # without their second forms
+    _tell_apart(options.datasets, [dataset.name for dataset in given])
     tell_folders(options.datasets, options.data)
     for dataset in datasets:
         settings.task_for(dataset)
@@ -268,7 +250,7 @@ def run_evaluation(
         device=options.device,
         threads=options.threads,
         plugins=[path.absolute() for path in options.plugin],
-        command=with_origins(options.command_line, options.datasets, datasets),
+        command=with_origins(options.command_line, options.datasets, given),
     )
     try:
         result = run_job(job, engine, chosen_reporter(), retry_unreadable=options.retry_unreadable)
@@ -323,7 +305,7 @@ def dataset_maker(options: argparse.Namespace, spec: str) -> Callable[[], Datase
 
     return partial(
         load_dataset,
-        spec,
+        str(spec),
         root=options.data,
         classes=chosen_classes(options),
         official_names=options.official_names,
@@ -340,13 +322,13 @@ def chosen_reporter() -> Reporter:
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
         return TerminalProgress(console)
-    return LogProgress(say=lambda line: print(f"otpt: {line}", file=sys.stderr, flush=True))
+    return LogProgress(say=say)
 
 
 def _run_folder(options: argparse.Namespace) -> Path:
     """Where the run goes; a name like that of a file is refused, because a folder of that name would surprise."""
     out: Path | None = options.out
-    if out is not None and out.suffix.lower() in _FILES and not out.is_dir():
+    if out is not None and out.suffix.lower() in _FILES and not os.path.isdir(out):
         raise OtptError(
             f"The run cannot go to {str(out)!r}, which looks like a file; expected a folder, such as runs/{out.stem}. "
             f"`otpt metrics RUN -o {out.stem}.csv` then writes its numbers to a file."

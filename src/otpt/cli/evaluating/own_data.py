@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from otpt.cli.notes import tell
 
 if TYPE_CHECKING:
+    from otpt.cli.parser import Word
     from otpt.data import Dataset
 
 
@@ -27,8 +28,10 @@ def tell_folders(specs: Sequence[str], root: Path | None) -> None:
         tell(f"{spec!r} is the registered data set {entry.name}; for the folder of that name here, write ./{spec}.")
 
 
-def with_origins(command: str, specs: Sequence[str], datasets: Sequence[Dataset]) -> str:
+def with_origins(command: str, specs: Sequence[Word], datasets: Sequence[Dataset]) -> str:
     """A command whose own data are named by absolute paths, so that it means the same from any folder."""
-    step = max(len(datasets) // max(len(specs), 1), 1)  # a data set may be run in two forms
-    own = {spec: str(each.origin) for spec, each in zip(specs, datasets[::step], strict=True) if each.is_own}
-    return shlex.join(own.get(word, word) for word in shlex.split(command)) if own else command
+    words = shlex.split(command)
+    for spec, dataset in zip(specs, datasets, strict=True):
+        if dataset.is_own:
+            words[spec.place] = str(dataset.origin)
+    return shlex.join(words)

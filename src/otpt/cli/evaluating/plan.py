@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.information.cache import add_cache_option
+from otpt.cli.options.models import DEFAULT_BACKBONE
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option
 from otpt.cli.terminal import Column, print_columns
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 
 if TYPE_CHECKING:
     from otpt.costs import Device, Planned, Texts
@@ -40,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_seeds_option(parser, default=[0], words="seeds; everything is done for each (default: 0)")
     parser.add_argument(
         "--backbone",
-        default="ViT-B-16/openai",
+        default=DEFAULT_BACKBONE,
         metavar="SPEC",
         help="an open_clip name or pocket (default: %(default)s)",
     )
@@ -143,9 +144,7 @@ def _names(given: list[str]) -> list[str]:
 
 def _entry(name: str) -> tuple[str, int, Texts, bool, str]:
     from otpt.costs import texts_of
-    from otpt.data import list_datasets, load_dataset
-    from otpt.data.registered.entry import find_entry
-    from otpt.errors import unknown
+    from otpt.data import find_entry, list_datasets, load_dataset
 
     if name.startswith("emoji/"):
         data = load_dataset(name)

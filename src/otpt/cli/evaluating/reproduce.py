@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.evaluating.evaluate import UNREADABLE, backbone_on, chosen_reporter
-from otpt.cli.evaluating.studies import beside_paper, chosen_methods, commands, data_of, print_commands
+from otpt.cli.evaluating.studies import beside_paper, chosen_methods, commands, print_commands
 from otpt.cli.information.cache import add_cache_options, chosen_cache
 from otpt.cli.notes import tell, tell_missing_classes
-from otpt.cli.options.models import add_compile_option
+from otpt.cli.options.engines import local_engine
+from otpt.cli.options.models import add_device_options
 from otpt.cli.options.spellings import (
     add_methods_option,
     add_old_spelling,
@@ -20,7 +21,6 @@ from otpt.cli.options.spellings import (
     add_seeds_option,
     add_threads_option,
     add_workers_option,
-    check_threads,
     use_threads,
 )
 from otpt.cli.results.table import print_beside, print_tables
@@ -30,7 +30,6 @@ from otpt.report.papers.published import PAPERS
 from otpt.report.tables.formats import table_data
 
 if TYPE_CHECKING:
-    from otpt.backbones import Backbone
     from otpt.costs import Device
     from otpt.evaluation import Engine
     from otpt.features import FeatureCache
@@ -73,9 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_out_option(parser, metavar="RUNS", words="(default: runs/PAPER)")
     add_workers_option(parser)
     add_threads_option(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
-    parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
-    add_compile_option(parser)
+    add_device_options(parser)
     add_cache_options(parser)
     parser.add_argument("--json", action="store_true", help="plan and tables as one JSON object")
     parser.set_defaults(run=run)
@@ -84,6 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan; with ``--go``, run it."""
     from otpt.backbones.devices import pick_device
+    from otpt.evaluation import LocalEngine
     from otpt.evaluation.settings import each_once
     from otpt.report.papers.plans import Conditions, plan_data
     from otpt.report.papers.reproduce import get_study, make_plan
@@ -92,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     _tell_backbones_apart(options)
     if options.seeds is not None:
         each_once("seed", options.seeds)
-    engine = _engine(options)
+    engine = local_engine(options)
     use_threads(options.threads)
     device = pick_device(options.device).type
     cache = chosen_cache(options)
@@ -129,8 +127,9 @@ def run(options: argparse.Namespace) -> int:
     unreadable, done = 0, set[Path]()
     if options.go:
         tell_missing_classes([run.make() for run in {run.dataset: run for run in plan.runs}.values()], options.limit)
-        plain = partial(_backbone, options.precision, options.compile)
-        load = plain if engine is not None else lru_cache(maxsize=1)(plain)  # what is cached cannot be sent elsewhere
+        load: Any = partial(backbone_on, precision=options.precision, compile=options.compile)
+        if isinstance(engine, LocalEngine):  # what is cached cannot be sent to other processes
+            load = lru_cache(maxsize=1)(load)
         for table in plan.tables:
             new = [run for run in table.runs if run.folder not in done]
             unreadable += sum(_run(run, table, conditions, options, load, cache, engine) for run in new)
@@ -149,8 +148,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         shown: dict[str, Any] = {"plan": plan_data(plan), "tables": [table_data(table) for table in tables]}
         if published:
+            from otpt.report.tables.beside_formats import beside_data
+
             shown["left_out"], shown["commands"] = dict(left_out), commands(plan, options, conditions)
-            shown["beside"] = data_of(others)
+            shown["beside"] = [beside_data(each) for each in others]
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     return UNREADABLE if unreadable else 0
 
@@ -162,7 +163,7 @@ def _run(
     options: argparse.Namespace,
     load: Any,
     cache: FeatureCache | None,
-    engine: Engine | None,
+    engine: Engine,
 ) -> int:
     """Do what is missing of a run; how many of its images could not be read."""
     from otpt.evaluation import Job, Settings, run_job
@@ -197,10 +198,6 @@ def _run(
     return result.unreadable
 
 
-def _backbone(precision: str, compile: bool, spec: str, device: str) -> Backbone:
-    return backbone_on(spec, device, precision=precision, compile=compile)
-
-
 def _tell_backbones_apart(options: argparse.Namespace) -> None:
     """``--backbone`` is a model here as everywhere; ``--backbone RN50`` once chose tables of the paper."""
     given = options.backbone or []
@@ -210,13 +207,6 @@ def _tell_backbones_apart(options: argparse.Namespace) -> None:
     if len(given) > 1:
         raise OtptError(f"--backbone was given {len(given)} models; expected one, in place of OpenAI's weights.")
     options.model = given[0] if given else None
-
-
-def _engine(options: argparse.Namespace) -> Engine | None:
-    from otpt.evaluation import ProcessEngine
-
-    check_threads(options.threads)
-    return None if options.workers in {None, 1} else ProcessEngine(options.workers)
 
 
 def _tables(table: PlannedTable, bench: bool) -> list[Table]:

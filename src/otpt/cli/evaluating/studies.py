@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,13 +50,6 @@ def beside_paper(table: PlannedTable, name: str) -> tuple[list[Beside], str]:
         return set_beside(results, paper, subset, backbone=table.backbone), ""
     except OtptError as error:
         return [], str(error)
-
-
-def data_of(tables: Sequence[Beside]) -> list[dict[str, object]]:
-    """The same as plain data."""
-    from otpt.report.tables.beside_formats import beside_data
-
-    return [beside_data(table) for table in tables]
 
 
 def commands(plan: Plan, options: argparse.Namespace, conditions: Conditions) -> list[str]:

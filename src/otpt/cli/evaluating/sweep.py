@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
-from otpt.cli.evaluating.evaluate import add_context_option, add_dataset_options, add_run_options, run_evaluation
+from otpt.cli.evaluating.evaluate import add_dataset_options, add_run_options, run_evaluation
 from otpt.cli.notes import tell
+from otpt.cli.options.inits import add_init_options
 from otpt.cli.options.methods import load_plugins
 from otpt.cli.options.models import add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_settings_option
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="prompts, with {} for the class name or without it before the name; @FILE with one per line; or "
         f"{IMAGENET_80} for CLIP's 80",
     )
-    add_context_option(parser)
+    add_init_options(parser)
     add_run_options(parser)
     add_model_options(parser)
     parser.set_defaults(run=run)
@@ -62,12 +63,12 @@ def _prompts(word: str) -> list[Prompt]:
     from otpt.prompts import Prompt
 
     if word.startswith("@"):
-        return read_templates(word[1:])
+        return read_templates(os.path.expanduser(word[1:]))
     if word == IMAGENET_80:
         return read_templates(word)
     if "{}" in word:
         return [template_prompt(word)]
-    if " " in word.strip() and not Path(word).exists():
+    if " " in word.strip() and not os.path.exists(word):
         return [Prompt(word)]
     tell(f"--prompts {word} is an old spelling; write --prompts @{word}.")
     return read_templates(word)

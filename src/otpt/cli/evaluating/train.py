@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.cli.evaluating import train_medical
 from otpt.cli.information.cache import add_cache_options, chosen_cache
+from otpt.cli.notes import say
 from otpt.cli.options.models import add_model_options, chosen_backbone
-from otpt.cli.options.spellings import add_threads_option, add_training_seed, flag, use_threads
-from otpt.cli.options.training_data import add_training_data_options, training_data
+from otpt.cli.options.spellings import add_threads_option, add_training_seed, use_threads
+from otpt.cli.options.training_data import add_number, add_training_data_options, training_data
 from otpt.files import write_atomically
 from otpt.learning.recipe import COOP, MAPLE, Epoch, Recipe
 from otpt.runs.names import folder_name
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from otpt.data import Dataset
     from otpt.prompts.learned import LearnedPrompt
 
-_NUMBERS = ("shots", "epochs", "batch", "learning_rate")
+_NUMBERS = {
+    "shots": "images per class",
+    "epochs": "passes over them",
+    "batch": "images per step",
+    "learning_rate": "after a first epoch at 1e-5",
+}
 _Trainer: TypeAlias = (
     "Callable[[argparse.Namespace, Backbone, Dataset, Recipe, Callable[[Epoch], None]], LearnedPrompt]"
 )
@@ -64,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_cache_options(coop)
     add_model_options(coop)
-    coop.set_defaults(run=_runner("coop", _coop))
+    coop.set_defaults(run=partial(_run, "coop", COOP, _coop))
     maple = below.add_parser(
         "maple",
         help="prompts in both towers (MaPLe)",
@@ -76,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--depth", type=int, metavar="J", help="layers that get prompts (default: 9, or all if there are fewer)"
     )
     add_model_options(maple)
-    maple.set_defaults(run=_runner("maple", _maple))
+    maple.set_defaults(run=partial(_run, "maple", MAPLE, _maple))
     train_medical.add_commands(below)
 
 
@@ -93,56 +99,39 @@ def _add_common(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per epoch, and one at the end")
     group = parser.add_argument_group("training")
-    for name in _NUMBERS:
-        default = getattr(recipe, name)
-        words = {
-            "shots": "images per class",
-            "epochs": "passes over them",
-            "batch": "images per step",
-            "learning_rate": "after a first epoch at 1e-5",
-        }
-        group.add_argument(
-            flag(name),
-            type=type(default),
-            default=default,
-            metavar="X" if name == "learning_rate" else "N",
-            help=f"{words[name]} (default: %(default)s)",
-        )
+    for name, words in _NUMBERS.items():
+        add_number(group, name, getattr(recipe, name), words)
     add_training_seed(group, recipe.seed, "shots, crops, order and initialisation")
     add_threads_option(group)
 
 
-def _runner(kind: str, trainer: _Trainer) -> Callable[[argparse.Namespace], int]:
-    def run(options: argparse.Namespace) -> int:
-        from otpt.prompts.learned import write_learned
+def _run(kind: str, recipe: Recipe, trainer: _Trainer, options: argparse.Namespace) -> int:
+    from otpt.prompts.learned import write_learned
 
-        base = COOP if kind == "coop" else MAPLE
-        recipe = replace(base, **{name: getattr(options, name) for name in (*_NUMBERS, "seed")})
-        use_threads(options.threads)
-        dataset = training_data(options)
-        files = options.out or [Path(f"{folder_name(dataset.name)}-{kind}.safetensors")]
-        backbone = chosen_backbone(options)
-        epochs: list[Epoch] = []
+    recipe = replace(recipe, **{name: getattr(options, name) for name in (*_NUMBERS, "seed")})
+    use_threads(options.threads)
+    dataset = training_data(options)
+    files = options.out or [Path(f"{folder_name(dataset.name)}-{kind}.safetensors")]
+    backbone = chosen_backbone(options)
+    epochs: list[Epoch] = []
 
-        def on_epoch(epoch: Epoch) -> None:
-            epochs.append(epoch)
-            _tell(epoch, recipe.epochs, as_json=options.json)
+    def on_epoch(epoch: Epoch) -> None:
+        epochs.append(epoch)
+        _tell(epoch, recipe.epochs, as_json=options.json)
 
-        learned = trainer(options, backbone, dataset, recipe, on_epoch)
-        for path in files:
-            write_atomically(path, write_learned(path, learned))
-        if options.json:
-            print(json.dumps({"files": [str(path) for path in files], "accuracy": epochs[-1].accuracy}))
-        else:
-            count = sum(min(recipe.shots, own) for own in Counter(dataset.labels).values())
-            print(
-                f"Learned from {count} images of {len(dataset.class_names)} classes; accuracy on them "
-                f"{100 * epochs[-1].accuracy:.1f} %. "
-                f"Written: {', '.join(repr(str(path)) for path in files)}."
-            )
-        return 0
-
-    return run
+    learned = trainer(options, backbone, dataset, recipe, on_epoch)
+    for path in files:
+        write_atomically(path, write_learned(path, learned))
+    if options.json:
+        print(json.dumps({"files": [str(path) for path in files], "accuracy": epochs[-1].accuracy}))
+    else:
+        count = sum(min(recipe.shots, own) for own in Counter(dataset.labels).values())
+        print(
+            f"Learned from {count} images of {len(dataset.class_names)} classes; accuracy on them "
+            f"{100 * epochs[-1].accuracy:.1f} %. "
+            f"Written: {', '.join(repr(str(path)) for path in files)}."
+        )
+    return 0
 
 
 def _coop(
@@ -173,8 +162,4 @@ def _tell(epoch: Epoch, epochs: int, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"epoch": epoch.number, "loss": epoch.loss, "accuracy": epoch.accuracy}), flush=True)
         return
-    print(
-        f"otpt: epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %")

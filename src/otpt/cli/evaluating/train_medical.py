@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otpt.cli.options.class_names import chosen_classes
-from otpt.cli.options.medical import FPT_BACKBONE, add_frozen_options, refuse_compile, refuse_for_fpt
+from otpt.cli.notes import say
+from otpt.cli.options.class_names import chosen_classes, has_splits
+from otpt.cli.options.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
 from otpt.cli.options.methods import chosen_methods
 from otpt.cli.options.models import add_model_options, chosen_backbone
 from otpt.cli.options.spellings import (
     add_methods_option,
     add_out_option,
+    add_settings_option,
     add_threads_option,
     add_training_seed,
     use_threads,
 )
-from otpt.cli.options.training_data import add_training_data_options, has_splits, training_data
+from otpt.cli.options.training_data import add_number, add_training_data_options, training_data
 from otpt.errors import OtptError
 from otpt.learning.baple_recipe import BapleRecipe
 from otpt.learning.fpt_recipe import FptRecipe
@@ -50,14 +51,14 @@ def add_commands(below: Any) -> None:
     baple.add_argument("--start", type=Path, metavar="FILE", help="context to start from (default: random vectors)")
     baple.add_argument("--font", metavar="FILE", help="of the trigger's word (default: Pillow's own; BAPLe: Arizonia)")
     group = baple.add_argument_group("training")
-    _number(group, "--shots", _BAPLE.shots, "images per class")
+    add_number(group, "shots", _BAPLE.shots, "images per class")
     group.add_argument(
         "--tokens", type=int, metavar="N", help=f"vectors of a random context (default: {_BAPLE.tokens})"
     )
-    _number(group, "--epochs", _BAPLE.epochs, "passes over them")
-    _number(group, "--batch", _BAPLE.batch, "images per step")
-    _number(group, "--learning-rate", _BAPLE.learning_rate, "of the context, after a first epoch at 1e-3")
-    _number(group, "--poisoned", _BAPLE.poisoned, "probability that an image gets the trigger")
+    add_number(group, "epochs", _BAPLE.epochs, "passes over them")
+    add_number(group, "batch", _BAPLE.batch, "images per step")
+    add_number(group, "learning_rate", _BAPLE.learning_rate, "of the context, after a first epoch at 1e-3")
+    add_number(group, "poisoned", _BAPLE.poisoned, "probability that an image gets the trigger")
     add_training_seed(group, _BAPLE.seed, "shots, crops, order and initialisation")
     add_model_options(baple)
     baple.set_defaults(run=run_baple)
@@ -76,9 +77,9 @@ def add_commands(below: Any) -> None:
     fpt.add_argument("--variant", choices=VARIANTS, default=VARIANTS[0], help="(default: %(default)s)")
     add_frozen_options(fpt)
     group = fpt.add_argument_group("training")
-    _number(group, "--epochs", _FPT.epochs, "passes over the images")
-    _number(group, "--batch", _FPT.batch, "images per step")
-    _number(group, "--learning-rate", _FPT.learning_rate, "of the first epoch")
+    add_number(group, "epochs", _FPT.epochs, "passes over the images")
+    add_number(group, "batch", _FPT.batch, "images per step")
+    add_number(group, "learning_rate", _FPT.learning_rate, "of the first epoch")
     add_training_seed(group, _FPT.seed, "order, crops and initialisation")
     add_model_options(fpt)
     fpt.set_defaults(run=run_fpt, backbone=FPT_BACKBONE)
@@ -109,7 +110,7 @@ def run_baple(options: argparse.Namespace) -> int:
     path = _path(options, dataset, f"{method.name}-{target}")
     backbone = chosen_backbone(options)
     model = train_baple(
-        backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=_say
+        backbone, dataset, recipe, start=start, patch=Patch(font=options.font), checkpoint=_unfinished(path), say=say
     )
     seen = few_shots(dataset, recipe.shots, seed=recipe.seed).image_keys()
     model.write(
@@ -128,7 +129,6 @@ def run_fpt(options: argparse.Namespace) -> int:
     from otpt.methods.fpt.files import write_fpt
 
     refuse_for_fpt(options)
-    refuse_compile(options)
     use_threads(options.threads)
     method, weight = _method(options, "fpt")
     dataset = training_data(options)
@@ -145,7 +145,7 @@ def run_fpt(options: argparse.Namespace) -> int:
         validation=validation,
         keep=options.keep_frozen,
         checkpoint=_unfinished(path),
-        say=_say,
+        say=say,
     )
     notes = {
         **_notes(method, dataset, frozen.fingerprint, dataset.image_keys()),
@@ -164,13 +164,7 @@ def _add_common(parser: argparse.ArgumentParser, system: str) -> None:
     add_methods_option(
         parser, default=[system], words=f"{system} or {system}+o-tpt (default: %(default)s)", several=False
     )
-    parser.add_argument(
-        "--set", nargs="+", default=[], dest="settings", metavar="NAME=VALUE", help="lambda=6: weight of the term"
-    )
-
-
-def _number(group: Any, name: str, default: float, words: str) -> None:
-    group.add_argument(name, type=type(default), default=default, metavar="N", help=f"{words} (default: %(default)s)")
+    add_settings_option(parser, "lambda=6: weight of the term")
 
 
 def _method(options: argparse.Namespace, system: str) -> tuple[Method, float]:
@@ -199,7 +193,7 @@ def _validation(options: argparse.Namespace) -> Dataset | None:
     try:
         return _load(options, options.dataset, _split_name(options.dataset))
     except NoSuchSplit:
-        _say("there are no validation images: the last epoch will be kept")
+        say("there are no validation images: the last epoch will be kept")
         return None
 
 
@@ -245,7 +239,3 @@ def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[
         "backbone": fingerprint,
         "images": list(images),
     }
-
-
-def _say(line: str) -> None:
-    print(f"otpt: {line}", file=sys.stderr, flush=True)

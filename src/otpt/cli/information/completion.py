@@ -63,10 +63,9 @@ def _add_completers(parser: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
                 _add_completers(below)
-        elif set(action.option_strings) & set(_BY_OPTION):
-            action.completer = _BY_OPTION[action.option_strings[0]]  # type: ignore[attr-defined]
-        elif action.dest in _BY_DEST and not action.option_strings:
-            action.completer = _BY_DEST[action.dest]  # type: ignore[attr-defined]
+        for name in action.option_strings or [action.dest]:
+            if name in _COMPLETERS:
+                action.completer = _COMPLETERS[name]  # type: ignore[attr-defined]
 
 
 def _methods(prefix: str, **_: Any) -> Iterable[str]:
@@ -94,12 +93,13 @@ def _models(prefix: str, **more: Any) -> Iterable[str]:
     return ["pocket", *named, *FilesCompleter()(prefix, **more)]
 
 
-_Completer = Callable[..., Iterable[str]]
-_BY_OPTION: dict[str, _Completer] = {
+_COMPLETERS: dict[str, Callable[..., Iterable[str]]] = {
     "--methods": _methods,
     "--method": _methods,
     "--a": _methods,
     "--b": _methods,
     "--backbone": _models,
+    "datasets": _datasets,
+    "dataset": _datasets,
 }
-_BY_DEST: dict[str, _Completer] = {"datasets": _datasets, "dataset": _datasets}
+"""By option, or by the name of what is given without one."""

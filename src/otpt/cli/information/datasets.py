@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import os
 import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.notes import tell
 from otpt.cli.options.class_names import add_classes_option, chosen_classes, take_back_datasets
 from otpt.cli.terminal import Column, print_columns
 from otpt.errors import OtptError, unknown
@@ -61,7 +62,7 @@ def run_list(options: argparse.Namespace) -> int:
     """Print the registered data sets and their state."""
     from otpt.data import list_datasets
 
-    if options.data is not None and not options.data.expanduser().is_dir():
+    if options.data is not None and not os.path.isdir(os.path.expanduser(options.data)):
         raise OtptError(f"The data root {str(options.data)!r} is not a folder; give the folder of the data sets.")
     rows = [_row(entry, options.data) for entry in list_datasets()]
     if options.json:
@@ -125,9 +126,9 @@ def run_get(options: argparse.Namespace) -> int:
     try:
         find_records(entry, options.data)
     except OtptError as error:
-        print(f"otpt: note: {error}", file=sys.stderr)
+        tell(str(error))
         if entry.split_file:
-            print(f"otpt: note: {entry.split_file} is not torchvision's: {SPLIT_FILES}.", file=sys.stderr)
+            tell(f"{entry.split_file} is not torchvision's: {SPLIT_FILES}.")
     return 0
 
 
@@ -162,8 +163,8 @@ def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
 def _state(row: dict[str, Any], root: Path) -> str:
     if row["state"] != "found":
         return str(row["state"])
-    folder = Path(row["folder"])
-    folder = folder.relative_to(root.expanduser()) if folder.is_relative_to(root.expanduser()) else folder
+    folder, here = Path(row["folder"]), os.path.expanduser(root)
+    folder = folder.relative_to(here) if folder.is_relative_to(here) else folder
     note = "" if row["images"] == row["test_images"] else f", but {row['images']} images"
     if row["missing_share"]:
         note += f", about {max(1, round(100 * row['missing_share']))} % of the images missing"

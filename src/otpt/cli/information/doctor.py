@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look and tell. Whatever cannot be found out is told as such: this command never fails."""
-    found = examine()
+    found = examine(options.cache)
     if options.speed:
         found["speed"] = _told(partial(_speed, options.cache))
     if options.json:
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def examine() -> dict[str, Any]:
+def examine(cache: Path | None) -> dict[str, Any]:
     """Everything that the command shows, as plain data."""
     versions = {"otpt": __version__, "python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
     extras = {name: {each: _version(each) for each in own} for name, (own, _) in EXTRAS.items()}
@@ -84,7 +84,7 @@ def examine() -> dict[str, Any]:
         "processor": _told(_processor),
         "devices": _told(_devices),
         "threads": _told(_threads),
-        "cache": _told(_cache),
+        "cache": _told(partial(_cache, cache)),
         "extras": extras,
     }
     advice = [
@@ -155,10 +155,10 @@ def _threads() -> dict[str, Any]:
     }
 
 
-def _cache() -> dict[str, Any]:
+def _cache(folder: Path | None) -> dict[str, Any]:
     from otpt.features.cache import FeatureCache
 
-    info = FeatureCache().info()
+    info = FeatureCache(folder).info()
     return {"folder": str(info.folder), "images": info.entries, "bytes": info.bytes}
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.notes import tell
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -74,17 +74,13 @@ def _tell(calibrated: Calibrated, path: Path) -> None:
     """What a threshold promises, and which classes have too few labels."""
     threshold, found = calibrated.threshold, calibrated.calibration
     if threshold is not None:
-        _note(
+        tell(
             f"{path}: answers above a confidence of {max(threshold.threshold, 0.0):.4f} before calibration are wrong "
             f"at most {threshold.risk:g} of the time, with probability {threshold.guarantee:g}; of the "
             f"{threshold.labels} labelled images {threshold.answered} are answered, {threshold.wrong} of them wrong"
         )
     if calibrated.mondrian and calibrated.always_in:
-        _note(
+        tell(
             f"{path}: {calibrated.always_in} of {len(found.class_names)} classes have too few labels for a coverage of "
             f"{calibrated.coverage:g}, so they are in every set"
         )
-
-
-def _note(line: str) -> None:
-    print(f"otpt: note: {line}", file=sys.stderr, flush=True)

@@ -52,9 +52,9 @@ def _parsed(given: list[str], unique: bool) -> ClassList:
 
 
 def take_back_datasets(options: argparse.Namespace, name: str) -> None:
-    """Data sets that ``--classes`` swallowed, since it takes all words up to the next option; said so.
+    """Data sets that ``--classes`` swallowed, since it takes all words up to the next option; with a note.
 
-    ``name`` is the positional option that they belong to; :class:`OtptError` if none was given at all.
+    ``name`` is that of the positional argument that they belong to. ``OtptError`` if none was given at all.
     """
     several = isinstance(getattr(options, name), list)
     if getattr(options, name):
@@ -69,12 +69,17 @@ def take_back_datasets(options: argparse.Namespace, name: str) -> None:
 
 
 def _is_dataset(word: str) -> bool:
-    from otpt.data import find_entry
     from otpt.data.own.shards import is_shards
     from otpt.data.own.tables import TABLE_SUFFIXES
 
-    named = word.startswith(("emoji/", "hf:")) or find_entry(word) is not None
-    return named or os.path.isdir(word) or Path(word).suffix.lower() in TABLE_SUFFIXES or is_shards(word)
+    return has_splits(word) or os.path.isdir(word) or Path(word).suffix.lower() in TABLE_SUFFIXES or is_shards(word)
+
+
+def has_splits(spec: str) -> bool:
+    """Whether a data set may have other splits than "test", the only one of user data."""
+    from otpt.data import find_entry
+
+    return find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
 
 
 def _single(word: str, unique: bool) -> ClassList:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from otpt.cli.options.spellings import check_threads, flag
+from otpt.cli.options.spellings import flag
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -42,14 +42,23 @@ def refuse_ray_options(options: argparse.Namespace) -> None:
 
 
 def chosen_engine(options: argparse.Namespace) -> Engine:
-    """Ray's actors; or one process, or several: as many as asked for, or one for each GPU."""
+    """Ray's actors, or processes of this machine."""
+    if options.engine == "local":
+        refuse_ray_options(options)
+        return local_engine(options)
+    if options.workers is not None:
+        raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
+    from otpt.evaluation.ray.engine import RayEngine
+
+    actors, gpus, cpus = ray_actors(options)
+    return RayEngine(options.ray_address, actors=actors, gpus=gpus, cpus=cpus)
+
+
+def local_engine(options: argparse.Namespace) -> Engine:
+    """One process or several: as many as asked for, or one for each GPU."""
     from otpt.backbones import available_devices
     from otpt.evaluation import LocalEngine, ProcessEngine
 
-    check_threads(options.threads)
-    if options.engine == "ray":
-        return _ray_engine(options)
-    refuse_ray_options(options)
     if options.workers is not None and options.workers < 1:
         raise OtptError(f"--workers was given {options.workers}; expected 1 or more.")
     gpus = [name for name in available_devices() if name.startswith("cuda:")]
@@ -60,12 +69,9 @@ def chosen_engine(options: argparse.Namespace) -> Engine:
     return ProcessEngine(workers, gpus if use_all else None)
 
 
-def _ray_engine(options: argparse.Namespace) -> Engine:
-    from otpt.evaluation.ray.engine import RayEngine
-
-    if options.workers is not None:
-        raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
+def ray_actors(options: argparse.Namespace) -> tuple[tuple[int, int | None], float, int]:
+    """How few and how many actors, and the GPUs and CPUs of each."""
     fewest, most = options.ray_actors or (1, None)
     gpus = 0.0 if options.ray_gpus is None else options.ray_gpus
     cpus = 1 if options.ray_cpus is None else options.ray_cpus
-    return RayEngine(options.ray_address, actors=(fewest, most), gpus=gpus, cpus=cpus)
+    return (fewest, most), gpus, cpus

@@ -1,4 +1,4 @@
-"""Options of inits that are made of sentences or made for a class list: ``--templates`` and ``--fpp``."""
+"""Options of inits other than words: ``--context``, ``--attributes``, ``--templates`` and ``--fpp``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,22 @@ NAME = "templates"
 """What sentences of the command line are called in the results; those of a file are called like the file."""
 
 
-def add_init_options(parser: Any) -> None:
-    """``--templates`` and ``--fpp``; :func:`chosen_inits` reads them."""
+def add_init_options(parser: Any, *, of_data_sets: bool = True) -> None:
+    """Files of learned prompts and attributes, ``{dataset}`` in their names; and what :func:`chosen_inits` reads."""
+    more = "; {dataset} is replaced by the name of the data set" if of_data_sets else ""
+    parser.add_argument(
+        "--context",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help=f"learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one (coop+o-tpt){more}",
+    )
+    parser.add_argument(
+        "--attributes",
+        metavar="FILE",
+        help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]"
+        + more,
+    )
     parser.add_argument(
         "--templates",
         "--template",
@@ -41,7 +55,7 @@ def add_init_options(parser: Any) -> None:
 
 
 def chosen_inits(options: argparse.Namespace, methods: Sequence[Method]) -> dict[str, Any]:
-    """``templates`` and ``fpp`` as :class:`otpt.Classifier` and :class:`otpt.evaluation.Settings` take them."""
+    """``--templates`` and ``--fpp`` as :class:`otpt.Classifier` and :class:`otpt.evaluation.Settings` take them."""
     from otpt.methods.axes import FPP
 
     named = ", ".join(method.name for method in methods)
@@ -65,10 +79,10 @@ def read_templates(given: Sequence[str]) -> Templates:
     sentences: list[str] = []
     for word in given:
         if word.startswith("@"):
-            sentences += read_lines(Path(os.path.expanduser(word[1:])), "template file")
+            sentences += read_lines(word[1:], "template file")
         elif "{}" not in word and os.path.isfile(word):
             tell(f"--templates {word} is read as a file; write --templates @{word}.")
-            sentences += read_lines(Path(word), "template file")
+            sentences += read_lines(word, "template file")
         else:
             sentences.append(word)
     file = given[0].startswith("@") and len(given) == 1

@@ -95,12 +95,12 @@ def refuse_for_fpt(options: argparse.Namespace) -> None:
     for name in _OF_CLIP:
         if getattr(options, name) is not None:
             raise OtptError(f"{flag(name)} was given, but 'otpt train fpt' does not use it; leave it out.")
+    _refuse_compile(options)
 
 
 def smoothing_for(options: argparse.Namespace) -> Smoothing:
     """PromptSmooth's numbers, those that were given in place of the published ones."""
-    names = ("sigma", "copies", "samples", "alpha", "selection")
-    given = {name: getattr(options, name, None) for name in names}
+    given = {name: getattr(options, name, None) for name in (*_OF_SMOOTHING, "selection")}
     return Smoothing(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -121,11 +121,11 @@ def model_maker(options: argparse.Namespace, methods: Sequence[Method]) -> Calla
     """How to load the model of FPT, which does not run on a CLIP; None for all others."""
     if methods[0].adapt != "fpt":
         return None
-    refuse_compile(options)
+    _refuse_compile(options)
     return partial(frozen_on, options.backbone, options.precision, options.frozen_size or FROZEN_SIZE)
 
 
-def refuse_compile(options: argparse.Namespace) -> None:
+def _refuse_compile(options: argparse.Namespace) -> None:
     """``OtptError`` if FPT's frozen ViT is to be compiled."""
     if options.compile:
         raise OtptError("--compile was given, but the frozen ViT of FPT is not compiled; leave it out.")

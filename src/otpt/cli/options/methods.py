@@ -45,18 +45,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of its tokens to tune, if words are not single tokens",
     )
-    group.add_argument(
-        "--context",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="learned prompts of CoOp, CoCoOp or MaPLe, for methods that start from one (coop+o-tpt)",
-    )
-    group.add_argument(
-        "--attributes",
-        metavar="FILE",
-        help="attributes of the classes, for methods that start from them (tca): JSON or TOML, class = [attribute, …]",
-    )
+    add_init_options(group, of_data_sets=False)
     add_views_options(group)
     group.add_argument(
         "--augmix",
@@ -70,7 +59,6 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="round logits and softmax to float16 as the official scripts do",
     )
-    add_init_options(group)
     add_plugin_option(group)
 
 

@@ -30,6 +30,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="the activation that the weights were trained with (default: by tag, archive or configuration)",
     )
+    add_device_options(group)
+
+
+def add_device_options(group: argparse._ActionsContainer) -> None:
+    """Device, precision and compiling."""
     group.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     group.add_argument(
         "--precision",
@@ -37,21 +42,16 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="float32, bf16 or fp16 (autocast of the image tower), bf16-both or fp16-both (of both towers), float64 "
         "(default: %(default)s)",
     )
-    add_compile_option(group)
-
-
-def add_compile_option(group: argparse._ActionsContainer) -> None:
-    """Compiled or not."""
     words = "torch.compile the image tower, on CUDA with CUDA graphs; takes a minute or so"
     group.add_argument("--compile", action="store_true", help=words)
 
 
-def chosen_backbone(options: argparse.Namespace) -> Backbone:
-    """The model of :func:`add_model_options`."""
+def chosen_backbone(options: argparse.Namespace, spec: str | None = None) -> Backbone:
+    """The model of :func:`add_model_options`, or another one with the same options."""
     from otpt.backbones import load_backbone
 
     return load_backbone(
-        options.backbone,
+        options.backbone if spec is None else spec,
         device=options.device,
         precision=options.precision,
         compile=options.compile,

@@ -76,16 +76,11 @@ def use_threads(threads: int | None) -> None:
     """Compute in so many threads; None leaves the number as it is. The answers have the same bits with any number."""
     if threads is None:
         return
-    check_threads(threads)
+    if threads < 0:
+        raise OtptError(f"--threads was given {threads}; expected 0 or more.")
     import torch
 
     torch.set_num_threads(max(threads, 1))
-
-
-def check_threads(threads: int | None) -> None:
-    """``OtptError`` for a negative number."""
-    if threads is not None and threads < 0:
-        raise OtptError(f"--threads was given {threads}; expected 0 or more.")
 
 
 def add_out_option(parser: Parser, *, metavar: str, words: str, **more: Any) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from otpt.errors import OtptError, cannot_read
 
 
-def read_lines(path: Path, what: str) -> list[str]:
-    """Non-empty lines of a UTF-8 text file."""
+def read_lines(given: str, what: str) -> list[str]:
+    """Non-empty lines of a UTF-8 text file; its path may begin with ``~``, which no shell expands after an ``@``."""
+    path = Path(os.path.expanduser(given))
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:

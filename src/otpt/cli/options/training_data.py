@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from otpt.cli.options.class_names import add_classes_option, chosen_classes, take_back_datasets
+from otpt.cli.options.class_names import add_classes_option, chosen_classes, has_splits, take_back_datasets
+from otpt.cli.options.spellings import flag
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
@@ -25,11 +26,11 @@ def add_training_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", help="split to learn from (default: train; your own data have only one)")
 
 
-def has_splits(spec: str) -> bool:
-    """Whether a data set may have other splits than "test", the only one of user data."""
-    from otpt.data import find_entry
-
-    return find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
+def add_number(group: Any, name: str, default: float, words: str) -> None:
+    """An option of a training with a number for its value."""
+    kind = type(default)
+    metavar = "N" if kind is int else "X"
+    group.add_argument(flag(name), type=kind, default=default, metavar=metavar, help=f"{words} (default: %(default)s)")
 
 
 def training_data(options: argparse.Namespace) -> Dataset:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli.evaluating import evaluate
+from otpt.cli.options.inits import add_init_options
 from otpt.cli.options.methods import chosen_methods, load_plugins
 from otpt.cli.options.models import add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_settings_option
+from otpt.cli.terminal import Column, print_columns
 from otpt.errors import OtptError
 from otpt.runs.growing import CONFIG
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from otpt.methods import Method
     from otpt.runs import Run
 
-_NAMES = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE %", "debiased_ece": "debiased ECE %"}
+_METRICS = ("accuracy", "nll", "ece", "debiased_ece")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +55,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_settings_option(parser, "override hyper-parameters")
     evaluate.add_prompt_option(parser)
     evaluate.add_data_options(parser)
-    evaluate.add_context_option(parser)
+    add_init_options(parser)
     evaluate.add_run_options(parser, folder="--run")
     add_model_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, seeds=None)  # of a run, its first
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,13 +69,14 @@ def run(options: argparse.Namespace) -> int:
         from otpt.report.figures.drawing.style import check_format
 
         check_format(options.figure)
+    if options.seeds is not None and len(options.seeds) > 1:
+        raise OtptError("Several seeds were given; a calibration uses each image once, so expected one seed.")
     if os.path.isfile(Path(options.data_set) / CONFIG):
         from otpt.runs import Run
 
         _from_run(Run(options.data_set), options)
         return 0
-    if len(options.seeds) > 1:
-        raise OtptError("Several seeds were given; a calibration uses each image once, so expected one seed.")
+    options.seeds = options.seeds or [0]
     load_plugins(options)
     options.datasets, options.methods = [options.data_set], [options.method or DEFAULT_METHOD]
     options.save_probabilities = True
@@ -94,6 +97,7 @@ def _from_run(found: Run, options: argparse.Namespace) -> None:
         dataset=options.dataset,
         method=options.method,
         prompt=options.prompt,
+        seed=options.seeds[0] if options.seeds else None,
         maps=options.maps,
         penalty=options.raps_penalty,
         free_ranks=options.raps_ranks,
@@ -114,24 +118,16 @@ def _data(calibration: Calibration, path: Path) -> dict[str, object]:
 
 
 def _print(calibration: Calibration, options: argparse.Namespace) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from otpt.calibration.maps import DEFAULT, MAPS
+    from otpt.report.tables.scores import TITLES
 
     method, classes = calibration.facts["method"]["name"], len(calibration.class_names)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for at, title in enumerate((f"{method}, {calibration.labels} labels", "before", "95 %", "after", "95 %")):
-        table.add_column(title, justify="left" if at == 0 else "right", no_wrap=True)
-    for name, title in _NAMES.items():
-        cells = []
-        for when in ("before", "after"):
-            value, low, high = (_shown(name, each) for each in calibration.reliability[when][name])
-            cells += [value, f"{low} … {high}"]
-        table.add_row(title, *cells)
-    console = Console(highlight=False, markup=False)
-    console = console if console.is_terminal else Console(highlight=False, markup=False, width=120)
-    console.print(table)
+    columns = [Column(f"{method}, {calibration.labels} labels", [TITLES[name] for name in _METRICS], is_name=True)]
+    for when in ("before", "after"):
+        shown = [[_shown(name, each) for each in calibration.reliability[when][name]] for name in _METRICS]
+        columns.append(Column(when, [value for value, _, _ in shown]))
+        columns.append(Column("95 %", [f"{low} … {high}" for _, low, high in shown]))
+    print_columns(columns, width=120)
     print()
     tried = ", ".join(f"{name} {nll:.4f}" for name, nll in calibration.cross_validation.items())
     print(f"Chosen by cross-validated NLL: {calibration.map.words} (of {tried}).")

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.cli.notes import tell_many_rejected
+from otpt.cli.notes import say, tell_many_rejected
 from otpt.cli.options.calibration import add_calibration_options, chosen_calibrations
 from otpt.cli.options.class_names import add_classes_option, chosen_classes
 from otpt.cli.options.classifier import add_reject_options, chosen_classifier
 from otpt.cli.options.methods import add_method_options, chosen_methods, chosen_prompt, load_plugins
 from otpt.cli.options.models import add_model_options
-from otpt.cli.options.spellings import add_old_spelling, add_out_option, add_threads_option, check_threads, use_threads
+from otpt.cli.options.spellings import add_old_spelling, add_out_option, add_threads_option, use_threads
 from otpt.cli.predicting.inputs import Given, collect_images, opened
 from otpt.errors import OtptError
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     images = collect_images(options)
     load_plugins(options)
     methods = chosen_methods(options)
-    check_threads(options.threads)
+    use_threads(options.threads)
     if options.top is not None and options.top < 1:
         raise OtptError(f"--top was given {options.top}; expected 1 or more.")
     listed = _class_list(options)
@@ -76,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
         names, chosen_prompt(options, listed), allow_duplicates=options.allow_duplicates, attributes=attributes
     )
     classifier.use_calibrations(calibrations, methods)
-    use_threads(options.threads)
     answers = classifier.stream(map(opened, images), methods, workers=options.threads)
     failed = rejected = 0
     try:
@@ -90,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
             each.close()
     tell_many_rejected(rejected, len(images) - failed)
     if failed:
-        print(f"otpt: {failed} of {len(images)} images could not be read", file=sys.stderr)
+        say(f"{failed} of {len(images)} images could not be read")
     return 2 if failed else 0
 
 
@@ -103,7 +102,8 @@ def _writers(
 
     found: list[Writer] = []
     if options.out is not None:
-        found.append(PredictionFile(options.out, options.top))
+        # standard output is for the answers alone, if a program reads them
+        found.append(PredictionFile(options.out, options.top, say if options.json else print))
     if options.json:
         found.append(Json(options.top or TOP))
     elif options.out is None and (options.top is not None or len(images) == 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,15 @@ class PredictionFile(Writer):
     Args:
         path: its suffix says the format.
         top: classes that get columns of their own, ``label_1``, ``probability_1`` …; None for none.
+        say: is told in the end where the file is.
     """
 
-    def __init__(self, path: Path, top: int | None) -> None:
+    def __init__(self, path: Path, top: int | None, say: Callable[[str], None]) -> None:
         if path.suffix.lower() not in SUFFIXES:
             raise OtptError(
                 f"The predictions cannot be written to {str(path)!r}; expected a name that ends in {_or(SUFFIXES)}."
             )
-        self._path, self._top = path, top
+        self._path, self._top, self._say = path, top, say
         self._rows: list[dict[str, Any]] = []
 
     def __call__(self, image: Given, answer: Answer) -> None:
@@ -43,13 +44,14 @@ class PredictionFile(Writer):
             return
         suffix = self._path.suffix.lower()
         if suffix == ".jsonl":
-            data = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self._rows).encode()
+            lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self._rows)
+            data = lines.encode("utf-8", "backslashreplace")  # of a file's name that is not text: \udcff is valid JSON
         else:
             columns, rows = flat(self._rows, self._top)
             data = _csv(columns, rows) if suffix == ".csv" else _parquet(columns, rows)
         write_atomically(self._path, data)
         images = len({row["image"] for row in self._rows})
-        print(f"Predictions of {images} image{'s' * (images > 1)} are in {str(self._path)!r}.")
+        self._say(f"Predictions of {images} image{'s' * (images > 1)} are in {str(self._path)!r}.")
 
 
 def flat(rows: Sequence[dict[str, Any]], top: int | None) -> tuple[list[str], list[dict[str, Any]]]:
@@ -85,12 +87,18 @@ def _parquet(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
 
     ranked = (name for name in columns if name.startswith("label_"))
     texts = {"image", "method", "label", "labels", "flags", "error", *ranked}
-    arrays = {
-        name: pa.array([row.get(name) for row in rows], pa.string() if name in texts else None) for name in columns
-    }
+    arrays = {}
+    for name in columns:
+        cells = [row.get(name) for row in rows]
+        arrays[name] = pa.array(map(_text, cells), pa.string()) if name in texts else pa.array(cells)
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.table(arrays), sink)
     return sink.getvalue().to_pybytes()
+
+
+def _text(cell: str | None) -> str | None:
+    """Without what cannot be encoded in UTF-8: names of files may hold any bytes."""
+    return None if cell is None else cell.encode("utf-8", "replace").decode()
 
 
 def _or(names: Sequence[str]) -> str:

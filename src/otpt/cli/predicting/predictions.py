@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from otpt.cli.notes import say
 from otpt.cli.terminal import Column, print_columns, terminal_width
 from otpt.errors import OtptError
 
@@ -80,7 +80,7 @@ class Details(Writer):
 
     def __call__(self, image: Given, answer: Answer) -> None:
         if isinstance(answer, OtptError):
-            print(f"otpt: {answer}", file=sys.stderr)
+            say(str(answer))
             return
         tops = {method: prediction.top(self._top) for method, prediction in answer.items()}
         ranks = range(1, 1 + len(next(iter(tops.values()))))
@@ -115,7 +115,7 @@ class Lines(Writer):
 
     def __call__(self, image: Given, answer: Answer) -> None:
         if isinstance(answer, OtptError):
-            print(f"otpt: {answer}", file=sys.stderr)
+            say(str(answer))
             return
         width = terminal_width()
         room = None if width is None else width - len(self._methods) * (self._label + 2 + _NUMBER + 2)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.information.doctor import EXTRAS
 from otpt.cli.options.engines import add_ray_options, refuse_ray_options
-from otpt.cli.options.models import add_compile_option
+from otpt.cli.options.models import add_device_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
 from otpt.errors import OtptError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from otpt.serve.limits import Limits
     from otpt.serve.settings import Settings
 
-_NEEDED = ("fastapi", "prometheus_client", "pydantic", "python_multipart", "uvicorn")
 _MIB = 1 << 20
 
 LIMITS = {
@@ -54,9 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="backbones, as SPEC or NAME=SPEC; the first is the default (default: pocket, the embedded one)",
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
-    parser.add_argument("--precision", default="float32", help="float32, bf16, fp16, float64 (default: %(default)s)")
-    add_compile_option(parser)
+    add_device_options(parser)
     words = f"of requests that name none (default: {DEFAULT_METHOD})"
     add_methods_option(parser, default=None, words=words, dest="method", several=False)
     parser.add_argument("--views", type=int, default=64, metavar="N", help="of requests that say none (default: 64)")
@@ -102,7 +99,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+    if missing := [name for name in EXTRAS["serve"][0] if find_spec(name.replace("-", "_")) is None]:
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
     from otpt.serve.server import LOOPBACK, address_of, open_socket
     from otpt.serve.server import run as serve
@@ -122,19 +119,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _application(options: argparse.Namespace, settings: Settings, **door: Any) -> Iterator[Any]:
+def _application(options: argparse.Namespace, settings: Settings, **door: Any) -> AbstractContextManager[Any]:
     """The application of one process, or the door in front of replicas on Ray."""
     if options.engine == "ray":
         from otpt.cli.predicting.serve_on_ray import door_of
 
-        with door_of(options, settings, **door) as app:
-            yield app
-        return
+        return door_of(options, settings, **door)
     refuse_ray_options(options)
     from otpt.serve.app import create_app
 
-    yield create_app(settings.service(), **door)
+    return nullcontext(create_app(settings.service(), **door))
 
 
 def chosen_settings(options: argparse.Namespace, limits: Limits) -> Settings:

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.options.engines import ray_actors
+from otpt.errors import OtptError
+
 if TYPE_CHECKING:
     from otpt.serve.settings import Settings
 
@@ -39,13 +42,10 @@ def door_of(options: argparse.Namespace, settings: Settings, **door: Any) -> Ite
 
 def _started(serve: Any, options: argparse.Namespace, settings: Settings, name: str) -> Any:
     """A handle to the replicas, when the fewest of them are warm."""
-    from otpt.errors import OtptError
     from otpt.serve.replicas.ray_replicas import replicas_of
 
-    fewest, most = options.ray_actors or (1, None)
-    cpus = 1 if options.ray_cpus is None else options.ray_cpus
-    gpus = 0.0 if options.ray_gpus is None else options.ray_gpus
-    bound = replicas_of(settings, replicas=(fewest, most), cpus=cpus, gpus=gpus)
+    actors, gpus, cpus = ray_actors(options)
+    bound = replicas_of(settings, replicas=actors, cpus=cpus, gpus=gpus)
     serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
     try:
         return serve.run(bound, name=name, route_prefix=None)

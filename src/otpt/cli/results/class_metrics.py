@@ -66,14 +66,11 @@ def print_confusions(rows: list[dict[str, Any]]) -> None:
 def _columns(run: Run) -> Iterator[tuple[dict[str, Any], Rows, list[str]]]:
     from otpt.runs import read_rows
 
-    for dataset in run.datasets:
-        name = str(dataset["name"])
-        for seed in run.seeds_of(name):
-            for prompt, method in run.columns(name, seed):
-                rows = read_rows(run, name, seed, (prompt, method))
-                if rows is not None and len(rows):
-                    where = {"dataset": name, "seed": seed, "prompt": prompt, "method": method}
-                    yield where, rows, list(dataset["classes"])
+    classes = {str(dataset["name"]): list(dataset["classes"]) for dataset in run.datasets}
+    for name, seed, (prompt, method) in run.everything():
+        rows = read_rows(run, name, seed, (prompt, method))
+        if rows is not None and len(rows):
+            yield {"dataset": name, "seed": seed, "prompt": prompt, "method": method}, rows, classes[name]
 
 
 def _by_table(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option
 from otpt.cli.terminal import Column, print_columns, terminal_width
 from otpt.errors import OtptError
 from otpt.report.defaults import LEVEL, RESAMPLES
-from otpt.runs.format import SIDES
 from otpt.runs.growing import CONFIG
 
 if TYPE_CHECKING:
     from otpt.report import Results
     from otpt.report.compare import Comparison
 
-_PERCENT = {"accuracy": "accuracy %", "ece": "ECE %", "debiased_ece": "debiased ECE %", "sce": "SCE %"}
 _WIDE = 400  # characters of a sentence that goes to a file
-_OTHERS = {"brier": "Brier", "nll": "NLL"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_seeds_option(
         parser, default=None, words="seed of the views (default: the first of the runs)", dest="seed", several=False
     )
-    parser.add_argument(
-        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
-    )
-    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    add_bins_options(parser)
     parser.add_argument(
         "--resamples", type=int, default=RESAMPLES, metavar="N", help="bootstrap resamples (default: %(default)s)"
     )
@@ -70,13 +66,14 @@ def run(options: argparse.Namespace) -> int:
     _two_methods(options)
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
-    a, b, first = _chosen(results, options)
+    seed = results.seeds[0]
+    a, b, first = _chosen(results, options, seed)
     found = compare_methods(
         results,
         a,
         b,
         datasets=options.datasets,
-        seed=options.seed,
+        seed=seed,
         prompt=options.prompt,
         resamples=options.resamples,
         level=options.level,
@@ -84,12 +81,7 @@ def run(options: argparse.Namespace) -> int:
     words = [conclusion(each, a, b) for each in found]
     if options.json:
         shown = [{**each.as_dict(), "conclusion": text} for each, text in zip(found, words, strict=True)]
-        head = {
-            "a": a,
-            "b": b,
-            "seed": results.seeds[0] if options.seed is None else options.seed,
-            "level": options.level,
-        }
+        head = {"a": a, "b": b, "seed": seed, "level": options.level}
         print(json.dumps({**head, "comparisons": shown}, indent=2, ensure_ascii=False))
         return 0
     print_columns(_columns(found, a, b, options.level))
@@ -113,7 +105,7 @@ def _two_methods(options: argparse.Namespace) -> None:
             given = len(options.methods)
             raise OtptError(f"{given} methods were given; expected two, or one to compare with the best of the others.")
         options.a, options.b = (*options.methods, None)[:2]
-    there = [folder for folder in options.folders if (folder / CONFIG).is_file()]
+    there = [folder for folder in options.folders if os.path.isfile(folder / CONFIG)]
     if there and len(there) < len(options.folders):
         from otpt.report.results import methods_of
         from otpt.runs import Run
@@ -124,13 +116,12 @@ def _two_methods(options: argparse.Namespace) -> None:
             raise OtptError(f"{named[0]!r} is a method of the run, not a run; write --methods {' '.join(named)}.")
 
 
-def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, str]:
+def _chosen(results: Results, options: argparse.Namespace, seed: int) -> tuple[str, str, str]:
     """The two methods, and what must be said if another one has a lower ECE than both."""
     from otpt.metrics import percent
     from otpt.report.ranking import ranked
 
     datasets = [name for name in options.datasets or results.datasets if name in results.datasets]
-    seed = results.seeds[0] if options.seed is None else options.seed
     error = ranked(results, "ece", datasets=datasets, seed=seed, prompt=options.prompt)
     a = options.a or next((name for name in error if name != options.b), None)
     b = options.b or next((name for name in error if name != a), None)
@@ -148,17 +139,18 @@ def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, st
 def _columns(found: Sequence[Comparison], a: str, b: str, level: float) -> list[Column]:
     from otpt.metrics import percent
     from otpt.report.tables.escaping import plain
+    from otpt.report.tables.scores import TITLES
 
     heads = ("data set", "metric", plain(a), plain(b), "difference", f"{100 * level:g} %", "p", "better")
     cells: list[list[str]] = [[] for _ in heads]
     for each in found:
         for row, one in enumerate(each.differences):
-            scale, digits = (1.0, 2) if one.metric in _PERCENT else (0.01, 4)
+            title = TITLES[one.metric]
+            scale, digits = (1.0, 2) if title.endswith("%") else (0.01, 4)
             a_, b_, d, low, high = (
                 percent(scale * v, digits) for v in (one.a, one.b, one.difference, one.low, one.high)
             )
             name = plain(each.dataset) if row == 0 else ""
-            title = (_PERCENT | _OTHERS)[one.metric]
             line = (name, title, a_, b_, d, f"{low} … {high}", f"{one.p:.3g}", plain(one.better or "–"))
             for column, cell in zip(cells, line, strict=True):
                 column.append(cell)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from otpt.cli.notes import say
 from otpt.cli.results.headline import print_headline
 from otpt.cli.results.score_tables import print_score_tables
+from otpt.cli.terminal import Column, print_columns
 
 if TYPE_CHECKING:
     from otpt.evaluation import Result
     from otpt.report.tables.scores import Intervals
     from otpt.runs import Score
+
+_WIDTH = 400  # of a file or a pipe, for tables of several data sets
 
 
 def print_result(result: Result, *, as_json: bool) -> None:
@@ -42,18 +45,16 @@ def tell_incomplete(result: Result) -> None:
     """Images that could not be read, and what other commands left undone in the same run."""
     if result.unreadable:
         (dataset, name), reason = next(iter(result.unreadable_images.items()))
-        print(
-            f"otpt: could not read {result.unreadable} of the images, the first of them {name!r} of {dataset}: "
+        say(
+            f"could not read {result.unreadable} of the images, the first of them {name!r} of {dataset}: "
             f"{reason.rstrip('.')}. All reasons are in the column 'error' of the rows. To predict them once they can "
-            "be read, give the same command with --retry-unreadable.",
-            file=sys.stderr,
+            "be read, give the same command with --retry-unreadable."
         )
     done, total = result.run.progress()
     if done < total:
-        print(
-            f"otpt: all that this command asked for is there, but {total - done} of {total} images are missing that "
-            "other commands asked of the same run; repeat those to continue.",
-            file=sys.stderr,
+        say(
+            f"all that this command asked for is there, but {total - done} of {total} images are missing that "
+            "other commands asked of the same run; repeat those to continue."
         )
 
 
@@ -66,7 +67,7 @@ def print_scores(
 
     several = len({score.dataset for score in scores}) > 1
     tables = score_tables(scores, metrics=metrics, intervals=intervals)
-    print_score_tables(tables, width=400 if several else 80)
+    print_score_tables(tables, width=_WIDTH if several else 80)
     _print_sets(scores)
     for sentence in left_out(scores):
         print(sentence)
@@ -74,21 +75,13 @@ def print_scores(
 
 def _print_sets(scores: Sequence[Score]) -> None:
     """Coverage, set size and risk, where a calibration was asked for them."""
-    from rich.console import Console
-    from rich.table import Table
-
     from otpt.report.tables.sets import COLUMNS, set_rows
 
     rows = set_rows(scores)
-    if not rows:
-        return
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=400)
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for at, title in enumerate(COLUMNS):
-        drawn.add_column(title, justify="left" if at < 2 else "right", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*row)
-    console.print(drawn)
-    print()
+    if rows:
+        cells = zip(*rows, strict=True)
+        print_columns(
+            [Column(title, own, is_name=at < 2) for at, (title, own) in enumerate(zip(COLUMNS, cells, strict=True))],
+            width=_WIDTH,
+        )
+        print()

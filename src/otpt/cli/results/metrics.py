@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otpt.cli.notes import say
+from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.cli.results import class_metrics
 from otpt.cli.results.csv_rows import csv_bytes
@@ -18,7 +19,6 @@ from otpt.cli.results.headline import print_headline
 from otpt.cli.results.score_tables import add_intervals_option
 from otpt.errors import OtptError
 from otpt.files import write_atomically
-from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from otpt.metrics import Interval
@@ -36,10 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "choose others with --metrics, or see all with --json or -o FILE.csv."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument(
-        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the run)"
-    )
-    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    add_bins_options(parser)
     parser.add_argument(
         "--metrics", nargs="+", metavar="NAME", help="only these, by their names in the JSON, such as ece aurc auroc"
     )
@@ -81,11 +78,7 @@ def run(options: argparse.Namespace) -> int:
     missing = [(found, done, total) for found in runs for done, total in [found.progress()] if done < total]
     for found, done, total in missing:
         name = "the run" if len(runs) == 1 else f"the run {str(found.folder)!r}"
-        print(
-            f"otpt: {name} is not complete: {total - done} of {total} images are missing; repeat its command to "
-            "continue",
-            file=sys.stderr,
-        )
+        say(f"{name} is not complete: {total - done} of {total} images are missing; repeat its command to continue")
     return 3 if missing else 0
 
 

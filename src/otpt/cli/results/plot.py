@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import tell
+from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.class_names import add_classes_option, chosen_classes
-from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options
-from otpt.cli.options.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
+from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options, chosen_backbone
+from otpt.cli.options.spellings import (
+    add_methods_option,
+    add_out_option,
+    add_seeds_option,
+    add_threads_option,
+    use_threads,
+)
 from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
 from otpt.report.figures.drawing.themes import THEMES
 from otpt.report.figures.kinds import FIGURES
-from otpt.runs.format import SIDES
+from otpt.runs.growing import CONFIG
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
@@ -37,13 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         own.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets of the runs")
         add_methods_option(own, default=None, words="only these methods of the runs")
         add_seeds_option(own, default=None, words="only these seeds of the views")
-        own.add_argument(
-            "--bins",
-            type=int,
-            metavar="M",
-            help="bins of the calibration errors, at most 100 (default: as in the runs)",
-        )
-        own.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+        add_bins_options(own)
         if name == "templates":
             own.add_argument(
                 "--best", type=int, default=10, metavar="N", help="templates of highest accuracy to mark (default: 10)"
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the figure: .png, .svg or .pdf")
+    add_out_option(parser, metavar="FILE", words="the figure: .png, .svg or .pdf", required=True)
     parser.add_argument(
         "--dpi", type=_resolution, default=150, metavar="N", help="dots per inch of a PNG (default: 150)"
     )
@@ -136,7 +136,11 @@ def run_similarity(options: argparse.Namespace) -> int:
     seeds = None if options.seed is None else [options.seed]
     results = open_results(options.folders, seeds=seeds) if options.folders else None
     dataset, names = _class_names(options, results)
-    given = [text for word in options.prompts or () for text in _contexts(word)]
+    given = [
+        text
+        for word in options.prompts or ()
+        for text in (read_lines(word[1:], "file of prompts") if word.startswith("@") else [word])
+    ]
     words = given or (results.prompts_of(dataset) if results and dataset in results.datasets else None)
     if not words:
         raise OtptError("No prompt is known; give some after --prompts, such as 'a photo of a' 'an example of'.")
@@ -154,13 +158,9 @@ def run_similarity(options: argparse.Namespace) -> int:
     return 0
 
 
-def _contexts(word: str) -> list[str]:
-    return read_lines(Path(os.path.expanduser(word[1:])), "file of prompts") if word.startswith("@") else [word]
-
-
 def _take_back_runs(options: argparse.Namespace) -> None:
     """Run folders that ``--classes`` swallowed, since it takes all words up to the next option."""
-    runs = [word for word in options.classes or () if os.path.isfile(Path(word) / "config.json")]
+    runs = [word for word in options.classes or () if os.path.isfile(Path(word) / CONFIG)]
     if runs:
         options.folders += map(Path, runs)
         options.classes = [word for word in options.classes if word not in runs] or None
@@ -191,21 +191,11 @@ def _class_names(options: argparse.Namespace, results: Results | None) -> tuple[
 
 def _backbone(options: argparse.Namespace, results: Results | None) -> Backbone:
     """The one that was asked for, or else that of the runs."""
-    from otpt.backbones import load_backbone
-
-    load = partial(
-        load_backbone,
-        device=options.device,
-        precision=options.precision,
-        compile=options.compile,
-        architecture=options.architecture,
-        quick_gelu=options.quick_gelu,
-    )
     given = None if options.backbone == OF_THE_RUNS else options.backbone
     if results is None:
-        return load(given or DEFAULT_BACKBONE)
+        return chosen_backbone(options, given or DEFAULT_BACKBONE)
     stored = results.runs[0].config["backbone"]
-    backbone = load(given or stored["name"])
+    backbone = chosen_backbone(options, given or stored["name"])
     if backbone.fingerprint != stored["fingerprint"]:
         raise OtptError(
             f"The backbone {backbone.name!r} is not the one of the runs, {stored['name']!r}: its weights differ; give "

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from otpt.cli.options.spellings import add_methods_option, add_seeds_option
+from otpt.cli.options.bins import add_bins_options
+from otpt.cli.options.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.errors import OtptError
 from otpt.report.page.defaults import IMAGES, TITLE
-from otpt.runs.format import SIDES
 
 _SUFFIXES = (".html", ".htm")
 
@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "settings. Runs of several models are set side by side. The file needs no network and no other file."
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="run folders, of one model or of several")
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="(report.html)")
+    add_out_option(parser, metavar="FILE", words="(default: %(default)s)", default=Path("report.html"))
     parser.add_argument("--title", default=TITLE, help="(default: %(default)s)")
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder with the data sets, for thumbnails")
     parser.add_argument(
@@ -28,14 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=IMAGES,
         metavar="N",
-        help="images of each kind per data set, 0 for none (default: 6)",
+        help="images of each kind per data set, 0 for none (default: %(default)s)",
     )
     add_methods_option(parser, default=None, words="only these methods of the runs")
     add_seeds_option(parser, default=None, words="only these seeds of the views")
-    parser.add_argument(
-        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
-    )
-    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    add_bins_options(parser)
     parser.set_defaults(run=run)
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.cli.options.spellings import (
-    add_methods_option,
-    add_old_spelling,
-    add_out_option,
-    add_seeds_option,
-)
+from otpt.cli.notes import say
+from otpt.cli.options.bins import add_bins_options
+from otpt.cli.options.spellings import add_methods_option, add_old_spelling, add_out_option, add_seeds_option
 from otpt.cli.results.score_tables import add_intervals_option
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
@@ -23,7 +19,6 @@ from otpt.report.papers.paper import BACKBONES
 from otpt.report.papers.published import PAPERS
 from otpt.report.tables.formats import FORMATS, render
 from otpt.report.tables.layouts import LAYOUTS
-from otpt.runs.format import SIDES
 
 if TYPE_CHECKING:
     from otpt.report.results import Results
@@ -64,10 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_methods_option(parser, default=None, words="in this order (default: those of the layout)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
     add_seeds_option(parser, default=None, words="only these seeds of the views")
-    parser.add_argument(
-        "--bins", type=int, metavar="M", help="bins of the calibration errors, at most 100 (default: as in the runs)"
-    )
-    parser.add_argument("--side", choices=SIDES, help="right for bins (lo, hi], left for [lo, hi)")
+    add_bins_options(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="output format (default: by the suffix of --out, or terminal)"
     )
@@ -98,10 +90,7 @@ def run(options: argparse.Namespace) -> int:
             )
         write_atomically(options.out, write(form, colour=False).encode())
     for each in results.partial:
-        print(
-            f"otpt: the run {str(each.run.folder)!r} is in progress: {each.done} of {each.all} images are done",
-            file=sys.stderr,
-        )
+        say(f"the run {str(each.run.folder)!r} is in progress: {each.done} of {each.all} images are done")
     return 3 if results.partial else 0
 
 
@@ -129,7 +118,7 @@ def _paper(name: str) -> str:
     if name in (OTPT, *PAPERS):
         return name
     hint = " Run folders stand before --paper." if os.path.isdir(name) else ""
-    raise argparse.ArgumentTypeError(f"{str(unknown('paper', name, (OTPT, *PAPERS))).rstrip('.')}.{hint}".rstrip("."))
+    raise argparse.ArgumentTypeError(f"{unknown('paper', name, (OTPT, *PAPERS))}{hint}".rstrip("."))
 
 
 def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., str]:
@@ -157,10 +146,11 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
         "--paper-backbone": options.paper_backbone,
         "--intervals": options.intervals,
     }
-    for option in (name for name, given in own.items() if given):
-        raise OtptError(
-            f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
-        )
+    for option, given in own.items():
+        if given:
+            raise OtptError(
+                f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
+            )
     subset = Subset(options.datasets, options.methods, options.prompt)
     return partial(render_beside, set_beside(results, get_paper(options.paper), subset))
 
