@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ class BapleModel:
 
     def write(self, path: Path, notes: Mapping[str, Any]) -> None:
         """To safetensors, under the names of BAPLe's own checkpoints."""
-        patch = {name: getattr(self.patch, name) for name in self.patch.__dataclass_fields__}
-        write_trained(path, {"0.ctx": self.context, "1.noise": self.noise}, {**notes, "patch": patch})
+        write_trained(path, {"0.ctx": self.context, "1.noise": self.noise}, {**notes, "patch": asdict(self.patch)})
 
 
 def baple_model(file: Trained) -> BapleModel:
