@@ -37,7 +37,7 @@ Weight = float | Mapping[str, float]
 
 _NUMBERS = ("steps", "learning-rate", "weight-decay", "selection-ratio", "temperature", "frozen-below")
 _WORDS = ("reference", "two-step", "calibrate")
-_OF_TUNING = ("steps", "learning-rate", "weight-decay", "selection-ratio", "reference", "two-step", "frozen-below")
+_OF_TUNING = {*_NUMBERS, *_WORDS} - {"temperature", "calibrate"}
 
 _OWN_PROMPTS = ("cocoop", "maple")
 """Inits with a context of its own for each image, or prompts in both towers."""

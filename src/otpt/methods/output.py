@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from otpt.calibration import probabilities
 from otpt.transfers import to_device
 
 KEPT_INIT = "init-kept"
@@ -33,6 +34,14 @@ class Output:
     flags: tuple[str, ...] = ()
     extras: Mapping[str, float] = field(default_factory=dict)
     logits: Tensor | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of_clean(
+        cls, logits: Tensor, *, official: bool, flags: tuple[str, ...] = (), extras: Mapping[str, float] | None = None
+    ) -> Output:
+        """The softmax of the clean view's logits (1, C) on the host; ``official`` as in :func:`probabilities`."""
+        distribution = probabilities(logits, official=official)[0].double().numpy()
+        return cls(distribution, int(distribution.argmax()), flags, extras or {})
 
     @property
     def confidence(self) -> float:

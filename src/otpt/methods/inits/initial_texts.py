@@ -45,7 +45,7 @@ def tunable(backbone: Backbone, task: Task, prompt: Prompt) -> Prompt:
 
 
 def learned_prompt(task: Task, kind: str, methods: Sequence[Method]) -> LearnedPrompt:
-    """The learned prompt of a kind, or who asks for it in vain."""
+    """The learned prompt of a kind; if there is none, an error that names the method which starts from it."""
     if kind not in task.contexts:
         name = next(method.name for method in methods if method.init == kind)
         raise OtptError(

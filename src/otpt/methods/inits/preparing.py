@@ -1,4 +1,4 @@
-"""From the inits of methods to their groups: text features are prepared, and what does not fit is told."""
+"""From the inits of methods to their groups: text features are prepared, and what does not fit is refused."""
 
 from __future__ import annotations
 

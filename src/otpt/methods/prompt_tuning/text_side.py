@@ -47,7 +47,7 @@ class TextSide:
         text_features: (C, D), E₀.
         attributes: texts per class; 1 here.
         logit_scale: ∂logit/∂cosine.
-        contexts_per_pass: contexts that go through the text tower together. Always exactly so many, by repeating the
+        contexts_per_pass: contexts that go through the text tower together. Always exactly this many, by repeating the
             last where fewer are left: the size of a matrix product may change its rounding, and what an image gets
             must not depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
     """

@@ -8,7 +8,6 @@ import numpy as np
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.calibration import probabilities
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
@@ -88,8 +87,7 @@ class PromptSmoothGroup(GraphlessGroup):
         flags = (KEPT_INIT,) * bool(skipped)
         extras = {"mean_cosine": float(cosine)}
         if method.aggregate == CLEAN:
-            distribution = probabilities(logits, official=self._task.official_precision)[0].double().numpy()
-            return Output(distribution, int(distribution.argmax()), flags, extras)
+            return Output.of_clean(logits, official=self._task.official_precision, flags=flags, extras=extras)
         own = votes["certificate"]
         distribution = own / numbers.samples
         if method.aggregate == "votes":

@@ -3,7 +3,7 @@
 Towers, gradients and logits are computed on the device. Gates, calibrations, aggregations, and adaptations that are
 functions look at a few thousand numbers and ask for values again and again; on a GPU each question would empty its
 queue. So what they name as parameters comes to the host in one copy for all images and methods of a batch: one before
-something is adapted, if a function has a say there, and one in the end. Stream methods, whose state may be large, stay
+something is adapted, if a function is asked by then, and one in the end. Stream methods, whose state may be large, stay
 on the device. On a CPU nothing is copied, and nothing computed that is not asked for.
 """
 
