@@ -61,9 +61,9 @@ def own_templates(templates: Templates | Sequence[str | Callable[[str], str]]) -
     """Sentences of the user's as templates; functions of a class name, as open_clip has them, become sentences."""
     if isinstance(templates, Templates):
         return templates
-    if not isinstance(templates, str):  # a single text is refused below
-        templates = [each(PLACE) if callable(each) else each for each in templates]
-    return Templates("templates", templates)
+    if isinstance(templates, str):
+        return Templates("templates", templates)  # says that a list is expected
+    return Templates("templates", [each(PLACE) if callable(each) else each for each in templates])
 
 
 def check_texts(backbone: Any, task: Task, method: Method) -> None:

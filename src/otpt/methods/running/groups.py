@@ -98,7 +98,7 @@ class TextGroup(AdaptingGroup):
         self._recipes = [self._recipe(method) for method in methods]
 
     def use_cache(self, cache: FeatureCache | None, gradient_size: int) -> None:
-        """Keep gradients at the init in a cache, unless the ``gradient_size`` numbers of all prompts exceed the features."""
+        """Keep gradients at the init in a cache, unless all prompts' ``gradient_size`` numbers exceed the features."""
         self._cache, self._gradient_size = cache, gradient_size
 
     def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
