@@ -152,7 +152,7 @@ def calibrate(
     given_texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
     available = {name: partial(_needed, each, name, "calibration", method) for name, each in given_texts.items()}
     numbers = chosen.settings_for("fine-grained")
-    found = calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, settings=numbers)
+    found, _ = calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
     return found.reshape(logits.shape)
 
 

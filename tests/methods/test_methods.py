@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 
@@ -123,6 +124,8 @@ def test_which_settings_a_method_has() -> None:
         ("o-tpt", {"lamda": "1"}, "Did you mean: lambda"),
         ("o-tpt", {"steps": "0"}, "number of steps is 0; expected 1, 2, 3"),
         ("o-tpt", {"steps": "1.5"}, "expected a whole number"),
+        ("o-tpt", {"steps": "inf"}, "steps is 'inf'; expected a whole number"),
+        ("o-tpt", {"steps": "nan"}, "steps is 'nan'; expected a whole number"),
         ("o-tpt", {"selection-ratio": "0"}, "above 0"),
         ("o-tpt", {"learning-rate": "-1"}, "above 0"),
         ("o-tpt", {"temperature": "1.2"}, "does not use a temperature"),
@@ -147,6 +150,8 @@ def test_unknown_names_are_answered_with_suggestions() -> None:
         Method("mine", {"entrpy": 1.0})
     with pytest.raises(OtptError, match="expected one for each of"):
         Method("mine", {"entropy": {"shift": 1.0}})
+    with pytest.raises(OtptError, match="number of steps is inf; expected 1, 2, 3"):
+        Method("mine", {"entropy": 1.0}, steps=math.inf)  # type: ignore[arg-type]
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
@@ -174,6 +179,13 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         get_method(str(file))
     with pytest.raises(OtptError, match=r"Unknown method 'gentel'\. Did you mean: gentle"):
         get_method(f"{file}:gentel")
+
+
+def test_a_file_in_a_folder_with_such_a_name_and_one_that_begins_with_a_mark(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml.d" / "bom.toml"
+    file.parent.mkdir()
+    file.write_text("[gentle]\nobjectives = { entropy = 1 }\n", encoding="utf-8-sig")
+    assert get_method(str(file)) == get_method(f"{file}:gentle") == Method("gentle", {"entropy": 1})
 
 
 @pytest.mark.parametrize(

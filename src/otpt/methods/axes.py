@@ -16,10 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import unknown
 from otpt.functions import Value, register, values
-from otpt.objectives.registry import OBJECTIVES
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -195,16 +193,3 @@ def gate(function: _Function) -> _Function:
     """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot."""
     register("gate", GATES, function, ("zero_shot", "features", "text_features"))
     return function
-
-
-def digests_of(method: Any) -> dict[str, str]:
-    """Digests of the user's own functions that a method is made of, by name."""
-    axes = (
-        ADAPTATIONS[method.adapt],
-        CALIBRATIONS[method.calibrate],
-        AGGREGATIONS[method.aggregate],
-        GATES[method.gate],
-    )
-    found = {value.name: value.digest for value in axes}
-    found |= {name: OBJECTIVES[name].digest for name in method.objectives}
-    return {name: digest for name, digest in found.items() if digest}

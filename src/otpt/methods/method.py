@@ -11,6 +11,7 @@ from typing import Any
 
 from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError, unknown
+from otpt.functions import Value
 from otpt.methods.axes import (
     ADAPTATIONS,
     AGGREGATIONS,
@@ -26,7 +27,7 @@ from otpt.methods.axes import (
 )
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.settings import FAMILIES, Setting, check_setting, listed_datasets, setting_bounds, setting_for
-from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, find_objective, in_order
+from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, Objective, find_objective, in_order
 
 CONTEXT = "context"
 CONDITIONS = ("unit", "raw")
@@ -36,7 +37,7 @@ Weight = float | Mapping[str, float]
 
 _NUMBERS = ("steps", "learning-rate", "weight-decay", "selection-ratio", "temperature", "frozen-below")
 _WORDS = ("reference", "two-step", "calibrate")
-_OF_TUNING = ("steps", "learning-rate", "weight-decay", "selection-ratio", "reference", "two-step", "frozen-below")
+_OF_TUNING = {*_NUMBERS, *_WORDS} - {"temperature", "calibrate"}
 
 _OWN_PROMPTS = ("cocoop", "maple")
 """Inits with a context of its own for each image, or prompts in both towers."""
@@ -253,17 +254,16 @@ class Method:
         return tuple((name, value) for name, value in self.settings_for(family, dataset).items() if name in own)
 
     @property
+    def functions(self) -> tuple[Value | Objective, ...]:
+        """What it is made of: its values on the axes, then its objectives."""
+        axes = (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate], GATES[self.gate])
+        return (*axes, *(OBJECTIVES[name] for name in self.objectives))
+
+    @property
     def known_settings(self) -> tuple[str, ...]:
         """Names of the settings that its functions have, with hyphens."""
-        axes = (
-            ADAPTATIONS[self.adapt],
-            CALIBRATIONS[self.calibrate],
-            AGGREGATIONS[self.aggregate],
-            GATES[self.gate],
-        )
-        names = [name for each in axes for name in each.settings]
-        names += [name for objective in self.objectives for name in OBJECTIVES[objective].settings]
-        return tuple(dict.fromkeys(name.replace("_", "-") for name in names))
+        names = (name.replace("_", "-") for each in self.functions for name in each.settings)
+        return tuple(dict.fromkeys(names))
 
     def override(self, settings: Mapping[str, str | float | bool]) -> Method:
         """The method with some settings replaced, as ``--set name=value`` does.
@@ -308,15 +308,15 @@ class Method:
             )
         if not self.objectives and name in _OF_TUNING:
             raise OtptError(f"Method {self.name!r} tunes nothing, so it has no {name} to set.")
-        key = name.replace("-", "_")
         if name == "steps":
             number = _number(name, value)
-            if number != int(number):
+            if not number.is_integer():
                 raise OtptError(f"The setting steps is {value!r}; expected a whole number.")
             return replace(self, steps=int(number))
         if name == "two-step":
             return replace(self, two_step=_flag(name, value))
-        return replace(self, **{key: _number(name, value) if name in _NUMBERS else str(value)})  # type: ignore[arg-type]
+        given: Any = _number(name, value) if name in _NUMBERS else str(value)
+        return replace(self, **{name.replace("-", "_"): given})
 
     def _with_setting(self, name: str, value: float) -> Method:
         settings = {**self.settings, name: value}

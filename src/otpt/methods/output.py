@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from otpt.calibration import probabilities
 from otpt.transfers import to_device
 
 KEPT_INIT = "init-kept"
@@ -34,6 +35,14 @@ class Output:
     extras: Mapping[str, float] = field(default_factory=dict)
     logits: Tensor | None = field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def of_clean(
+        cls, logits: Tensor, *, official: bool, flags: tuple[str, ...] = (), extras: Mapping[str, float] | None = None
+    ) -> Output:
+        """The softmax of the clean view's logits (1, C) on the host; ``official`` as in :func:`probabilities`."""
+        distribution = probabilities(logits, official=official)[0].double().numpy()
+        return cls(distribution, int(distribution.argmax()), flags, extras or {})
+
     @property
     def confidence(self) -> float:
         """The largest probability."""
@@ -51,6 +60,7 @@ class Adapted:
         extras: (B,) each.
         texts: position in the batch → text features (C, D) that the logits come from; None if not kept.
         same_texts: whether these are the same for all images.
+        features: position in the batch → features (V, D) of the views; None where they are those of the init.
     """
 
     logits: Tensor
@@ -59,6 +69,7 @@ class Adapted:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     texts: Callable[[int], Tensor] | None = None
     same_texts: bool = False
+    features: Callable[[int], Tensor] | None = None
 
     def view_logits(self, i: int) -> Tensor:
         """(V, C) of image ``i``."""
@@ -69,6 +80,11 @@ class Adapted:
         """(C, D) of image ``i``."""
         assert self.texts is not None, "asked for text features that were not kept"
         return self.texts(i)
+
+    def view_features(self, i: int) -> Tensor:
+        """(V, D) of image ``i``."""
+        assert self.features is not None, "asked for features that were not kept"
+        return self.features(i)
 
     def among(self, initial: Adapted, images: Sequence[int]) -> Adapted:
         """These as the ``images`` of a batch whose others stay as they are at the init."""
@@ -88,15 +104,3 @@ class Adapted:
             {name: spread(values, initial.extras[name]) for name, values in self.extras.items()},
             None if texts is None else lambda i: texts(at[i]) if i in at else initial.text_features(i),
         )
-
-    @staticmethod
-    def at_init(
-        logits: Tensor,
-        rows: Callable[[int], Tensor],
-        extras: Mapping[str, Tensor],
-        texts: Callable[[int], Tensor],
-        *,
-        same_texts: bool = False,
-    ) -> Adapted:
-        """Of images that nothing was adapted for."""
-        return Adapted(logits, rows, torch.zeros(len(logits), dtype=torch.bool), extras, texts, same_texts)

@@ -53,11 +53,10 @@ def load_plugin(path: str | Path) -> str:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except OtptError:
+    except BaseException as error:  # also if the user interrupts it
         _forget(name)
-        raise
-    except Exception as error:
-        _forget(name)
+        if isinstance(error, OtptError) or not isinstance(error, Exception):
+            raise
         raise OtptError(f"The plugin {str(path)!r} failed: {reason(error)}.") from error
     return digest
 

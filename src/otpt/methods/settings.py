@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from otpt.errors import OtptError
+from otpt.methods.names.toml import methods_table
 
 FAMILIES = ("fine-grained", "shift")
 """Families of data sets, on which weights may depend."""
@@ -56,10 +56,7 @@ def _expected(bounds: Mapping[str, Any]) -> str:
     return ", ".join([kind, *(words[key].format(bound) for key, bound in bounds.items() if key in words)])
 
 
-@cache
 def setting_bounds() -> Mapping[str, Mapping[str, Any]]:
     """By name, the bounds and the meaning of the settings of our own functions, from ``methods.toml``."""
-    from otpt.methods.names.toml import methods_table
-
-    found: Mapping[str, Mapping[str, Any]] = methods_table().get("settings", {})
+    found: Mapping[str, Mapping[str, Any]] = methods_table()["settings"]
     return found

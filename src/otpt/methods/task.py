@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 OWN_NETWORK = {"baple": "learned context", "fpt": "no text"}
 """Adaptations that were trained beforehand and bring what they predict with; what stands in the place of a prompt."""
 
+ON_PIXELS = (*OWN_NETWORK, "promptsmooth")
+"""Adaptations that take the image as it is, not the features of its views."""
+
 Column = tuple[str, str]
 """(prompt, method) of a row of the results."""
 
@@ -121,7 +124,7 @@ class Task:
 
     def recipe_for(self, method: Method) -> ViewRecipe | None:
         """The views that a method needs; None for one that takes the image as it is."""
-        if method.adapt in (*OWN_NETWORK, "promptsmooth"):
+        if method.adapt in ON_PIXELS:
             return None
         augmix = next((each for each in (self.augmix, method.augmix) if each is not None), self.recipe.augmix)
         views = self.recipe.n_views if method.views is None else method.views

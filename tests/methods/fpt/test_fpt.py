@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -215,8 +217,9 @@ def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
 def test_wrong_models(vit: Path, tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="FPT freezes a ViT of Hugging Face"):
         load_frozen_vit("ViT-B-16/openai")
-    with pytest.raises(OtptError, match="do not divide into patches of 8"):
-        load_frozen_vit(str(vit), size=50)
+    for size in (50, 8, 0, -16):
+        with pytest.raises(OtptError, match=f"Images of {size} pixels do not divide into patches of 8, two a side"):
+            load_frozen_vit(str(vit), size=size)
     with pytest.raises(OtptError, match="float32 or float64"):
         load_frozen_vit(str(vit), device="cpu", precision="bf16", size=48)
     state = torch.load(vit / "pytorch_model.bin", weights_only=True)
@@ -225,6 +228,11 @@ def test_wrong_models(vit: Path, tmp_path: Path) -> None:
     torch.save(state, tmp_path / "pytorch_model.bin")
     with pytest.raises(OtptError, match=r"blocks\.0\.key\.bias is missing"):
         load_frozen_vit(str(tmp_path), device="cpu")
+    for name, value in (("patch_size", 0), ("image_size", [32, 32])):
+        config = {"model_type": "vit", name: value}
+        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        with pytest.raises(OtptError, match=rf"The {name} of .* is {re.escape(str(value))}; expected a whole number"):
+            load_frozen_vit(str(tmp_path), device="cpu")
     (tmp_path / "config.json").write_text('{"model_type": "clip"}', encoding="utf-8")
     with pytest.raises(OtptError, match="not of type 'vit'"):
         load_frozen_vit(str(tmp_path), device="cpu")

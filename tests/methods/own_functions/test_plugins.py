@@ -165,3 +165,11 @@ def test_plugins_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("import otpt", encoding="utf-8")
     with pytest.raises(OtptError, match=r"is not a Python file; expected FILE\.py"):
         otpt.load_plugin(tmp_path / "mine.txt")
+
+
+def test_a_plugin_that_was_interrupted_can_be_loaded_again(tmp_path: Path) -> None:
+    plugin(tmp_path, "@otpt.gate\ndef often(zero_shot):\n    return True\n\nraise KeyboardInterrupt")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            otpt.load_plugin(tmp_path / "mine.py")
+        assert "often" not in known_parts()

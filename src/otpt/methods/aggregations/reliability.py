@@ -15,7 +15,7 @@ def reliability(
 
 
 def reliability_weights(features: Tensor, neighbours: int, temperature: float) -> Tensor:
-    """w = softmax(r/T), r_i the mean of the largest v_i·v_j, j ≠ i, over so many neighbours: (V, D) → (V,)."""
+    """w = softmax(r/T), r_i the mean of the ``neighbours`` largest v_i·v_j, j ≠ i: (V, D) → (V,)."""
     cosines = (features @ features.mT).fill_diagonal_(-torch.inf)
     nearest = cosines.sort(dim=1, descending=True).values[:, : min(neighbours, len(features) - 1)]
     return (nearest.mean(dim=1) / temperature).softmax(dim=0)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.calibration import probabilities
 from otpt.errors import OtptError
 from otpt.methods.baple.model import BapleModel, baple_model
 from otpt.methods.batch import Batch
@@ -49,11 +48,8 @@ class BapleGroup(GraphlessGroup):
     def _outputs(self, text: TextSide, features: Tensor) -> Steps[list[Output]]:
         logits = [text.logits(feature, text.text_features) for feature in features.split(1)]
         cosine, *on_host = yield [mean_cosine(text.text_features), *logits]
-        found = []
-        for own in on_host:
-            distribution = probabilities(own, official=self._task.official_precision)[0].double().numpy()
-            found.append(Output(distribution, int(distribution.argmax()), extras={"mean_cosine": float(cosine)}))
-        return found
+        extras, official = {"mean_cosine": float(cosine)}, self._task.official_precision
+        return [Output.of_clean(own, official=official, extras=extras) for own in on_host]
 
     def _features(self, unit: Tensor, models: Sequence[BapleModel]) -> Sequence[Tensor]:
         """Image features (B, D) under each model; clean images are the same for all."""

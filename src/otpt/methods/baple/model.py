@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ class BapleModel:
 
     def write(self, path: Path, notes: Mapping[str, Any]) -> None:
         """To safetensors, under the names of BAPLe's own checkpoints."""
-        patch = {name: getattr(self.patch, name) for name in self.patch.__dataclass_fields__}
-        write_trained(path, {"0.ctx": self.context, "1.noise": self.noise}, {**notes, "patch": patch})
+        write_trained(path, {"0.ctx": self.context, "1.noise": self.noise}, {**notes, "patch": asdict(self.patch)})
 
 
 def baple_model(file: Trained) -> BapleModel:
@@ -50,7 +49,7 @@ def baple_model(file: Trained) -> BapleModel:
 
     def drawn(**values: Any) -> Patch:
         patch = Patch(**values)
-        patch.layers(noise.shape[-1])  # what cannot be drawn is told before the first image
+        patch.layers(noise.shape[-1])  # a word that cannot be drawn fails here, not at the first image
         return patch
 
     return BapleModel(context, noise, file.noted("patch", drawn))
@@ -62,7 +61,7 @@ def read_start(path: str | Path) -> Tensor:
     if path.suffix == ".pt" and path.is_file():
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:  # told by the reader below, which takes more kinds of files
+        except Exception:  # reported by the reader below, which takes more kinds of files
             content = None
         if isinstance(content, Tensor) and content.ndim == 2:
             return content.detach().float()

@@ -54,7 +54,7 @@ def _key(backbone: Backbone, task: Task, from_words: bool) -> str:
 
 
 def _read(cache: FeatureCache, key: str, backbone: Backbone, task: Task, from_words: bool) -> Prompt | None:
-    """The prompt if the cache has it; an entry of another width or type is none of ours."""
+    """The prompt if the cache has it; an entry of another width or type is ignored."""
     values = cache.get_context(key)
     if values is None:
         return None

@@ -130,8 +130,9 @@ def load_frozen_vit(
     place = pick_device(device)
     folder = _folder(spec)
     config = _config(folder / "config.json", spec)
-    if size % config["patch_size"]:
-        raise OtptError(f"Images of {size} pixels do not divide into patches of {config['patch_size']}.")
+    patch = config["patch_size"]
+    if size % patch or size < 2 * patch:  # of fewer tokens than five none would be kept
+        raise OtptError(f"Images of {size} pixels do not divide into patches of {patch}, two a side or more.")
     tower = FrozenTower(config)
     file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
     _fill(tower, read_checkpoint(file).state, file)
@@ -166,6 +167,9 @@ def _config(path: Path, spec: str) -> dict[str, Any]:
         "image_size": 224, "patch_size": 16, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
     }  # fmt: skip
     config = {**base, **content}
+    for name in (name for name, usual in base.items() if isinstance(usual, int)):
+        if not isinstance(config[name], int) or config[name] < 1:
+            raise OtptError(f"The {name} of {spec!r} is {config[name]!r}; expected a whole number above 0.")
     if config["hidden_act"] != "gelu":
         raise OtptError(f"The activation of {spec!r} is {config['hidden_act']!r}; expected 'gelu'.")
     return config

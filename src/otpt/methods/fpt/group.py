@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from otpt.calibration import probabilities
 from otpt.errors import OtptError
 from otpt.methods.batch import Batch
 from otpt.methods.fpt.files import fpt_network
@@ -42,10 +41,7 @@ class FptGroup(GraphlessGroup):
     def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`; nothing here is random."""
         logits = [own for image in batch.images for own in self._logits(*image.open())]
-        outputs = []
-        for own in (yield logits):
-            distribution = probabilities(own, official=self._official)[0].double().numpy()
-            outputs.append(Output(distribution, int(distribution.argmax())))
+        outputs = [Output.of_clean(own, official=self._official) for own in (yield logits)]
         return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
 
     @torch.no_grad()
@@ -70,7 +66,7 @@ def fpt_networks(frozen: FrozenViT, task: Task, methods: Sequence[Method]) -> li
 
 
 def _check_size(file: Trained, size: int) -> None:
-    """The keys and values of another size are others, and nothing in the network would tell."""
+    """Keys and values depend on the size of the images, and nothing in the network would show a mismatch."""
     trained = file.notes.get("frozen_size", size)
     if trained != size:
         raise OtptError(

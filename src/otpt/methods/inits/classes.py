@@ -12,7 +12,7 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.methods.inits.attributes import read_attributes
 from otpt.methods.method import Method
-from otpt.methods.task import OWN_NETWORK, Task
+from otpt.methods.task import ON_PIXELS, Task
 from otpt.prompts import Descriptions, FixedTexts, Prompt, Templates, TextFeatures, check_class_names
 from otpt.prompts.templates import PLACE
 
@@ -59,8 +59,10 @@ def with_classes(
 
 def own_templates(templates: Templates | Sequence[str | Callable[[str], str]]) -> Templates:
     """Sentences of the user's as templates; functions of a class name, as open_clip has them, become sentences."""
-    if isinstance(templates, (Templates, str)):
-        return templates if isinstance(templates, Templates) else Templates("templates", templates)
+    if isinstance(templates, Templates):
+        return templates
+    if isinstance(templates, str):
+        return Templates("templates", templates)  # says that a list is expected
     return Templates("templates", [each(PLACE) if callable(each) else each for each in templates])
 
 
@@ -70,7 +72,7 @@ def check_texts(backbone: Any, task: Task, method: Method) -> None:
     if texts is None or (method.init == "templates" and isinstance(texts, Templates)):
         return
     what = "templates" if isinstance(texts, Templates) else texts.name
-    if method.tunes or method.adapt in (*OWN_NETWORK, "promptsmooth"):
+    if method.tunes or method.adapt in ON_PIXELS:
         raise OtptError(
             f"Method {method.name!r} tunes the words of a context, but the classes were set with {what}, which leave "
             "none; set them with a prompt of words, or take a method that tunes no context, such as 'zero-shot'."

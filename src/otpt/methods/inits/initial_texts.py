@@ -9,7 +9,7 @@ from otpt.backbones import Backbone
 from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.methods.method import Method
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import AttributeTextSide, TextSide
 from otpt.methods.task import Task
 from otpt.prompts import FixedTexts, Prompt
 from otpt.prompts.learned import CoopContext, LearnedPrompt
@@ -21,7 +21,19 @@ def text_side(backbone: Backbone, task: Task, prompt: Prompt | FixedTexts) -> Te
     return TextSide(
         backbone,
         task.class_names,
-        prompt,
+        tunable(backbone, task, prompt) if isinstance(prompt, Prompt) else prompt,
+        allow_duplicates=task.allow_duplicates,
+        memory_budget=task.memory_budget,
+    )
+
+
+def attribute_side(backbone: Backbone, task: Task, prompt: Prompt) -> AttributeTextSide:
+    """The text features of a task's classes with their attributes under a prompt."""
+    return AttributeTextSide(
+        backbone,
+        task.class_names,
+        task.attributes,
+        tunable(backbone, task, prompt),
         allow_duplicates=task.allow_duplicates,
         memory_budget=task.memory_budget,
     )
@@ -33,7 +45,7 @@ def tunable(backbone: Backbone, task: Task, prompt: Prompt) -> Prompt:
 
 
 def learned_prompt(task: Task, kind: str, methods: Sequence[Method]) -> LearnedPrompt:
-    """The learned prompt of a kind, or who asks for it in vain."""
+    """The learned prompt of a kind; if there is none, an error that names the method which starts from it."""
     if kind not in task.contexts:
         name = next(method.name for method in methods if method.init == kind)
         raise OtptError(
@@ -65,7 +77,7 @@ def base_classes(learned: CoopContext, methods: Sequence[Method]) -> tuple[str, 
 
 def base_texts(backbone: Backbone, task: Task, learned: CoopContext, base: tuple[str, ...]) -> BaseTexts:
     """Text features of the task's classes and of the base ones, under the task's first prompt and the learned one."""
-    words, context = tunable(backbone, task, task.prompts[0]), learned.prompt()
     places = (task, replace(task, class_names=base))
-    found = [text_side(backbone, place, prompt) for place in places for prompt in (words, context)]
+    prompts = (task.prompts[0], learned.prompt())
+    found = [text_side(backbone, place, prompt) for place in places for prompt in prompts]
     return BaseTexts(*(each.text_features.cpu() for each in found))

@@ -1,4 +1,4 @@
-"""From the inits of methods to their groups: text features are prepared, and what does not fit is told."""
+"""From the inits of methods to their groups: text features are prepared, and what does not fit is refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.inits.attributes import names_with_attributes
 from otpt.methods.inits.classes import check_texts
 from otpt.methods.inits.initial_texts import (
+    attribute_side,
     base_classes,
     base_texts,
     coop_context,
@@ -21,9 +22,8 @@ from otpt.methods.inits.initial_texts import (
     tunable,
 )
 from otpt.methods.method import Method
-from otpt.methods.prompt_tuning import AttributeTextSide
 from otpt.methods.running.groups import ConditionalGroup, Group, TextGroup
-from otpt.methods.task import Task
+from otpt.methods.task import ON_PIXELS, Task
 from otpt.prompts import Prompt, Templates, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, MaplePrompts
 from otpt.prompts.tokens import check_lengths
@@ -99,8 +99,7 @@ def check_fit(backbone: Any, task: Task, methods: Sequence[Method], *, classes: 
 
 
 def _kind(method: Method) -> str:
-    own = ("promptsmooth", "baple", "fpt")
-    return method.adapt if method.adapt in own else method.init
+    return method.adapt if method.adapt in ON_PIXELS else method.init
 
 
 def _checked(backbone: Any, methods: Methods) -> Any:
@@ -112,30 +111,13 @@ def _checked(backbone: Any, methods: Methods) -> Any:
 
 
 def _words(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
-    if task.texts is not None:
-        return [TextGroup(task.texts.name, methods, backbone, text_side(backbone, task, task.texts), task)]
-    return [
-        TextGroup(prompt.name, methods, backbone, text_side(backbone, task, tunable(backbone, task, prompt)), task)
-        for prompt in task.prompts
-    ]
+    starts = task.prompts if task.texts is None else (task.texts,)
+    return [TextGroup(each.name, methods, backbone, text_side(backbone, task, each), task) for each in starts]
 
 
 def _attributes(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
     return [
-        TextGroup(
-            prompt.name,
-            methods,
-            backbone,
-            AttributeTextSide(
-                backbone,
-                task.class_names,
-                task.attributes,
-                tunable(backbone, task, prompt),
-                allow_duplicates=task.allow_duplicates,
-                memory_budget=task.memory_budget,
-            ),
-            task,
-        )
+        TextGroup(prompt.name, methods, backbone, attribute_side(backbone, task, prompt), task)
         for prompt in task.prompts
     ]
 
@@ -187,9 +169,15 @@ def _maple(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
 
 
 def _promptsmooth(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:
-    from otpt.methods.promptsmooth.group import promptsmooth_groups
+    from otpt.methods.promptsmooth.group import PromptSmoothGroup
 
-    return list(promptsmooth_groups(backbone, task, methods))
+    words = tuple(method for method in methods if method.init == "words")
+    prompts = task.prompts if task.noise_prompt is None else (task.noise_prompt,)
+    found: list[Group] = [PromptSmoothGroup(each.name, words, backbone, each, task) for each in prompts if words]
+    learned = tuple(method for method in methods if method.init == "coop")
+    if learned:
+        found.append(PromptSmoothGroup("coop", learned, backbone, coop_context(task, methods).prompt(), task))
+    return found
 
 
 def _baple(backbone: Backbone, task: Task, methods: Methods) -> list[Group]:

@@ -82,8 +82,13 @@ def read_trained(path: Path) -> Trained:
         notes = parse_json(texts.get(_NOTES, "{}"))
     except ValueError:
         raise _damaged(path) from None
-    if not isinstance(notes, dict) or not all(
-        isinstance(notes.get(name, kind()), kind) for name, kind in _KINDS.items()
-    ):
+    if not _are_ours(notes):
         raise _damaged(path)
     return Trained(path, tensors, notes)
+
+
+def _are_ours(notes: Any) -> bool:
+    """Whether the notes that are read are of the kinds that are written."""
+    if not isinstance(notes, dict) or not all(isinstance(notes.get(key, kind()), kind) for key, kind in _KINDS.items()):
+        return False
+    return notes.get("target", 0) >= 0 and all(isinstance(each, str) for each in notes.get("classes", ()))

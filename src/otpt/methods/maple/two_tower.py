@@ -80,6 +80,7 @@ class TwoTowerSide:
         class_names: as given.
         init: (T, A, a) in the backbone's type.
         text_features: (C, D), E₀.
+        logit_scale: ∂logit/∂cosine.
     """
 
     def __init__(
@@ -101,17 +102,17 @@ class TwoTowerSide:
         self.init: Tensors = (text, weights, biases)
         self.linearisation = self.encoder.linearise(text.flatten(0, 1)[None])
         self.text_features = self.linearisation.text_features[0]
-        self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
+        self.logit_scale, self._bias = backbone.logit_scale, backbone.logit_bias
         self._text_gradients: dict[tuple[str, tuple[tuple[str, float], ...]], Tensors] = {}
         self._computing = threading.Lock()
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """scale · v·e + bias: (V, D) and (C, D) → (V, C)."""
-        return self._scale * image_features @ text_features.mT + self._bias
+        return self.logit_scale * image_features @ text_features.mT + self._bias
 
     def cosines(self, logits: Tensor) -> Tensor:
         """(ℓ − bias)/scale, what :meth:`logits` was made of."""
-        return (logits - self._bias) / self._scale
+        return (logits - self._bias) / self.logit_scale
 
     def at_init(self, pixels: Tensor) -> TwoTowerTuned:
         """One image (V, 3, S, S), the clean view first, under the initial prompts."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES, digests_of
+from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.inits.attributes import attribute_digest, names_with_attributes
 from otpt.methods.method import Method
 from otpt.methods.settings import setting_for
@@ -40,7 +40,7 @@ def method_numbers(method: Method) -> dict[str, Any]:
     if not method.frozen_below:
         words |= {"frozen_below"}  # runs that were begun before there was such a setting go on
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
-    own = digests_of(method)
+    own = {each.name: each.digest for each in method.functions if each.digest}
     return plain({**values, **({"own_functions": own} if own else {})})
 
 

@@ -186,7 +186,7 @@ def _brings(part: Part, needed: str) -> bool:
 
 
 def _only(part: Part) -> Mapping[str, tuple[str, ...]]:
-    """By axis, the values that go with what a part sets; those of its own axis are told apart elsewhere."""
+    """By axis, the values that go with what a part sets; two values on one axis are a conflict of their own."""
     axes = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS}
     value = axes.get(part.axis, {}).get(part.values.get(part.axis, ""))
     return {} if value is None else value.only

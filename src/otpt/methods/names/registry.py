@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from otpt.methods.names.parts import compose, field_names, published_names
 
 DEFAULT_METHOD = "confident-half"
 """Of the classifier, ``otpt predict`` and ``otpt calibrate``; chosen by the protocol of docs/default.md."""
+
+_IN_FILE = re.compile(r"(.*?\.toml)(?::(.*))?", re.DOTALL)
+"""``FILE.toml``, or ``FILE.toml:METHOD``."""
 
 _FIELDS = {
     "summary": str,
@@ -61,7 +65,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise cannot_read("method file", path, error) from None
     try:
@@ -84,16 +88,17 @@ def get_method(name: str | Method) -> Method:
             f"The method is a {type(name).__name__}; expected a name such as 'o-tpt', a TOML file, or a Method. (A "
             "tokenizer is given as tokenizer=, a transform or processor as preprocess=.)"
         )
-    path, suffix, inner = name.partition(".toml")
-    if not suffix or (inner and not inner.startswith(":")):
+    match = _IN_FILE.fullmatch(name)
+    if match is None:
         return compose(name)
-    found = load_methods(path + suffix)
-    if inner:
-        if inner[1:] not in found:
-            raise unknown("method", inner[1:], found)
-        return found[inner[1:]]
+    path, inner = match.groups()
+    found = load_methods(path)
+    if inner is not None:
+        if inner not in found:
+            raise unknown("method", inner, found)
+        return found[inner]
     if len(found) != 1:
-        raise OtptError(f"{path}.toml holds {len(found)} methods ({', '.join(found)}); say which, as {path}.toml:NAME.")
+        raise OtptError(f"{path} holds {len(found)} methods ({', '.join(found)}); say which, as {path}:NAME.")
     return next(iter(found.values()))
 
 

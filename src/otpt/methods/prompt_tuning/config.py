@@ -49,7 +49,7 @@ class TuningConfig:
         for name, weight in self.weights:
             find_objective(name)
             _require(0 <= weight < math.inf, f"weight of {name}", weight, finite)
-        _require(self.steps >= 1 and self.steps == int(self.steps), "number of steps", self.steps, "1, 2, 3, …")
+        _require(self.steps >= 1 and float(self.steps).is_integer(), "number of steps", self.steps, "1, 2, 3, …")
         _require(0 < self.learning_rate < math.inf, "learning rate", self.learning_rate, "a finite number above 0")
         _require(0 <= self.weight_decay < math.inf, "weight decay", self.weight_decay, finite)
         _require(0 < self.selection_ratio <= 1, "selection ratio", self.selection_ratio, "above 0, at most 1")

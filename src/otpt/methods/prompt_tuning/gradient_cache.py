@@ -37,7 +37,7 @@ class CachedGradients:
         self._cache, self._text, self._views = cache, text, views
 
     def get(self, objective: ViewObjective) -> Tensor | None:
-        """The gradient (n, W) if the cache has it; an entry of another shape or type is none of ours."""
+        """The gradient (n, W) if the cache has it; an entry of another shape or type is ignored."""
         found = self._cache.get_gradient(self._key(objective))
         if found is None:
             return None

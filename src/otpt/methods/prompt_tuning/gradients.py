@@ -1,4 +1,4 @@
-"""∇_θ of view objectives at the initial context: what all configs of an image share, and later runs may be told.
+"""∇_θ of view objectives at the initial context: what all configs of an image share, and later runs may reuse.
 
 A gradient at θ₀ depends on the image's features and on the text side, not on weights, learning rates or what else a
 config minimises. So configs share it within a call, and a :class:`GradientStore` keeps it from one call to another.
@@ -63,7 +63,7 @@ class GradientStore(Protocol):
         """The gradient where it is computed, or None if it is not known."""
 
     def put(self, objective: ViewObjective, gradient: Tensor) -> None:
-        """Take note of a gradient."""
+        """Keep a gradient."""
 
 
 class HeldGradients:
@@ -84,7 +84,7 @@ class HeldGradients:
 
 
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
-    """A config's objective ``name`` on so many views; the entropy is the same whatever the reference."""
+    """A config's objective ``name`` on ``views`` views; the entropy is the same whatever the reference."""
     found = find_objective(name)
     reference = config.reference if found.takes_reference else ""
     settings = tuple(found.own_settings(dict(config.settings)).items())
@@ -97,7 +97,7 @@ def init_gradients(
 ) -> Tensor:
     """∇_θ of a view objective at θ₀ for each image: (B, V, D) → (B, n, W).
 
-    ``stores``, one per image, are asked first and told what they did not know.
+    ``stores``, one per image, are asked first, and keep what had to be computed.
     """
     if stores is None:
         return _computed(text, views, objective)

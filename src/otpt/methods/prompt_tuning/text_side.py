@@ -46,7 +46,8 @@ class TextSide:
         init: (n, W), θ₀.
         text_features: (C, D), E₀.
         attributes: texts per class; 1 here.
-        contexts_per_pass: contexts that go through the text tower together. Always exactly so many, by repeating the
+        logit_scale: ∂logit/∂cosine.
+        contexts_per_pass: contexts that go through the text tower together. Always exactly this many, by repeating the
             last where fewer are left: the size of a matrix product may change its rounding, and what an image gets
             must not depend on its neighbours. One on a CPU, where the classes of one context fill the cores already.
     """
@@ -88,7 +89,7 @@ class TextSide:
     ) -> None:
         """What images are predicted with, of any encoder and initial context (n, W)."""
         self.class_names, self.encoder, self.init = class_names, encoder, init
-        self._scale, self._bias = logit_scale, logit_bias
+        self.logit_scale, self._bias = logit_scale, logit_bias
         self.contexts_per_pass = contexts_per_pass or (1 if init.device.type == "cpu" else 8)
         self.linearisation = self.encoder.linearise(self.init.expand(self.contexts_per_pass, -1, -1))
         self.text_features = self.linearisation.text_features[0]
@@ -103,7 +104,7 @@ class TextSide:
         Tokens stand for class names and prompt, θ₀ for learned vectors; E₀ also shows another precision, processor or
         kernel where these change the last bits.
         """
-        numbers = {"contexts": self.contexts_per_pass, "scale": self._scale, "bias": self._bias}
+        numbers = {"contexts": self.contexts_per_pass, "scale": self.logit_scale, "bias": self._bias}
         digest = hashlib.sha256(json.dumps({**self._facts, **numbers}, sort_keys=True).encode())
         tokens = self._tokens
         for tensor in (tokens.ids, tokens.slots, tokens.rows, self.init, self.text_features):
@@ -111,18 +112,13 @@ class TextSide:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    @property
-    def logit_scale(self) -> float:
-        """∂logit/∂cosine."""
-        return self._scale
-
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
-        return self._scale * image_features @ text_features.mT + self._bias
+        return self.logit_scale * image_features @ text_features.mT + self._bias
 
     def cosines(self, logits: Tensor) -> Tensor:
         """(ℓ − bias)/scale, what :meth:`logits` was made of: also SigLIP's logits, which have a bias."""
-        return (logits - self._bias) / self._scale
+        return (logits - self._bias) / self.logit_scale
 
     def zero_shot(self, views: Tensor) -> Tensor:
         """Logits of the clean view under the initial context: (B, V, D) → (B, C).
@@ -133,7 +129,7 @@ class TextSide:
 
     def pull_back(self, gradient: Tensor, image_features: Tensor) -> Tensor:
         """∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S at E₀, of ∂L/∂ℓ (k, C) and the k views' features (k, D): (C, D)."""
-        return self._scale * gradient.mT @ image_features
+        return self.logit_scale * gradient.mT @ image_features
 
     def texts_of(self, classes: Tensor) -> Tensor:
         """Which texts are those of ``classes``, in the order of all texts."""

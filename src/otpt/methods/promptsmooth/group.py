@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.calibration import probabilities
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
-from otpt.methods.inits.initial_texts import coop_context, text_side, tunable
+from otpt.methods.inits.initial_texts import text_side
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.prompt_tuning import TextSide
@@ -30,19 +29,11 @@ ABSTAINED = "abstained"
 """Flag of a prediction by votes whose class may as well be the second: smoothing gives no answer there."""
 
 
-def promptsmooth_groups(backbone: Backbone, task: Task, methods: tuple[Method, ...]) -> Iterator[PromptSmoothGroup]:
-    """A group for each prompt to start from: PromptSmooth's own for these classes, the task's words, or CoOp's."""
-    words = tuple(method for method in methods if method.init == "words")
-    prompts = task.prompts if task.noise_prompt is None else (task.noise_prompt,)
-    for prompt in prompts if words else ():
-        yield PromptSmoothGroup(prompt.name, words, backbone, tunable(backbone, task, prompt), task)
-    learned = tuple(method for method in methods if method.init == "coop")
-    if learned:
-        yield PromptSmoothGroup("coop", learned, backbone, coop_context(task, methods).prompt(), task)
-
-
 class PromptSmoothGroup(GraphlessGroup):
-    """Methods of PromptSmooth under one prompt; see :class:`otpt.methods.running.groups.Group`."""
+    """Methods of PromptSmooth under one prompt: its own for these classes, the task's words, or CoOp's context.
+
+    See :class:`otpt.methods.running.groups.Group`.
+    """
 
     def __init__(self, prompt: str, methods: tuple[Method, ...], backbone: Backbone, start: Prompt, task: Task) -> None:
         self.prompt, self.methods = prompt, methods
@@ -96,8 +87,7 @@ class PromptSmoothGroup(GraphlessGroup):
         flags = (KEPT_INIT,) * bool(skipped)
         extras = {"mean_cosine": float(cosine)}
         if method.aggregate == CLEAN:
-            distribution = probabilities(logits, official=self._task.official_precision)[0].double().numpy()
-            return Output(distribution, int(distribution.argmax()), flags, extras)
+            return Output.of_clean(logits, official=self._task.official_precision, flags=flags, extras=extras)
         own = votes["certificate"]
         distribution = own / numbers.samples
         if method.aggregate == "votes":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from otpt.objectives.registry import OBJECTIVES
 
 Available = Mapping[str, Callable[[], Any]]
 """What a function may ask for by the names of its parameters, computed when it does."""
-
 
 Extras = Mapping[str, float]
 """Further numbers of an image, which become columns of the results."""
@@ -39,11 +39,19 @@ def call_function(
     return found, extras
 
 
-def call_gate(value: Value, available: Available, settings: Mapping[str, float], name: str) -> tuple[bool, Extras]:
-    """Whether the gate is open for the image ``name``, and extras."""
+@dataclass(frozen=True)
+class GateAnswer:
+    """Whether a method adapts an image, and what the gate says beside it."""
+
+    is_open: bool = True
+    extras: Extras = field(default_factory=dict)
+
+
+def call_gate(value: Value, available: Available, settings: Mapping[str, float], name: str) -> GateAnswer:
+    """What a gate says of the image ``name``."""
     found, extras = _with_extras(_call(value, "gate", available, settings, name), value, "gate", name)
     if isinstance(found, (bool, np.bool_)) or (isinstance(found, Tensor) and found.numel() == 1):
-        return bool(found), extras
+        return GateAnswer(bool(found), extras)
     raise OtptError(
         f"The gate {value.name!r} returned {describe(found)} for the image {name!r}; expected True or False."
     )
@@ -63,11 +71,11 @@ def _with_extras(found: Any, value: Value, kind: str, name: str) -> tuple[Any, E
 
 def _call(value: Value, kind: str, available: Available, settings: Mapping[str, float], name: str) -> Any:
     given = asked_for(value.function, available) | {key: settings[key] for key in value.settings if key in settings}
-    if not value.digest:
-        return call_with(value.function, given)
     try:
         return call_with(value.function, given)
     except Exception as error:
+        if not value.digest:
+            raise
         shapes = ", ".join(
             f"{key} of shape {tuple(each.shape)}" for key, each in given.items() if hasattr(each, "shape")
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ def finish(
     official: bool,
     available: Callable[[int], Available],
     settings: Mapping[str, float],
-    names: list[str],
+    names: Sequence[str],
 ) -> list[Output]:
     """The outputs of B images, whose logits are on the host.
 
@@ -44,15 +44,10 @@ def finish(
         names: of the images, for messages.
     """
     finisher = _Finisher(method, adapted, initial, tower, official, available, settings, names)
-    one_by_one = _one_by_one(CALIBRATIONS[method.calibrate])
-    more: list[Extras] = [{} for _ in names]
-    if method.aggregate == CLEAN and not one_by_one:
-        calibrated, _ = finisher.calibrate(adapted.logits, initial.logits, {}, names[0])
-        rows, indices = _clean(calibrated, adapted.logits, official=official, own=False)
-    elif method.aggregate == CLEAN:
-        calibrated, more = finisher.calibrate_each()
-        own = bool(CALIBRATIONS[method.calibrate].digest)
-        rows, indices = _clean(calibrated, adapted.logits, official=official, own=own)
+    calibration = CALIBRATIONS[method.calibrate]
+    if method.aggregate == CLEAN:
+        logits, more = finisher.calibrate_each() if _one_by_one(calibration) else finisher.calibrate_together()
+        rows, indices = _clean(logits, adapted.logits, official=official, own=bool(calibration.digest))
     else:
         made = in_threads(finisher.aggregate, range(len(names)))
         more = [extras for _, extras in made]
@@ -73,12 +68,31 @@ def finish(
 
 
 def calibrated(
-    method: Method, logits: Tensor, zero_shot: Tensor, available: Available, *, settings: Mapping[str, float]
-) -> Tensor:
-    """Rescaled logits (V, C) of the views of one image, given the zero-shot logits (V, C) and what is ``available``."""
-    none = Adapted.at_init(logits[:1], lambda _: logits, {}, lambda _: logits)
-    finisher = _Finisher(method, none, none, "vit", False, lambda _: {}, settings, ["image"])
-    return finisher.calibrate(logits, zero_shot, available, "image")[0]
+    method: Method,
+    logits: Tensor,
+    zero_shot: Tensor,
+    available: Available,
+    settings: Mapping[str, float],
+    *,
+    tower: str = "vit",
+    official: bool = False,
+    name: str = "image",
+) -> tuple[Tensor, Extras]:
+    """Rescaled logits (…, C) of (…, C), given the zero-shot ones (…, C) and what is ``available``; and extras.
+
+    The further arguments are those of :func:`finish`, ``name`` for messages. With ``official`` logits are rounded to
+    float16 first.
+    """
+    if official:
+        logits, zero_shot = _half(logits), _half(zero_shot)
+    if method.calibrate == NONE:
+        return logits, {}
+    if method.calibrate == "temperature":
+        return logits / (method.temperature or fixed_temperature(tower)), {}
+    if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
+        logits, zero_shot = logits.float(), zero_shot.float()
+    own = {**available, "logits": lambda: logits, "zero_shot": lambda: zero_shot}
+    return call_function(CALIBRATIONS[method.calibrate], "calibration", own, settings, tuple(logits.shape), name)
 
 
 def _one_by_one(calibration: Value) -> bool:
@@ -122,7 +136,12 @@ class _Finisher:
     official: bool
     available: Callable[[int], Available]
     settings: Mapping[str, float]
-    names: list[str]
+    names: Sequence[str]
+
+    def calibrate_together(self) -> tuple[Tensor, list[Extras]]:
+        """Logits (B, C) of the clean views, where each row is rescaled for itself; no extras."""
+        logits, _ = self.calibrate(self.adapted.logits, self.initial.logits, {}, self.names[0])
+        return logits, [{} for _ in self.names]
 
     def calibrate_each(self) -> tuple[Tensor, list[Extras]]:
         """Logits (B, C) of the clean views, image by image, so that none depends on its neighbours."""
@@ -139,19 +158,9 @@ class _Finisher:
         return torch.cat([logits[:1] for logits, _ in made]), [extras for _, extras in made]
 
     def calibrate(self, logits: Tensor, zero_shot: Tensor, available: Available, name: str) -> tuple[Tensor, Extras]:
-        """Rescaled logits (…, C) of (…, C); with ``official`` of logits that were rounded to float16 first."""
-        method = self.method
-        if self.official:
-            logits, zero_shot = _half(logits), _half(zero_shot)
-        if method.calibrate == NONE:
-            return logits, {}
-        if method.calibrate == "temperature":
-            return logits / (method.temperature or fixed_temperature(self.tower)), {}
-        if self.official:  # Robust-adapt keeps float16 logits, and rescales them in float32
-            logits, zero_shot = logits.float(), zero_shot.float()
-        own = {**available, "logits": lambda: logits, "zero_shot": lambda: zero_shot}
-        value = CALIBRATIONS[method.calibrate]
-        return call_function(value, "calibration", own, self.settings, tuple(logits.shape), name)
+        """See :func:`calibrated`."""
+        numbers: dict[str, Any] = {"tower": self.tower, "official": self.official, "name": name}
+        return calibrated(self.method, logits, zero_shot, available, self.settings, **numbers)
 
     def aggregate(self, i: int) -> tuple[Tensor, Extras]:
         """Probabilities (C,) of image ``i``, by a function of all its views."""

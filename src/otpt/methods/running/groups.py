@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from torch import Tensor, stack
+import torch
+from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.calibration import BaseTexts
 from otpt.features.cache import FeatureCache
-from otpt.methods.axes import NONE
 from otpt.methods.batch import Batch
-from otpt.methods.method import CONTEXT, Method
+from otpt.methods.method import Method
 from otpt.methods.output import Adapted, Output
 from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
 from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
 from otpt.methods.prompt_tuning.gradients import GradientStore, HeldGradients
 from otpt.methods.prompt_tuning.passes import in_passes, logits_and_extras, mean_cosine, split_extras
-from otpt.methods.running.calling import Available, naming_images
-from otpt.methods.running.finish import finish
-from otpt.methods.running.hosting import Seen, adapts_on_host, available_of, initial_on_host, needs_after
-from otpt.methods.running.own_functions import adapt_by_function, ask_gate, gated
+from otpt.methods.running.adapting import AdaptingGroup
+from otpt.methods.running.calling import naming_images
 from otpt.methods.running.rounds import views_needed
 from otpt.methods.task import Task
 from otpt.prompts.learned import CocoopContext
@@ -78,8 +76,10 @@ class GraphlessGroup:
         return 0
 
 
-class TextGroup:
+class TextGroup(AdaptingGroup):
     """Methods whose text features come from one context: of words, of CoOp, or of vectors of the user's."""
+
+    bytes_per_image = 0
 
     def __init__(
         self,
@@ -91,38 +91,15 @@ class TextGroup:
         *,
         base_texts: BaseTexts | None = None,
     ) -> None:
-        """``base_texts``, on the host, are for calibrations of learned prompts that look at their base classes."""
-        self.prompt, self.methods, self._base_texts = prompt, methods, base_texts
-        self._family, self._text, self._task = backbone.family, text, task
+        super().__init__(methods, backbone.family, text, task, base_texts)
+        self.prompt, self.text = prompt, text
         self._cache: FeatureCache | None = None
         self._gradient_size = 0
         self._recipes = [self._recipe(method) for method in methods]
-        self._state: dict[str, dict[str, Any]] = {}  # of stream methods
-
-    @property
-    def text(self) -> TextSide:
-        """The prepared text features."""
-        return self._text
-
-    @property
-    def graph_bytes(self) -> int:
-        """See :class:`Group`."""
-        return self._text.linearisation.graph_bytes
-
-    @property
-    def bytes_per_image(self) -> int:
-        """See :class:`Group`."""
-        return 0
 
     def use_cache(self, cache: FeatureCache | None, gradient_size: int) -> None:
-        """Keep gradients at the init in a cache, unless those of all prompts, so many numbers, exceed the features."""
+        """Keep gradients at the init in a cache, unless all prompts' ``gradient_size`` numbers exceed the features."""
         self._cache, self._gradient_size = cache, gradient_size
-
-    def release(self) -> int:
-        """See :class:`Group`."""
-        size = self.graph_bytes
-        self._text.linearisation.release()
-        return size or self._task.memory_budget
 
     def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
         """See :class:`Group`."""
@@ -194,91 +171,26 @@ class TextGroup:
     def _part(self, recipe: ViewRecipe, methods: Sequence[Method], batch: Batch) -> Steps[dict[str, list[Output]]]:
         """The outputs of images that need the same views, by method."""
         views, starts = batch.features(recipe), self._starts(batch)
-        at_init = Seen(self._initial(views, starts), views.__getitem__)
-        family, dataset = self._task.family, self._task.dataset
-        settings = {method.name: method.settings_for(family, dataset) for method in methods}
-        initial = yield from initial_on_host(at_init, methods)
-        available = partial(available_of, initial, initial, self._text.logit_scale)
-        gates = {
-            method.name: [
-                ask_gate(method, available(i), settings[method.name], name) for i, name in enumerate(batch.names)
-            ]
-            for method in methods
-        }
-        configs = {
-            method.name: config
-            for method in methods
-            if method.tunes
-            and any(each.is_open for each in gates[method.name])
-            and (config := method.tuning(family, dataset)) is not None
-        }
-        wanted: dict[TuningConfig, set[int]] = {}
-        for name, config in configs.items():
-            wanted.setdefault(config, set()).update(i for i, each in enumerate(gates[name]) if each.is_open)
-        all_views = any(method.needs_adapted_views for method in methods)
-        several = len({frozenset(each) for each in wanted.values()}) > 1
-        stores = (yield from self._stores(views, starts, several=several)) if wanted else None
-        tuned = self._tune(views, wanted, starts, at_init.adapted, batch.names, stores, keep_texts=all_views)
-        adapted: dict[str, Adapted] = {}
-        for method in methods:
-            if method.adapt != CONTEXT:
-                own = initial if adapts_on_host(method) else at_init
-                adapted[method.name] = adapt_by_function(
-                    method,
-                    own.adapted,
-                    partial(available_of, own, own, self._text.logit_scale),
-                    partial(_logits, self._text, own),
-                    settings[method.name],
-                    gates[method.name],
-                    batch.names,
-                    self._state.setdefault(method.name, {}),
-                )
-            elif method.name in configs:
-                adapted[method.name] = tuned[configs[method.name]]
-        after = needs_after(methods)
-        # what several methods share is copied once
-        distinct = {id(each): Seen(each, views.__getitem__) for each in adapted.values()}
-        copied = [seen.on_host(replace(after, features=False)) for seen in distinct.values()]
-        initial, *copies = yield from join([initial.on_host(after), *copied])
-        on_host = dict(zip(distinct, copies, strict=True))
-        answers = {}
-        for method in methods:
-            name = method.name
-            found = on_host[id(adapted[name])].adapted if name in adapted else initial.adapted
-            if method.gate != NONE:
-                found = gated(found, initial.adapted, gates[name])
-            answers[name] = finish(
-                method,
-                found,
-                initial.adapted,
-                tower=self._family,
-                official=self._task.official_precision,
-                available=partial(self._available, initial),
-                settings=settings[name],
-                names=batch.names,
-            )
-        return answers
-
-    def _available(self, initial: Seen, i: int) -> Available:
-        """What a calibration or an aggregation of image ``i`` may ask for."""
-        own = available_of(initial, initial, self._text.logit_scale, i)
-        return own if self._base_texts is None else {**own, "base_texts": lambda: self._base_texts}
+        at_init = self._initial(views, starts)
+        keep_texts = any(method.needs_adapted_views for method in methods)
+        tune = partial(self._tune, views, starts, at_init, batch.names, keep_texts)
+        return (yield from self._outputs(methods, at_init, batch.names, tune))
 
     def _stores(self, views: Tensor, starts: Tensor | None, *, several: bool) -> Steps[Sequence[GradientStore] | None]:
         """Where gradients at the init are kept: on disk, or for the moment if ``several`` calls share them."""
         if self._cache is not None and starts is None and self._gradient_size <= views[0].numel():
             (on_host,) = yield [views]
-            return [CachedGradients(self._cache, self._text, each) for each in on_host]
+            return [CachedGradients(self._cache, self.text, each) for each in on_host]
         return [HeldGradients() for _ in views] if several and starts is None else None
 
     def _initial(self, views: Tensor, starts: Tensor | None) -> Adapted:
-        text = self._text
+        text, features = self.text, views.__getitem__
+        none_skipped = torch.zeros(len(views), dtype=torch.bool)
         if starts is None:
             shared = text.text_features.expand(len(views), -1, -1)
-            rows = partial(_rows, text, views, shared)
             extras = {"mean_cosine": mean_cosine(text.class_features(text.text_features)).expand(len(views))}
-            texts = partial(_class_features, text, shared)
-            return Adapted.at_init(text.zero_shot(views), rows, extras, texts, same_texts=True)
+            rows, texts = partial(_rows, text, views, shared), partial(_class_features, text, shared)
+            return Adapted(text.zero_shot(views), rows, none_skipped, extras, texts, same_texts=True, features=features)
 
         def at_start(clean: Tensor, contexts: Tensor) -> Tensor:
             return logits_and_extras(text, list(clean), text.encoder.encode(contexts), keep_texts=True)
@@ -286,26 +198,25 @@ class TextGroup:
         found = in_passes(at_start, views[:, :1], starts, size=text.contexts_per_pass)
         logits, cosines, own = split_extras(text, found)
         assert own is not None
-        return Adapted.at_init(
-            logits, partial(_rows, text, views, own), {"mean_cosine": cosines}, partial(_class_features, text, own)
-        )
+        rows, texts = partial(_rows, text, views, own), partial(_class_features, text, own)
+        return Adapted(logits, rows, none_skipped, {"mean_cosine": cosines}, texts, features=features)
 
     def _tune(
         self,
         views: Tensor,
-        wanted: Mapping[TuningConfig, Collection[int]],
         starts: Tensor | None,
         initial: Adapted,
         names: Sequence[str],
-        stores: Sequence[GradientStore] | None,
-        *,
         keep_texts: bool,
-    ) -> Mapping[TuningConfig, Adapted]:
+        wanted: Mapping[TuningConfig, Sequence[int]],
+    ) -> Steps[Mapping[TuningConfig, Adapted]]:
         """Images as each config tunes them; those that it is not ``wanted`` for stay as they are at the init."""
-        text = self._text
+        parts = dict.fromkeys(map(tuple, wanted.values()))
+        stores = yield from self._stores(views, starts, several=len(parts) > 1)
+        text = self.text
         found = {}
-        for images in dict.fromkeys(tuple(sorted(each)) for each in wanted.values()):
-            configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
+        for images in parts:
+            configs = [config for config, each in wanted.items() if tuple(each) == images]
             chosen = _rows_of(views, images)
             own = None if starts is None else _rows_of(starts, images)
             known = None if stores is None else [stores[i] for i in images]
@@ -351,7 +262,7 @@ class ConditionalGroup(TextGroup):
 
 def _rows_of(tensor: Tensor, images: Sequence[int]) -> Tensor:
     """Those of some images, of (B, …); one by one: a list of indices would be copied to the device and waited for."""
-    return tensor if len(images) == len(tensor) else stack([tensor[i] for i in images])
+    return tensor if len(images) == len(tensor) else torch.stack([tensor[i] for i in images])
 
 
 def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tensor:
@@ -362,8 +273,3 @@ def _rows(text: TextSide, views: Tensor, text_features: Tensor, i: int) -> Tenso
 def _class_features(text: TextSide, text_features: Tensor, i: int) -> Tensor:
     """Text features (C, D) of image ``i``, of (B, T, D) of all texts."""
     return text.class_features(text_features[i])
-
-
-def _logits(text: TextSide, seen: Seen, i: int, text_features: Tensor) -> Tensor:
-    """Logits (V, C) of all views of image ``i`` under text features (C, D)."""
-    return text.logits(seen.features(i), text_features)

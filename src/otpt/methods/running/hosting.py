@@ -3,13 +3,13 @@
 Towers, gradients and logits are computed on the device. Gates, calibrations, aggregations, and adaptations that are
 functions look at a few thousand numbers and ask for values again and again; on a GPU each question would empty its
 queue. So what they name as parameters comes to the host in one copy for all images and methods of a batch: one before
-something is adapted, if a function has a say there, and one in the end. Stream methods, whose state may be large, stay
+something is adapted, if a function is asked by then, and one in the end. Stream methods, whose state may be large, stay
 on the device. On a CPU nothing is copied, and nothing computed that is not asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -21,7 +21,6 @@ from otpt.functions import Value, parameters
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, STREAM
 from otpt.methods.method import CONTEXT, Method
 from otpt.methods.output import Adapted
-from otpt.methods.running.calling import Available
 from otpt.transfers import Steps
 
 
@@ -70,41 +69,29 @@ def _parameters(value: Value) -> set[str]:
     return set(parameters(value.function)) if value.source else set()
 
 
-@dataclass(frozen=True)
-class Seen:
-    """B images as functions see them.
-
-    Attributes:
-        adapted: their logits.
-        features: position in the batch → features (V, D) of the views.
-    """
-
-    adapted: Adapted
-    features: Callable[[int], Tensor]
-
-    def on_host(self, needs: Needs) -> Steps[Seen]:
-        """The same where functions can look at it; on a CPU as it is."""
-        adapted, images = self.adapted, range(len(self.adapted.logits))
-        if adapted.logits.device.type == "cpu":
-            return self
-        groups: list[list[Tensor]] = [[adapted.logits, adapted.skipped, *adapted.extras.values()]]
-        for asked, source, of in (
-            (needs.rows, adapted.rows, images),
-            (needs.texts, adapted.texts, images[:1] if adapted.same_texts else images),
-            (needs.features, self.features, images),
-        ):
-            groups.append([source(i) for i in of] if asked and source is not None else [])
-        found = iter((yield [tensor for group in groups for tensor in group]))
-        (logits, skipped, *extras), rows, texts, features = ([next(found) for _ in group] for group in groups)
-        copy = replace(
-            adapted,
-            logits=logits,
-            skipped=skipped,
-            extras=dict(zip(adapted.extras, extras, strict=True)),
-            rows=rows.__getitem__ if rows else None,
-            texts=(lambda i: texts[0 if adapted.same_texts else i]) if texts else None,
-        )
-        return Seen(copy, features.__getitem__)
+def on_host(adapted: Adapted, needs: Needs) -> Steps[Adapted]:
+    """The same where functions can look at it; on a CPU as it is."""
+    if adapted.logits.device.type == "cpu":
+        return adapted
+    images = range(len(adapted.logits))
+    groups: list[list[Tensor]] = [[adapted.logits, adapted.skipped, *adapted.extras.values()]]
+    for asked, source, of in (
+        (needs.rows, adapted.rows, images),
+        (needs.texts, adapted.texts, images[:1] if adapted.same_texts else images),
+        (needs.features, adapted.features, images),
+    ):
+        groups.append([source(i) for i in of] if asked and source is not None else [])
+    found = iter((yield [tensor for group in groups for tensor in group]))
+    (logits, skipped, *extras), rows, texts, features = ([next(found) for _ in group] for group in groups)
+    return replace(
+        adapted,
+        logits=logits,
+        skipped=skipped,
+        extras=dict(zip(adapted.extras, extras, strict=True)),
+        rows=rows.__getitem__ if rows else None,
+        texts=(lambda i: texts[0 if adapted.same_texts else i]) if texts else None,
+        features=features.__getitem__ if features else None,
+    )
 
 
 def needs_after(methods: Sequence[Method]) -> Needs:
@@ -112,20 +99,10 @@ def needs_after(methods: Sequence[Method]) -> Needs:
     return reduce(or_, map(_needs_after, methods), Needs())
 
 
-def initial_on_host(at_init: Seen, methods: Sequence[Method]) -> Steps[Seen]:
+def initial_on_host(at_init: Adapted, methods: Sequence[Method]) -> Steps[Adapted]:
     """Images under the initial prompt as gates and adaptations see them, with all that is asked for later too.
 
     Where none of them looks at an image, nothing is copied yet.
     """
     before = reduce(or_, map(_needs_before, methods), Needs())
-    return at_init if before == Needs() else (yield from at_init.on_host(before | needs_after(methods)))
-
-
-def available_of(initial: Seen, now: Seen, logit_scale: float, i: int) -> Available:
-    """What a function of image ``i`` may ask for, of the initial prompt and of the views as they are ``now``."""
-    return {
-        "features": lambda: now.features(i),
-        "text_features": lambda: initial.adapted.text_features(i),
-        "logit_scale": lambda: logit_scale,
-        "zero_shot": lambda: initial.adapted.view_logits(i),
-    }
+    return at_init if before == Needs() else (yield from on_host(at_init, before | needs_after(methods)))

@@ -135,7 +135,7 @@ class Predictor:
         if not self.recipes:
             named = ", ".join(method.name for method in methods)
             raise OtptError(
-                f"{named}: unknown images are told by image features, which no method here has; leave --reject out."
+                f"{named}: unknown images are recognised by features, which no method here uses; leave --reject out."
             )
         with one_thread():
             return Rejector(
@@ -148,7 +148,7 @@ class Predictor:
             )
 
     def _unknown(self, batch: Batch) -> Steps[list[float]]:
-        """By how much each image fits none of the classes; of none if nobody asks."""
+        """How unknown each image is; empty without a rejector."""
         if self._rejector is None:
             return []
         (scores,) = yield [self._rejector(batch.clean_features(self.recipes[0].kind))]
