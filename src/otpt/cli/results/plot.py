@@ -15,7 +15,7 @@ from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option, add_threads_option, use_threads
 from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
-from otpt.report.figures.drawing.themes import THEMES
+from otpt.report.figures.drawing.looks import THEMES
 from otpt.report.figures.kinds import FIGURES
 from otpt.runs.format import SIDES
 
