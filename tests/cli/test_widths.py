@@ -87,6 +87,11 @@ def test_names_are_wrapped_at_their_joints() -> None:
     assert wrapped("a b", 10) == "a b"
 
 
+def test_letters_that_take_two_places() -> None:
+    assert wrapped("漢字" * 4, 6) == "漢字漢\n字漢字\n漢字"
+    assert wrapped("abcdefabcdef ghi", 6) == "abcdef\nabcdef\nghi"
+
+
 def test_columns_of_numbers_are_continued_below() -> None:
     names = Column("method", ["x" * 30], is_name=True)
     numbers = [Column(f"n{i}", ["12.345"]) for i in range(8)]

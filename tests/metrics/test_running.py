@@ -132,6 +132,18 @@ def test_what_is_wrong_is_said() -> None:
         RunningMetric(["ece", "accuracy"])  # type: ignore[arg-type]
     with pytest.raises(OtptError, match="expected finite logits"):
         RunningMetric("accuracy", logits=True).update([[float("nan"), 1.0]], [0])
+    with pytest.raises(OtptError, match="has no option 'labels'"):
+        RunningMetric("ece", labels=3)
+    ece.update([[0.9, 0.1]], [0])
+    ece.update([[0.8, 0.1, 0.1]], [0])
+    with pytest.raises(OtptError, match="expected batches of the same classes, but got 2 and 3 columns"):
+        ece.compute()
+
+
+def test_options_of_a_function_that_takes_any() -> None:
+    metric = RunningMetric(lambda p, y, **options: float(len(y) * options["scale"]), scale=3)
+    metric.update([[0.9, 0.1]], [0])
+    assert metric.compute() == 3
 
 
 WITHOUT = """
@@ -144,6 +156,10 @@ one, two = RunningMetric("accuracy"), RunningMetric("accuracy")
 assert isinstance(one, PlainBase)
 assert one([[0.9, 0.1], [0.2, 0.8]], [0, 0]) == 0.5
 assert one([[0.9, 0.1]], [0]) == 1
+try:
+    one([[0.9, 0.9]], [0])
+except OtptError:
+    assert len(one.labels) == 2, "a batch that is refused leaves the others alone"
 two.update([[0.3, 0.7]], [1])
 one.merge_state(two)
 assert one.compute() == 0.75

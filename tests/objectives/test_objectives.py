@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from oracles.householder import literal_householder
 
 from otpt import objectives as ob
+from otpt.errors import OtptError
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +135,13 @@ def test_text_objectives_by_finite_differences(objective, shape) -> None:
 def test_view_objectives_by_finite_differences(objective, shape) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(objective, (x,), eps=1e-6, atol=1e-8)
+
+
+def test_a_users_objective_that_returns_no_tensor() -> None:
+    """A number of numpy has a shape, and yet no gradient."""
+    mine = ob.Objective("mine", "texts", lambda text_features: np.float64(1.0), digest="of mine")
+    with pytest.raises(OtptError, match=r"'mine' returned a float64 for text features of shape \(3, 4\); expected a"):
+        mine(torch.randn(3, 4, requires_grad=True), None, {})
 
 
 def test_no_gradient_flows_through_the_weights_of_ttl() -> None:

@@ -81,7 +81,7 @@ def test_a_clear_difference_is_told_in_words(tmp_path: Path) -> None:
     assert ece.a > ece.b, "TPT is simulated over-confident"
     assert (ece.better, ece.low > 0) == ("o-tpt", True)
     words = conclusion(only, "tpt", "o-tpt")
-    assert words.startswith("On large, 400 images: accuracy differs no more than by chance (p = ")
+    assert words.startswith("On large, 400 images: the difference in accuracy may be chance (p = ")
     assert f"o-tpt is better calibrated than tpt by {100 * ece.difference:.2f} points (p = {ece.p:.3g})" in words
 
 

@@ -136,11 +136,16 @@ def of_all(statistic: Statistic, n: int) -> float:
     return float(statistic(np.ones((1, n)))[0])
 
 
+def check_count(name: str, count: int, *, most: int | None = None) -> None:
+    """Refuse what is no integer from 1 to ``most``."""
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not whole or count < 1 or (most is not None and count > most):
+        limits = ">= 1" if most is None else f"from 1 to {most}"
+        raise OtptError(f"expected {name} as an integer {limits}, but got {count!r}.")
+
+
 def check_bins(bins: int, side: str = "right", *, most: int | None = None) -> None:
     """Refuse a number of bins below one or above ``most``, and an unknown side."""
-    whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
-    if not whole or bins < 1 or (most is not None and bins > most):
-        limits = ">= 1" if most is None else f"from 1 to {most}"
-        raise OtptError(f"expected bins as an integer {limits}, but got {bins!r}.")
+    check_count("bins", bins, most=most)
     if side not in ("right", "left"):
         raise OtptError(f"expected side 'right' for (lo, hi] or 'left' for [lo, hi), but got {side!r}.")

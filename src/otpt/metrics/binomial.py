@@ -27,6 +27,8 @@ def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
     if successes == 0:
         return 0.0
     low, high = 0.0, successes / trials
+    if upper_tail(successes, trials, high) < alpha:  # above the estimate, for an alpha of more than one half
+        low, high = high, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if upper_tail(successes, trials, middle) < alpha:

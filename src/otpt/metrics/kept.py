@@ -9,14 +9,20 @@ import numpy as np
 
 from otpt.errors import unknown
 from otpt.metrics._inputs import BoolArray, FloatArray, IntArray, Statistic, check_bins, of_all
-from otpt.metrics._weighted import OF_CONFIDENCE, further_values, mean_statistic, statistic_of_confidence
+from otpt.metrics._weighted import (
+    OF_CONFIDENCE,
+    OF_PROBABILITIES,
+    further_values,
+    mean_statistic,
+    statistic_of_confidence,
+)
 from otpt.metrics.calibration.calibration_error import adaptive_ece, ece, mce
 from otpt.metrics.calibration.classwise import KeptProbabilities, sce_of_kept, sce_statistic_of_kept
 from otpt.metrics.f1 import macro_f1_statistic
 from otpt.metrics.scores import NLL_FLOOR, top_label_brier_values
 from otpt.metrics.summary import Metrics
 
-RESAMPLED = (*OF_CONFIDENCE, "top5_accuracy", "macro_f1", "sce", "brier", "nll", "entropy")
+RESAMPLED = tuple(name for name in OF_PROBABILITIES if name != "classwise_adaptive_ece")
 """Metrics that can be resampled from what is kept."""
 
 

@@ -38,8 +38,9 @@ class PlainBase:
         """Add a batch; the metric of this batch alone."""
         before = {name: getattr(self, name) for name in self._names}
         self.reset()
-        self.update(preds, target)
-        value = self.compute()
-        for name, batches in before.items():
-            setattr(self, name, [*batches, *getattr(self, name)])
-        return value
+        try:
+            self.update(preds, target)
+            return self.compute()
+        finally:  # a batch that is refused must not take the earlier ones with it
+            for name, batches in before.items():
+                setattr(self, name, [*batches, *getattr(self, name)])

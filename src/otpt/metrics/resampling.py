@@ -24,7 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics._inputs import FloatArray, IntArray, Statistic, check_bins, check_confidence, check_probabilities
+from otpt.metrics._inputs import (
+    FloatArray,
+    IntArray,
+    Statistic,
+    check_bins,
+    check_confidence,
+    check_count,
+    check_probabilities,
+)
 from otpt.metrics._weighted import statistic_of_confidence, statistic_of_probabilities
 from otpt.metrics.scores import NLL_FLOOR, check_floor
 
@@ -174,8 +182,7 @@ def _interval(
     within: tuple[float, float] = UNBOUNDED,
 ) -> Interval:
     """Interval of the one statistic, or of the first minus the second."""
-    if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
-        raise OtptError(f"expected resamples as an integer >= 1, but got {resamples!r}.")
+    check_count("resamples", resamples)
     check_level(level)
 
     def value(weights: FloatArray) -> FloatArray:

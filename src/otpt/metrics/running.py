@@ -159,9 +159,12 @@ _NOT_NEEDED = ("task", "num_classes")
 
 
 def _check_options(function: Function, options: Mapping[str, Any]) -> None:
-    known = [each.name for each in inspect.signature(function).parameters.values() if each.default is not each.empty]
+    parameters = list(inspect.signature(function).parameters.values())[2:]  # after probabilities and labels
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    known = [each.name for each in parameters]
     for name in options:
-        if name not in inspect.signature(function).parameters:
+        if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             if name in _NOT_NEEDED:
                 hint = "leave it out: the columns of the probabilities are the classes"
@@ -185,5 +188,8 @@ def _joined(state: Any) -> Any:
     """Batches as one tensor; torchmetrics has joined them already where several processes share the work."""
     if isinstance(state, torch.Tensor):
         return state
+    classes = dict.fromkeys(each.shape[1] for each in state if each.ndim == 2)
+    if len(classes) > 1:
+        raise OtptError(f"expected batches of the same classes, but got {' and '.join(map(str, classes))} columns.")
     wide = max((each.dtype for each in state), key=lambda dtype: dtype.itemsize)
     return torch.cat([each.to(wide) for each in state])

@@ -17,6 +17,7 @@ from otpt.metrics._inputs import (
     FloatArray,
     IntArray,
     check_confidence,
+    check_count,
     check_probabilities,
     row_chunks,
 )
@@ -45,7 +46,7 @@ def accuracy(probabilities: Values, labels: Values, *, top: int = 1) -> float:
     >>> accuracy([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]], [0, 1], top=1)
     0.5
     """
-    check_top(top)
+    check_count("top", top)
     return float(hits(*check_probabilities(probabilities, labels), top).mean())
 
 
@@ -136,12 +137,6 @@ def entropy_values(p: npt.NDArray[Any]) -> FloatArray:
     """(N,) entropies in nats; a maximum above one (rounding) cannot make one negative."""
     parts = [-(rows * np.log(rows, out=np.zeros_like(rows), where=rows > 0)).sum(axis=1) for _, rows in row_chunks(p)]
     return np.asarray(np.maximum(np.concatenate(parts), 0.0), dtype=np.float64)
-
-
-def check_top(top: int) -> None:
-    """Refuse a rank below one."""
-    if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
-        raise OtptError(f"expected top as an integer >= 1, but got {top!r}.")
 
 
 def check_floor(floor: float) -> None:

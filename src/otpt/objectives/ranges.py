@@ -36,9 +36,6 @@ def rescale(logits: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
 
 def rescaled_entropy(logits: Tensor, reference: Range) -> Tensor:
-    """Entropy of the mean of rows rescaled to the range: (…, k, C) → (…).
-
-    ℓ' = (ℓ − min ℓ)/(max ℓ − min ℓ)·(hi − lo) + lo for each row; the softmax sees only the spread hi − lo.
-    """
+    """Entropy of the mean of rows rescaled to the range: (…, k, C) → (…). The softmax sees only the spread hi − lo."""
     lo, hi = (bound[..., None, None] for bound in reference)
     return entropy_of_mean(rescale(logits, lo, hi))

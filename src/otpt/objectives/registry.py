@@ -80,6 +80,8 @@ class Objective:
 
     def _of_user(self, arguments: tuple[Any, ...], settings: Mapping[str, float]) -> Any:
         """A user's function may raise and return anything."""
+        from torch import Tensor
+
         values = arguments[0]
         where = f"{'logits' if self.on == VIEWS else 'text features'} of shape {tuple(values.shape)}"
         try:
@@ -87,10 +89,11 @@ class Objective:
         except Exception as error:
             raise OtptError(f"The objective {self.name!r} failed on {where}: {reason(error)}.") from error
         expected = tuple(values.shape[:-2])
-        if tuple(getattr(found, "shape", ("no tensor",))) != expected:
+        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
+            said = describe(found) if isinstance(found, Tensor) else f"a {type(found).__name__}"  # numpy has shapes too
             raise OtptError(
-                f"The objective {self.name!r} returned {describe(found)} for {where}; expected a tensor of shape "
-                f"{expected}, one number per image."
+                f"The objective {self.name!r} returned {said} for {where}; expected a tensor of shape {expected}, one "
+                "number per image."
             )
         if values.requires_grad and not found.requires_grad:
             raise OtptError(f"The objective {self.name!r} returned a number without gradient for {where}.")

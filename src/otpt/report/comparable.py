@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from otpt.errors import OtptError
@@ -20,23 +20,23 @@ def check_comparable(
         seeds: the seeds that are looked at; None for all.
         given: of "bins" and "side" those that are chosen anew, so the runs' own do not matter.
     """
-    for i, second in enumerate(runs):
-        for first in runs[:i]:
-            for reason in _reasons(first, second, seeds, given, one_backbone):
-                raise OtptError(
-                    f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}."
-                )
+    for first, second in combinations(runs, 2):
+        for reason in _reasons(first, second, seeds, given, one_backbone):
+            raise OtptError(f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}.")
 
 
 def check_side_by_side(runs: Sequence[Run], *, seeds: Sequence[int] | None = None) -> None:
     """The same for runs of several models, which need not agree on more than the images of a data set."""
-    for i, second in enumerate(runs):
-        for first in runs[:i]:
-            ours = {dataset["name"]: dataset for dataset in first.datasets}
-            for other in second.datasets:
-                for reason in _images(ours[other["name"]], other, seeds) if other["name"] in ours else ():
-                    both = f"{str(first.folder)!r} and {str(second.folder)!r}"
-                    raise OtptError(f"The runs {both} cannot stand side by side: {reason}.")
+    for first, second in combinations(runs, 2):
+        for reason in (each for pair in _shared(first, second) for each in _images(*pair, seeds)):
+            both = f"{str(first.folder)!r} and {str(second.folder)!r}"
+            raise OtptError(f"The runs {both} cannot stand side by side: {reason}.")
+
+
+def _shared(first: Run, second: Run) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The data sets that both runs have, as each of them configures it."""
+    ours = {dataset["name"]: dataset for dataset in first.datasets}
+    return [(ours[dataset["name"]], dataset) for dataset in second.datasets if dataset["name"] in ours]
 
 
 def _reasons(
@@ -44,8 +44,7 @@ def _reasons(
 ) -> Iterable[str]:
     """Why two runs do not go together, most telling first."""
     a, b = first.config, second.config
-    ours = {dataset["name"]: dataset for dataset in first.datasets}
-    shared = [(ours[dataset["name"]], dataset) for dataset in second.datasets if dataset["name"] in ours]
+    shared = _shared(first, second)
     for left, right in shared:
         yield from _images(left, right, seeds)
     if (one_backbone or shared) and a["backbone"]["fingerprint"] != b["backbone"]["fingerprint"]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.metrics.resampling import centred, centred_interval
 from otpt.report.defaults import FEW, LEVEL, RESAMPLES
+from otpt.report.names import check_names
 from otpt.report.prompts import prompt_of
 from otpt.report.results import ResultKey, Results
-from otpt.report.statistics import bootstrap_p, mcnemar_p, resampled
+from otpt.report.statistics import all_resampled, bootstrap_p, mcnemar_p
+from otpt.report.tables.table import cost
 from otpt.runs import Rows
 
 ALL = "all data sets"
@@ -85,17 +85,12 @@ def compare_methods(
 
     One seed is compared, the first by default: images seen under several seeds are not independent.
     """
-    for method in (a, b):
-        if method not in results.methods:
-            raise unknown("method", method, results.methods)
+    check_names("method", (a, b), results.methods)
     if a == b:
         raise OtptError(f"Method {a!r} was given twice; expected two methods to compare.")
-    for name in datasets or ():
-        if name not in results.datasets:
-            raise unknown("data set", name, results.datasets)
-    if seed is not None and seed not in results.seeds:
-        raise unknown("seed", str(seed), map(str, results.seeds))
+    check_names("data set", datasets, results.datasets)
     seed = results.seeds[0] if seed is None else seed
+    check_names("seed", [str(seed)], [str(each) for each in results.seeds])
     found: dict[str, tuple[Rows, Rows]] = {}
     partial = set()
     for dataset in datasets or results.datasets:
@@ -113,19 +108,20 @@ def compare_methods(
         pairs = [found[dataset] for dataset in group]
         only_a = sum(int((first.correct & ~second.correct).sum()) for first, second in pairs)
         only_b = sum(int((second.correct & ~first.correct).sum()) for first, second in pairs)
+        of_both = [
+            all_resampled(COMPARED, [[pair[k]] for pair in pairs], results.bins, results.side, resamples=resamples)
+            for k in (0, 1)
+        ]
         differences = []
         for metric in COMPARED:
-            sides = [
-                resampled(metric, [[pair[k]] for pair in pairs], results.bins, results.side, resamples=resamples)
-                for k in (0, 1)
-            ]
-            values = np.subtract(sides[0][1], sides[1][1])
-            p = (
-                mcnemar_p(only_a, only_b)
-                if metric == "accuracy"
-                else bootstrap_p(centred(sides[0][0] - sides[1][0], values))
-            )
-            differences.append(_difference(metric, a, b, sides[0][0], sides[1][0], values, p, level))
+            (of_a, values_a), (of_b, values_b) = (each[metric] for each in of_both)
+            values = values_a - values_b
+            interval = centred_interval(of_a - of_b, values, level)
+            p = mcnemar_p(only_a, only_b) if metric == "accuracy" else bootstrap_p(centred(of_a - of_b, values))
+            better = None
+            if p < ALPHA and cost(metric, of_a) != cost(metric, of_b):
+                better = a if cost(metric, of_a) < cost(metric, of_b) else b
+            differences.append(Difference(metric, of_a, of_b, of_a - of_b, interval.low, interval.high, p, better))
         images = sum(len(first) for first, _ in pairs)
         name = group[0] if len(group) == 1 else ALL
         comparisons.append(Comparison(name, images, only_a, only_b, bool(partial & set(group)), tuple(differences)))
@@ -139,7 +135,7 @@ def conclusion(comparison: Comparison, a: str, b: str) -> str:
     words = []
     for each, better, worse in ((accuracy, "more accurate", "accuracy"), (ece, "better calibrated", "ECE")):
         if each.better is None:
-            words.append(f"{worse} differs no more than by chance (p = {each.p:.3g})")
+            words.append(f"the difference in {worse} may be chance (p = {each.p:.3g})")
         else:
             other = b if each.better == a else a
             words.append(
@@ -159,14 +155,3 @@ def _same_images(first: Rows, second: Rows, *, dataset: str, a: str, b: str) -> 
     if not len(first):
         raise OtptError(f"No image of {dataset!r} could be read, so there is nothing to compare.")
     return first, second
-
-
-def _difference(
-    metric: str, a: str, b: str, of_a: float, of_b: float, values: np.typing.NDArray[np.float64], p: float, level: float
-) -> Difference:
-    found = centred_interval(of_a - of_b, values, level)
-    higher = of_a > of_b
-    better = None
-    if p < ALPHA and of_a != of_b:
-        better = a if higher == (metric == "accuracy") else b
-    return Difference(metric, of_a, of_b, of_a - of_b, found.low, found.high, p, better)

@@ -13,6 +13,8 @@ from otpt.report.results import ResultKey, Results
 from otpt.runs import Rows
 
 SPLITS = ("median", "init")
+BY = "tpt"
+"""The method whose similarity makes the groups."""
 
 
 def init_cosine(results: Results, key: ResultKey) -> float | None:
@@ -44,41 +46,44 @@ def check_cosines(rows: Rows, key: ResultKey) -> Rows:
 
 @dataclass(frozen=True)
 class Groups:
-    """Images split by the mean cosine similarity that one method gave them.
+    """Images split by their mean cosine similarity under :data:`BY`.
 
     Attributes:
-        split: "median" or "init".
         threshold: the similarity that parts them.
         above: (N,) whether an image's similarity is greater.
     """
 
-    split: str
     threshold: float
     above: npt.NDArray[np.bool_]
 
 
-def two_groups(results: Results, key: ResultKey, *, by: str = "tpt", split: str = "median") -> Groups:
-    """The images of ``key`` split by the similarity of the method ``by``: at its median, or at the initial value."""
-    own = key._replace(method=by)
+def check_groups(results: Results) -> None:
+    """:class:`OtptError` if the runs lack the method that makes the groups."""
+    if BY not in results.methods:
+        raise OtptError(
+            f"The groups are made by the similarity of {BY!r}, which the runs do not hold; add it to a run."
+        )
+
+
+def two_groups(results: Results, key: ResultKey, *, split: str = "median") -> Groups:
+    """The images of ``key`` split by the similarity of :data:`BY`: at its median, or at the initial value."""
+    own = key._replace(method=BY)
     cosines = check_cosines(results.rows(own), own).mean_cosines
-    if split == "median":
-        threshold: float | None = float(np.median(cosines))
-    else:
-        threshold = init_cosine(results, key)
+    threshold = float(np.median(cosines)) if split == "median" else init_cosine(results, key)
     if threshold is None:
         raise OtptError(
             f"The initial value of the similarity on {key.dataset!r} is not in the runs; add 'zero-shot' to the "
             "methods."
         )
-    return Groups(split, threshold, cosines > threshold)
+    return Groups(threshold, cosines > threshold)
 
 
-def group_rows(results: Results, key: ResultKey, groups: Groups, *, by: str = "tpt") -> Rows:
+def group_rows(results: Results, key: ResultKey, groups: Groups) -> Rows:
     """The rows of ``key``, which must be of the very images that were grouped."""
     rows = results.rows(key)
     if len(rows) != len(groups.above):
         raise OtptError(
-            f"{key.method!r} and {by!r} did not see the same images of {key.dataset!r}, so they cannot be grouped."
+            f"{key.method!r} and {BY!r} did not see the same images of {key.dataset!r}, so they cannot be grouped."
         )
     return rows
 

@@ -8,14 +8,15 @@ for key in results.keys:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from otpt.data.dataset import is_own
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.report.comparable import check_comparable
+from otpt.report.names import check_names
 from otpt.runs import Rows, Run, Score, read_rows, score_run
 from otpt.runs.format import check_bins
 from otpt.runs.run import CONFIG
@@ -114,16 +115,26 @@ class Results:
         """How many images of a data set are predicted, by one method or by that with the most."""
         counts = (
             count
-            for run in self.runs
-            for each in run.datasets
-            for column in each["columns"]
+            for column in self.columns_of(dataset)
             for seed, count in column["images"].items()
-            if each["name"] == dataset and int(seed) in self.seeds and method in {None, column["method"]}
+            if int(seed) in self.seeds and method in {None, column["method"]}
         )
         return max(counts, default=0)
 
+    def columns_of(self, dataset: str) -> Iterator[dict[str, Any]]:
+        """The configurations of a data set's columns: method, prompt, views, images by seed."""
+        for run in self.runs:
+            for each in run.datasets:
+                if each["name"] == dataset:
+                    yield from each["columns"]
+
     def run_of(self, key: ResultKey) -> Run:
         """The run that holds a key."""
+        if key not in self._runs:
+            raise OtptError(
+                f"The runs hold no {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
+                f"{key.prompt!r}."
+            )
         return self._runs[key]
 
     @cached_property
@@ -137,7 +148,7 @@ class Results:
 
     def rows(self, key: ResultKey) -> Rows:
         """The readable images that are there so far."""
-        run = self._run(key)
+        run = self.run_of(key)
         found = self._rows(run, key)
         if found is None:
             raise OtptError(
@@ -163,19 +174,11 @@ class Results:
 
     def is_partial(self, key: ResultKey) -> bool:
         """Whether images of the key are still to be predicted."""
-        self._run(key)
+        self.run_of(key)
         return key in self._missing
 
     def _keys_of(self, dataset: str, method: str | None) -> Iterable[ResultKey]:
         return (key for key in self.keys if key.dataset == dataset and method in {None, key.method})
-
-    def _run(self, key: ResultKey) -> Run:
-        if key not in self._runs:
-            raise OtptError(
-                f"The runs hold no {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
-                f"{key.prompt!r}."
-            )
-        return self._runs[key]
 
 
 def open_results(
@@ -194,15 +197,7 @@ def open_results(
         seeds, methods: only these.
         one_backbone: all runs must be of the same model and have the same seeds; else only those of the same data set.
     """
-    if isinstance(folders, (str, Path)):
-        raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
-    if not folders:
-        raise OtptError("No run was given; expected at least one run folder.")
-    runs = []
-    for folder in folders:
-        if not os.path.isfile(Path(folder) / CONFIG):
-            raise OtptError(f"There is no run in {str(folder)!r} ({CONFIG} is missing); check the path.")
-        runs.append(Run(folder))
+    runs = open_runs(folders)
     given = [name for name, value in (("bins", bins), ("side", side)) if value is not None]
     check_comparable(runs, seeds=seeds, given=given, one_backbone=one_backbone)
     check_chosen(runs, seeds=seeds, methods=methods)
@@ -212,16 +207,25 @@ def open_results(
     return Results(runs, bins=bins, side=side, seeds=seeds, methods=methods)
 
 
+def open_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in ``folders``, at least one; :class:`OtptError` if one is not there."""
+    if isinstance(folders, (str, Path)):
+        raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
+    if not folders:
+        raise OtptError("No run was given; expected at least one run folder.")
+    for folder in folders:
+        if not os.path.isfile(Path(folder) / CONFIG):
+            raise OtptError(f"There is no run in {str(folder)!r} ({CONFIG} is missing); check the path.")
+    return [Run(folder) for folder in folders]
+
+
 def check_chosen(runs: Sequence[Run], *, seeds: Sequence[int] | None, methods: Sequence[str] | None) -> None:
     """:class:`OtptError` for a seed or a method that is asked for and that no run has."""
     held = _once(seed for run in runs for seed in run.seeds)
     missing = [seed for seed in seeds or () if seed not in held]
     if missing:
         raise OtptError(f"No run has the seed {missing[0]}; there are {', '.join(map(str, held))}.")
-    known = methods_of(runs)
-    for name in methods or ():
-        if name not in known:
-            raise unknown("method of the runs", name, known)
+    check_names("method of the runs", methods, methods_of(runs))
 
 
 def methods_of(runs: Sequence[Run]) -> tuple[str, ...]:

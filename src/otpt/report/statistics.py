@@ -1,7 +1,7 @@
-"""Bootstrap over stored rows: intervals of a metric and of the difference of two methods, images drawn anew.
+"""Bootstrap over stored rows, for intervals of a metric and of the difference of two methods.
 
-A metric over several data sets is the mean of theirs; each data set's images are drawn apart. Over several seeds it
-is the mean over seeds, and the same images are drawn for all of them.
+A metric over several data sets is the mean of theirs; the images of each are resampled on their own. Over several seeds
+it is the mean over seeds, and the same images are drawn for all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def all_resampled(
     for position, of_seeds in enumerate(rows):
         n = len(of_seeds[0])
         if any(len(each) != n for each in of_seeds):
-            raise OtptError("The seeds did not see the same images, which cannot be drawn anew; finish the run.")
+            raise OtptError("The seeds did not see the same images, so these cannot be resampled; finish the run.")
         statistics = {metric: [statistic_of_kept(metric, each, bins, side) for each in of_seeds] for metric in metrics}
         # one data set is drawn as otpt.metrics.bootstrap draws it; each further one differently
         draws = resample_weights(n, resamples, seed if position == 0 else (seed, position))
@@ -65,7 +65,7 @@ def bootstrap_p(differences: Floats) -> float:
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
-    """Exact two-sided McNemar test: the images that only one of two methods gets right, as throws of a fair coin.
+    """Exact two-sided McNemar test: the images that only one of two methods gets right, as tosses of a fair coin.
 
     p = min(1, 2·Σ_{k ≤ min(b, c)} C(b + c, k) / 2^(b + c)).
     """

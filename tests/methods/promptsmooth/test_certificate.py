@@ -27,7 +27,7 @@ def test_tail_is_the_exact_sum(k: int, n: int, p: Fraction) -> None:
 @pytest.mark.parametrize(
     ("k", "n"), [(1, 1), (1, 100), (50, 100), (99, 100), (100, 100), (5031, 10_000), (9_990, 10_000), (10_000, 10_000)]
 )
-@pytest.mark.parametrize("alpha", [0.001, 0.05])
+@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.9])
 def test_bound_is_clopper_pearson(k: int, n: int, alpha: float) -> None:
     bound = lower_confidence_bound(k, n, alpha)
     assert bound == pytest.approx(stats.beta.ppf(alpha, k, n - k + 1), rel=1e-9)

@@ -21,7 +21,8 @@ from PIL import Image
 
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation import Settings
+from otpt.evaluation import Settings, sweep_method
+from otpt.methods import get_method
 from otpt.methods.output import Output
 from otpt.metrics import percent
 from otpt.metrics.binomial import clopper_pearson
@@ -130,6 +131,10 @@ def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
         open_models([folders[0], strange])
     with pytest.raises(OtptError, match="There is no run in"):
         open_models([tmp_path / "nowhere"])
+    left = simulate_run(tmp_path / "left", sets, Settings(methods=("tpt",), side="left"), model="l")
+    for given in ({"bins": 15}, {"side": "left"}, {}):
+        conditions = {(each.bins, each.side) for each in open_models([folders[0], left], **given).values()}
+        assert conditions == {(given.get("bins", 20), given.get("side", "right"))}, "numbers side by side"
     with pytest.raises(OtptError, match="No run was given"):
         open_models([])
 
@@ -288,6 +293,19 @@ def test_sweeps_have_their_charts(bench: Bench) -> None:
         '<figure class="chart">'
     )
     assert 'id="sweeps"' not in make_page(bench.results(), images=0)
+
+
+def test_a_sweep_has_charts_for_each_prompt(tmp_path: Path) -> None:
+    methods = sweep_method(get_method("o-tpt"), {"lambda": ["0", "2"]})
+    settings = Settings(methods=methods, prompts=["a photo of a", "an image of the"])
+    folder = simulate_run(tmp_path / "run", [simulated_dataset("some", classes=3, images=20)], settings)
+    results = open_results([folder])
+    page = make_page(results, images=0).replace("\u2068", "").replace("\u2069", "")
+    for prompt in results.prompts:
+        assert f"</bdi>, “<bdi>{prompt}</bdi>”</h3>" in page
+        found = (results.score(ResultKey("some", 0, prompt, f"o-tpt[lambda={v}]")).metrics.ece for v in (0, 2))
+        said = ", ".join(f"{100 * ece:.2f} at λ={v}" for ece, v in zip(found, (0, 2), strict=True))
+        assert f"ECE % of o-tpt on some: {said}." in page
 
 
 def test_the_commands_make_the_same_run(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

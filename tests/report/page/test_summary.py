@@ -20,10 +20,12 @@ from otpt.methods.output import Output
 from otpt.report import ResultKey, Results, open_results
 from otpt.report.page import make_page
 from otpt.report.page.images import Answer
-from otpt.report.page.numbers import SHOWN, Line, average_lines, dataset_lines
+from otpt.report.page.numbers import SHOWN, Line, average_lines, dataset_lines, with_best
 from otpt.report.page.page import marked
 from otpt.report.page.summary import summary
+from otpt.report.tables import table
 from otpt.report.tables.scores import Number
+from otpt.report.tables.table import mark_best
 
 
 def test_summary_in_words(bench: Bench) -> None:
@@ -139,6 +141,27 @@ def test_sentences_and_confidences_as_they_are_shown() -> None:
         "99 %",
         "0 %",
     ]
+
+
+def test_what_is_equal_as_shown_is_best_together() -> None:
+    """Whatever deviation is shown beside it; over-confidence counts by its size, a debiased ECE below 0 as 0."""
+    values = {
+        "accuracy": (0.50001, 0.50002, 0.4),
+        "ece": (0.1, 0.100001, 0.2),
+        "overconfidence": (-0.1, 0.1, 0.3),
+        "debiased_ece": (-0.02, -0.03, 0.1),
+        "brier": (0.5, 0.50001, 0.6),
+    }
+    rows = [
+        {name: Number(name, own[at], deviation=0.01 * at if at else None) for name, own in values.items()}
+        for at in range(3)
+    ]
+    best = [{name for name, number in row.items() if number.best} for row in with_best([*rows, {}])]
+    assert best == [{*values}, {*values}, set(), set()]
+    assert not any(number.best for number in with_best([rows[0], {}])[0].values()), "nothing to compare with"
+    for metric, own in values.items():
+        lines = mark_best(table.Line(str(at), metric, (table.Entry(100 * value),)) for at, value in enumerate(own))
+        assert [line.entries[0].best for line in lines] == [True, True, False]
 
 
 def _plain(results: Results) -> list[str]:

@@ -102,7 +102,7 @@ def test_each_data_set_that_both_have(runs: dict[str, Path]) -> None:
             assert entry.difference == (None if value is None else entry.value - value)
     assert rows["dtd", "tpt+e-cots"].measured == "the authors' own"
     lacking = "imagenet, flowers102, food101, sun397, aircraft, caltech101, ucf101, eurosat, cars"
-    assert table.notes[-1] == (f"Of zero-shot+weak-strong, tpt the paper has averages alone; they need also {lacking}.")
+    assert table.notes[-1] == (f"Of zero-shot+weak-strong, tpt the paper has averages only; they also need {lacking}.")
 
 
 def test_averages_over_exactly_the_papers_sets(runs: dict[str, Path]) -> None:
@@ -204,7 +204,7 @@ WRONG = {
     ): r"'tta-vlm' has numbers of RN50 with OpenAI's weights, and these runs are of 'ViT-B-16/openai'",
     ("tiny", "cots"): r"numbers of ViT-B/16, RN50 or SigLIP with OpenAI's weights, and these runs are of 'tiny-vit'",
     ("laion", "cots"): r"these runs are of 'ViT-B-16/laion2b_s34b_b88k'; evaluate with one of those backbones",
-    ("foreign", "cots"): r"they lack imagenet-a, imagenet-v2.*; no registered data sets with their own classes are dtd",
+    ("foreign", "cots"): r"they lack imagenet-a, imagenet-v2.*; not registered data sets with their own classes: dtd",
     ("sets", "a-tpt"): r"on ViT-B/16 it has a-tpt, and the runs hold zero-shot, tpt, o-tpt",
     ("sets", "fpp"): r"ViT-B/16 numbers of zero-shot, tpt, o-tpt they lack flowers102, food101",
     ("sets", "tca"): r"its averages of tpt are over data sets that are not known here",

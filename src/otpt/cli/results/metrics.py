@@ -146,9 +146,10 @@ def _is_chosen(method: str, seed: int, options: argparse.Namespace) -> bool:
 
 def _shown(wanted: Sequence[str] | None, run: Run, *, as_json: bool) -> Sequence[str]:
     """Metrics that are shown, which are those that intervals are computed of."""
-    from otpt.report.tables.scores import ACROSS, TITLES, check_metrics
+    from otpt.report.names import check_names
+    from otpt.report.tables.scores import ACROSS, TITLES
 
-    check_metrics(wanted or ())
+    check_names("metric", wanted, TITLES)
     return wanted or (ACROSS if len(run.datasets) > 1 and not as_json else list(TITLES))
 
 

@@ -21,7 +21,7 @@ from otpt.cli.options.spellings import (
 )
 from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
-from otpt.report.figures.drawing.themes import THEMES
+from otpt.report.figures.drawing.looks import THEMES
 from otpt.report.figures.kinds import FIGURES
 from otpt.runs.growing import CONFIG
 

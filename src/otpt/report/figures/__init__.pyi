@@ -1,6 +1,6 @@
 from .drawing.curves import pairwise_cosines
+from .drawing.looks import THEMES
 from .drawing.style import FORMATS, check_format, save, styled
-from .drawing.themes import THEMES
 from .kinds import FIGURES, FigureKind, draw
 from .selection import Selection, select
 from .similarity import PromptTexts, draw_similarity

@@ -12,7 +12,7 @@ from otpt.report.figures.drawing.words import footnote, short
 from otpt.report.figures.selection import Selection
 
 _MANY = 3000
-"""From so many points on, a vector file holds them as an image."""
+"""Above this number of points, a vector file holds them as an image."""
 
 _LARGEST, _SMALLEST = 18.0, 5.0
 """Areas of a point, of few images and of many."""

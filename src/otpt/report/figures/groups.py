@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from otpt.errors import OtptError
-from otpt.report.cosines import SPLITS, Groups, group_rows, group_value, init_cosine, two_groups
+from otpt.report.cosines import BY, SPLITS, Groups, check_groups, group_rows, group_value, init_cosine, two_groups
 from otpt.report.figures.drawing.looks import looks
 from otpt.report.figures.drawing.style import one_scale, panels, paper
 from otpt.report.figures.drawing.words import footnote, legend, short
@@ -23,15 +22,14 @@ _METRICS = {"accuracy": "accuracy %", "ece": "ECE %"}
 def draw_groups(selection: Selection) -> Figure:
     """Data sets down; across, accuracy and ECE for the split at the median and for the one at the initial value."""
     datasets = selection.datasets
-    if "tpt" not in selection.results.methods:
-        raise OtptError("The groups are made by the similarity of 'tpt', which the runs do not hold; add it to a run.")
-    known = all(init_cosine(selection.results, selection.key(d, "tpt")) is not None for d in datasets)
+    check_groups(selection.results)
+    known = all(init_cosine(selection.results, selection.key(d, BY)) is not None for d in datasets)
     splits = SPLITS if known else SPLITS[:1]
     marked = False
     figure, axes = panels(len(datasets), 2 * len(splits), size=(2.1, 2.2))
     for line, dataset in zip(axes, datasets, strict=True):
         for s, split in enumerate(splits):
-            groups = two_groups(selection.results, selection.key(dataset, "tpt"), split=split)
+            groups = two_groups(selection.results, selection.key(dataset, BY), split=split)
             for k, (metric, title) in enumerate(_METRICS.items()):
                 panel = line[2 * s + k]
                 marked |= _draw_bars(panel, selection, dataset, groups, metric)

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from otpt.errors import OtptError
 from otpt.report.figures.drawing.curves import pareto_front
 from otpt.report.figures.drawing.looks import GREY, looks
-from otpt.report.figures.drawing.style import grid_of, panels, paper
+from otpt.report.figures.drawing.style import panels_in_rows, paper
 from otpt.report.figures.drawing.words import footnote, label_points, legend, short
 from otpt.report.figures.selection import Selection, ordinary
 from otpt.report.sweeps import swept
@@ -24,13 +24,11 @@ def draw_pareto(selection: Selection) -> Figure:
             "'otpt sweep … --set lambda=0,1,2,6,18,54'."
         )
     singles = ordinary(selection.methods)
-    rows, columns = grid_of(len(selection.datasets), across=3)
-    figure, axes = panels(rows, columns, size=(3.0, 2.6))
-    flat = [panel for line in axes for panel in line]
+    figure, axes = panels_in_rows(len(selection.datasets), size=(3.0, 2.6))
     look = looks([*sweeps, *singles])
     fronts = 0
     labelled = []
-    for panel, dataset in zip(flat, selection.datasets, strict=False):
+    for panel, dataset in zip(axes, selection.datasets, strict=True):
         labels: list[str] = []
         places: list[tuple[float, float]] = []
         beside: list[tuple[float, float]] = []  # what the labels keep clear of as well
@@ -56,9 +54,7 @@ def draw_pareto(selection: Selection) -> Figure:
         panel.set_title(short(dataset))
         panel.margins(0.18)
         labelled.append((panel, places, labels, beside))
-    for panel in flat[len(selection.datasets) :]:
-        panel.set_visible(False)
-    handles, names = flat[0].get_legend_handles_labels()
+    handles, names = axes[0].get_legend_handles_labels()
     if fronts:
         handles.append(Line2D([], [], color=GREY, linewidth=1.0))
         names.append("Pareto front of the sweep")

@@ -7,18 +7,16 @@ from matplotlib.figure import Figure
 from otpt.metrics import aurc, percent
 from otpt.report.figures.drawing.curves import risk_coverage
 from otpt.report.figures.drawing.looks import looks
-from otpt.report.figures.drawing.style import grid_of, panels
+from otpt.report.figures.drawing.style import panels_in_rows
 from otpt.report.figures.drawing.words import footnote, short
 from otpt.report.figures.selection import Selection
 
 
 def draw_risk_coverage(selection: Selection) -> Figure:
     """A panel for each data set, a curve for each method, the area under it in the legend."""
-    rows, columns = grid_of(len(selection.datasets), across=3)
-    figure, axes = panels(rows, columns, size=(2.9, 2.3 + 0.13 * -(-len(selection.methods) // 2)))
-    flat = [panel for line in axes for panel in line]
+    figure, axes = panels_in_rows(len(selection.datasets), size=(2.9, 2.3 + 0.13 * -(-len(selection.methods) // 2)))
     look = looks(selection.methods)
-    for panel, dataset in zip(flat, selection.datasets, strict=False):
+    for panel, dataset in zip(axes, selection.datasets, strict=True):
         for method in selection.methods:
             found = selection.rows(dataset, method)
             coverage, risk = risk_coverage(found.confidences, found.correct)
@@ -35,7 +33,5 @@ def draw_risk_coverage(selection: Selection) -> Figure:
         panel.set_title(short(dataset))
         # below: whatever corner is free in one panel is not in the next
         panel.legend(loc="upper left", bbox_to_anchor=(-0.16, -0.2), ncols=2, fontsize=6.5, columnspacing=1.0)
-    for panel in flat[len(selection.datasets) :]:
-        panel.set_visible(False)
     footnote(figure, f"lower is better; {selection.note(one_seed=True, bins=False)}")
     return figure

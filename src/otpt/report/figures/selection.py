@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.report.defaults import FEW
+from otpt.report.names import check_names
+from otpt.report.sweeps import variant
 
 if TYPE_CHECKING:
     from otpt.metrics import Metrics
@@ -80,7 +82,7 @@ class Selection:
         Args:
             one_seed: the figure shows the first seed only.
             bins: something in the figure is computed with bins.
-            ece: values of an ECE are shown, of which a word is needed where the images are few.
+            ece: the figure shows values of an ECE, so that few images need a warning.
         """
         seeds = self.seeds[:1] if one_seed else self.seeds
         words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
@@ -106,23 +108,17 @@ def select(
     Args:
         usual: from the methods of the runs to those that are shown by default.
     """
-    _check("data set", datasets, results.datasets)
-    _check("method", methods, results.methods)
-    _check("prompt", None if prompt is None else [prompt], results.prompts)
-    _check("seed", None if seeds is None else [str(seed) for seed in seeds], [str(seed) for seed in results.seeds])
+    check_names("data set", datasets, results.datasets)
+    check_names("method", methods, results.methods)
+    check_names("prompt", None if prompt is None else [prompt], results.prompts)
+    check_names("seed", map(str, seeds or ()), [str(seed) for seed in results.seeds])
     shown = methods or (usual or ordinary)(results.methods) or results.methods
     return Selection(results, tuple(datasets or results.datasets), tuple(shown), tuple(seeds or results.seeds), prompt)
 
 
 def ordinary(methods: Sequence[str]) -> list[str]:
     """Methods that are not the variants of a sweep."""
-    return [name for name in methods if "[" not in name]
-
-
-def _check(kind: str, given: Sequence[str] | None, held: Sequence[str]) -> None:
-    for name in given or ():
-        if name not in held:
-            raise unknown(kind, name, held)
+    return [name for name in methods if variant(name) is None]
 
 
 def _empty(key: ResultKey) -> OtptError:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from otpt.errors import OtptError
 from otpt.report.figures.drawing.curves import pearson, spearman
 from otpt.report.figures.drawing.looks import BLUE, GREY
-from otpt.report.figures.drawing.style import faint, grid_of, panels
+from otpt.report.figures.drawing.style import faint, panels_in_rows
 from otpt.report.figures.drawing.words import footnote, legend, short
 from otpt.report.figures.selection import Selection
 
@@ -20,10 +20,8 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
     method = selection.methods[0]
     if best < _FEWEST:
         raise OtptError(f"--best was given {best}; expected {_FEWEST} or more, since a correlation needs them.")
-    rows, columns = grid_of(len(selection.datasets), across=3)
-    figure, axes = panels(rows, columns, size=(2.7, 2.5))
-    flat = [panel for line in axes for panel in line]
-    for panel, dataset in zip(flat, selection.datasets, strict=False):
+    figure, axes = panels_in_rows(len(selection.datasets), size=(2.7, 2.5))
+    for panel, dataset in zip(axes, selection.datasets, strict=True):
         prompts = selection.results.prompts_of(dataset, method)
         if len(prompts) < _FEWEST:
             raise OtptError(
@@ -48,9 +46,7 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
         panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=faint())
         panel.set_title(short(dataset), pad=20)
         panel.set(xlabel="ECE %", ylabel="mean cosine similarity")
-    for panel in flat[len(selection.datasets) :]:
-        panel.set_visible(False)
-    legend(figure, *flat[0].get_legend_handles_labels())
+    legend(figure, *axes[0].get_legend_handles_labels())
     footnote(figure, f"{short(method)}; r Pearson, ρ Spearman; {selection.note(ece=True)}")
     return figure
 

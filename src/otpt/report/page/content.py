@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from otpt.metrics import reliability_bins_from_confidence
 from otpt.report.figures.selection import ordinary
 from otpt.report.page.diagrams import Chart, Diagram, line_chart, reliability_diagram
 from otpt.report.page.images import Shown, Thumbnails, choose_images
-from otpt.report.page.numbers import Line, dataset_lines
+from otpt.report.page.numbers import SHOWN, Line, dataset_lines
 from otpt.report.page.sets import SetNumbers, set_numbers
 from otpt.report.page.summary import isolated
 from otpt.report.results import ResultKey, Results
@@ -70,11 +70,12 @@ class DatasetContent:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A swept method on a data set."""
+    """A swept method with a prompt on a data set."""
 
     dataset: str
     model: str
     method: str
+    prompt: str
     charts: tuple[Chart, ...]
 
 
@@ -125,19 +126,21 @@ def sweeps(contents: Sequence[DatasetContent]) -> list[Sweep]:
     """Accuracy and ECE over the values of every sweep."""
     found = []
     for content in contents:
-        by_name = {line.method: line for line in content.lines if line.numbers}
-        for base, values in swept(list(by_name)).items():
-            if len(values) < 2:
-                continue
-            labels = [label for label, _ in values]
-            charts = []
-            for metric, title in (("accuracy", "Accuracy %"), ("ece", "ECE %")):
-                fractions = [by_name[method].numbers[metric].value for _, method in values]
-                charts.append(
-                    line_chart(title, labels, fractions, name=f"{isolated(base)} on {isolated(content.name)}")
-                )
-            found.append(Sweep(content.name, content.model, base, tuple(charts)))
+        for prompt in dict.fromkeys(line.prompt for line in content.lines):
+            by_name = {line.method: line for line in content.lines if line.numbers and line.prompt == prompt}
+            for base, values in swept(list(by_name)).items():
+                if len(values) > 1:
+                    charts = [_chart(metric, values, by_name, base, content.name) for metric in ("accuracy", "ece")]
+                    found.append(Sweep(content.name, content.model, base, prompt, tuple(charts)))
     return found
+
+
+def _chart(
+    metric: str, values: Sequence[tuple[str, str]], by_name: Mapping[str, Line], base: str, dataset: str
+) -> Chart:
+    fractions = [by_name[method].numbers[metric].value for _, method in values]
+    name = f"{isolated(base)} on {isolated(dataset)}"
+    return line_chart(SHOWN[metric], [label for label, _ in values], fractions, name=name)
 
 
 def _has_images(results: Results, line: Line, seed: int) -> bool:

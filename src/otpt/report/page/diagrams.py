@@ -14,7 +14,6 @@ SIDE = 100.0
 COUNTS = 18.0
 """Side of a reliability diagram, and height of the counts below it, in units of the drawing."""
 
-
 LEVELS = 4
 """Steps of opacity in which the bars of accuracy are drawn, by the number of images in a bin."""
 
@@ -29,7 +28,7 @@ class Diagram:
         intervals: 95 % intervals of acc_m, upright lines.
         counts: images in each bin, as high as :data:`COUNTS` in the fullest.
         fullest: fraction of the images in the fullest bin; diagrams side by side share one scale by it.
-        words: what it shows, for those who do not see it.
+        words: what it shows, for screen readers.
     """
 
     accuracy: tuple[tuple[int, str], ...]

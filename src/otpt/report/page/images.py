@@ -96,7 +96,7 @@ class Thumbnails:
 
 
 def data_uri(image: Image.Image) -> str:
-    """A small JPEG, written out."""
+    """A small JPEG as a data URI."""
     image = image.copy()
     image.thumbnail((THUMBNAIL, THUMBNAIL))
     buffer = io.BytesIO()

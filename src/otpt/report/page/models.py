@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import mean
+from dataclasses import dataclass
 
-from otpt.report.page.numbers import SHOWN, Line, better, by_method
+from otpt.report.page.numbers import Line, by_method, mean_numbers, with_best
 from otpt.report.tables.scores import Number
 
 
@@ -41,23 +40,5 @@ def side_by_side(lines: Mapping[str, Sequence[Line]]) -> SideBySide | None:
         for key, rows in by_method(kept).items():
             if len(rows) == len(common):
                 numbers = found.setdefault(key, [{} for _ in models])
-                numbers[column] = {name: Number(name, mean(row.numbers[name].value for row in rows)) for name in SHOWN}
-    return SideBySide(models, common, [ModelRow(*key, _with_best(numbers)) for key, numbers in found.items()])
-
-
-def _with_best(numbers: list[dict[str, Number]]) -> list[dict[str, Number]]:
-    """Of each metric, the models that no other beats as shown; none where only one has a number."""
-    known = [each for each in numbers if each]
-    return [
-        {
-            name: replace(
-                number,
-                best=len(known) > 1
-                and not any(
-                    better(name, other[name].value, number.value) and other[name].text != number.text for other in known
-                ),
-            )
-            for name, number in each.items()
-        }
-        for each in numbers
-    ]
+                numbers[column] = mean_numbers(rows)
+    return SideBySide(models, common, [ModelRow(*key, with_best(numbers)) for key, numbers in found.items()])

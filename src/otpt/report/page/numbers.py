@@ -48,8 +48,7 @@ class Line:
 def dataset_lines(results: Results, dataset: str) -> list[Line]:
     """All lines of a data set, the best value of each metric marked."""
     columns = dict.fromkeys((key.prompt, key.method) for key in results.keys if key.dataset == dataset)
-    lines = [_line(results, dataset, prompt, method) for prompt, method in columns]
-    return _with_best(lines)
+    return _marked([_line(results, dataset, prompt, method) for prompt, method in columns])
 
 
 def average_lines(lines: Sequence[Line]) -> list[Line]:
@@ -61,11 +60,10 @@ def average_lines(lines: Sequence[Line]) -> list[Line]:
     for (method, prompt), rows in by_method(lines).items():
         own = [line for line in rows if line.numbers]
         if len(own) == len(datasets):
-            numbers = {name: Number(name, mean(line.numbers[name].value for line in own)) for name in SHOWN}
             images, unreadable = sum(line.images for line in own), sum(line.unreadable for line in own)
             partial = any(line.partial for line in own)
-            found.append(Line(None, method, prompt, images, unreadable, partial, numbers))
-    return _with_best(found)
+            found.append(Line(None, method, prompt, images, unreadable, partial, mean_numbers(own)))
+    return _marked(found)
 
 
 def by_method(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
@@ -85,11 +83,19 @@ def by_method(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
     return found
 
 
-def better(metric: str, first: float, second: float) -> bool:
-    """Whether the first value is the better one; a debiased ECE below 0 is chance, and no better than 0."""
-    if metric == "debiased_ece":
-        first, second = max(first, 0.0), max(second, 0.0)
-    return cost(metric, first) < cost(metric, second)
+def mean_numbers(lines: Sequence[Line]) -> dict[str, Number]:
+    """The mean of each metric over lines that all have numbers."""
+    return {name: Number(name, mean(line.numbers[name].value for line in lines)) for name in SHOWN}
+
+
+def with_best(rows: Sequence[dict[str, Number]]) -> list[dict[str, Number]]:
+    """Numbers by metric, those marked that no other row beats as shown; none where a single row has numbers."""
+    known = [row for row in rows if row]
+    least = {
+        name: min((row[name] for row in known), key=lambda each: cost(each.metric, each.value)).cost
+        for name in (known[0] if len(known) > 1 else ())
+    }
+    return [{name: replace(each, best=each.cost == least.get(name)) for name, each in row.items()} for row in rows]
 
 
 def _line(results: Results, dataset: str, prompt: str, method: str) -> Line:
@@ -104,17 +110,9 @@ def _line(results: Results, dataset: str, prompt: str, method: str) -> Line:
     return Line(dataset, method, prompt, images, unreadable, partial, numbers)
 
 
-def _with_best(lines: list[Line]) -> list[Line]:
-    """Mark the best of each metric where there is something to compare; several where they are equal as shown."""
-    marked = []
-    for line in lines:
-        numbers = {}
-        for name, number in line.numbers.items():
-            others = [other.numbers[name] for other in lines if other is not line and other.numbers]
-            beaten = any(better(name, other.value, number.value) and other.text != number.text for other in others)
-            numbers[name] = replace(number, best=bool(others) and not beaten)
-        marked.append(replace(line, numbers=numbers))
-    return marked
+def _marked(lines: Sequence[Line]) -> list[Line]:
+    numbers = with_best([line.numbers for line in lines])
+    return [replace(line, numbers=own) for line, own in zip(lines, numbers, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -145,4 +145,4 @@ def _hash(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("otpt.report.page").joinpath("templates").joinpath(name).read_text(encoding="utf-8")
+    return (resources.files("otpt.report.page") / "templates" / name).read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,9 +68,9 @@ def _settings(run: Run) -> list[tuple[str, str]]:
 
 def _dataset(dataset: Mapping[str, Any]) -> list[str]:
     columns = dataset["columns"]
-    images = _once(str(count) for column in columns for count in column["images"].values())
-    views = _once(column["views"] for column in columns if column.get("views") is not None)
-    prompts = _once(column["prompt"]["name"] for column in columns)
+    images = dict.fromkeys(str(count) for column in columns for count in column["images"].values())
+    views = dict.fromkeys(column["views"] for column in columns if column.get("views") is not None)
+    prompts = list(dict.fromkeys(column["prompt"]["name"] for column in columns))
     return [
         f"{' or '.join(images)} images",
         f"{len(dataset['classes'])} classes",
@@ -107,7 +107,3 @@ def _weight(weight: Any) -> str:
 def _some(names: list[str], most: int = 6) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"“{name}”" for name in names[:most]) + rest
-
-
-def _once(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))

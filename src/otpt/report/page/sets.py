@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from otpt.metrics import percent
 from otpt.metrics.sets import SetMetrics, set_metrics
-from otpt.report.tables.sets import NOTHING
+from otpt.report.tables.table import NOTHING
 from otpt.runs import Rows
 
 SET_SIZE, COVERED, ANSWERED, UNKNOWN = "set_size", "covered", "answered", "unknown"
@@ -45,8 +45,9 @@ class SetNumbers:
 
 def set_numbers(rows: Rows) -> SetNumbers | None:
     """What the rows hold; None if they hold no sets, no abstention and no rejection."""
-    size, covered = (_column(rows, name) for name in (SET_SIZE, COVERED))
-    abstained, rejected = _abstained(rows), _rejected(rows)
+    size, covered = _column(rows, SET_SIZE), _column(rows, COVERED)
+    abstained = _abstained(rows)
+    rejected = None if _column(rows, UNKNOWN) is None else float(_flagged(rows, REJECTED).mean())
     if size is None and covered is None and abstained is None and rejected is None:
         return None
     has = None if covered is None else np.isfinite(covered)
@@ -66,24 +67,20 @@ def _within(value: float | None, interval: tuple[float, float] | None) -> str:
     return f"{percent(value)} ({percent(interval[0], 1)}–{percent(interval[1], 1)})"
 
 
-def _rejected(rows: Rows) -> float | None:
-    """Fraction of the images with the flag, of a run that looked for such images."""
-    if _column(rows, UNKNOWN) is None:
-        return None
-    return float(np.mean([REJECTED in (flags or ()) for flags in rows.table["flags"].to_pylist()]))
-
-
 def _column(rows: Rows, name: str) -> npt.NDArray[np.float64] | None:
     """(N,) an extra of the rows, nan where an image has none; None if no image has it."""
-    if name not in rows.table.column_names:
-        return None
-    found = np.array([np.nan if value is None else float(value) for value in rows.table[name].to_pylist()])
-    return found if np.isfinite(found).any() else None
+    found = rows.extra(name)
+    return found if found is not None and np.isfinite(found).any() else None
+
+
+def _flagged(rows: Rows, flag: str) -> npt.NDArray[np.bool_]:
+    """(N,) whether an image has the flag."""
+    return np.array([flag in (flags or ()) for flags in rows.table["flags"].to_pylist()], dtype=bool)
 
 
 def _abstained(rows: Rows) -> npt.NDArray[np.bool_] | None:
     column = _column(rows, ANSWERED)
     if column is not None:
         return column == 0
-    flagged = np.array([ABSTAINED in (flags or ()) for flags in rows.table["flags"].to_pylist()], dtype=bool)
+    flagged = _flagged(rows, ABSTAINED)
     return flagged if flagged.any() else None

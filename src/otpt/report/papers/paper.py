@@ -24,6 +24,9 @@ from otpt.errors import OtptError, unknown
 BACKBONES = ("ViT-B/16", "RN50")
 """The backbones of the paper's main tables."""
 
+SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
+"""Data sets under distribution shift."""
+
 MISSING = "–"
 """A cell without a number."""
 
@@ -116,12 +119,14 @@ def paper_tables() -> tuple[PaperTable, ...]:
 
 def paper_table(table: int, backbone: str | None = None) -> PaperTable:
     """A table by its number; Table 4 needs the backbone."""
-    found = [each for each in paper_tables() if each.number == table and backbone in {None, each.backbone}]
-    if not found and backbone is not None:
-        raise unknown(f"backbone of Table {table}", backbone, _once(t.backbone for t in _numbered(table)))
-    if len(found) > 1:
-        raise OtptError(f"Table {table} has {' and '.join(each.backbone for each in found)}; say which backbone.")
-    return _numbered(table)[0] if not found else found[0]
+    numbered = {each.backbone: each for each in paper_tables() if each.number == table}
+    if not numbered:
+        raise unknown("table of the paper", str(table), dict.fromkeys(str(each.number) for each in paper_tables()))
+    if backbone is None and len(numbered) > 1:
+        raise OtptError(f"Table {table} has {' and '.join(numbered)}; say which backbone.")
+    if backbone not in {None, *numbered}:
+        raise unknown(f"backbone of Table {table}", str(backbone), numbered)
+    return numbered[backbone or next(iter(numbered))]
 
 
 def paper_numbers(
@@ -140,18 +145,8 @@ def paper_numbers(
 
 def layout_tables(layout: str, backbone: str | None) -> list[PaperTable]:
     """The tables of a layout; of one of the paper's backbones where the layout has several."""
-    found = [table for table in paper_tables() if table.layout == layout]
     return [
-        table for table in found if backbone is None or table.backbone not in BACKBONES or table.backbone == backbone
+        table
+        for table in paper_tables()
+        if table.layout == layout and (backbone in {None, table.backbone} or table.backbone not in BACKBONES)
     ]
-
-
-def _numbered(table: int) -> list[PaperTable]:
-    found = [each for each in paper_tables() if each.number == table]
-    if not found:
-        raise unknown("table of the paper", str(table), _once(str(each.number) for each in paper_tables()))
-    return found
-
-
-def _once(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,9 @@ class PlannedTable:
     prompt: str | None
     methods: tuple[str, ...]
     datasets: tuple[str, ...]
-    runs: tuple[PlannedRun, ...]
-    missing: Mapping[str, str]
-    needs: str | None
+    runs: tuple[PlannedRun, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    needs: str | None = None
 
 
 @dataclass(frozen=True)

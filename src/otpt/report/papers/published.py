@@ -21,7 +21,7 @@ from importlib import resources
 from typing import Any
 
 from otpt.errors import unknown
-from otpt.report.papers.paper import MISSING, PaperTable
+from otpt.report.papers.paper import MISSING, SHIFTS, PaperTable
 
 PAPERS = ("cots", "tta-vlm", "fpp", "a-tpt", "soc", "zero", "mta", "sts", "cas", "tda", "dmn", "dpe", "tca", "quoted")
 """Names of papers besides that of O-TPT, whose tables are in :mod:`otpt.report.papers.paper`."""
@@ -34,7 +34,6 @@ CONFIDENCE = {
 """How the numbers are known."""
 
 _ALIASES = {"e-cots": ("cots", "weak-strong")}
-_SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Protocol:
 
     def mixes(self, dataset: str) -> bool | None:
         """Whether the views of a data set are mixed by AugMix."""
-        kind = "shift" if dataset in _SHIFTS else "imagenet" if dataset == "imagenet" else "fine-grained"
+        kind = "shift" if dataset in SHIFTS else "imagenet" if dataset == "imagenet" else "fine-grained"
         return self.augmix.get(kind)
 
 

@@ -17,6 +17,7 @@ from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError, unknown
 from otpt.methods import get_methods
+from otpt.report.names import check_names
 from otpt.report.papers.paper import BACKBONES, PaperTable, paper_tables
 from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
 from otpt.report.papers.published import Paper, get_paper
@@ -79,8 +80,7 @@ class Study:
 
 def get_study(name: str) -> Study:
     """A study by name, one of :data:`STUDIES`."""
-    if name not in STUDIES:
-        raise unknown("paper to reproduce", name, STUDIES)
+    check_names("paper to reproduce", [name], STUDIES)
     if name == "paper":
         return Study(paper_tables(), _NEEDS)
     paper = get_paper(name)
@@ -98,9 +98,7 @@ def make_plan(conditions: Conditions, study: Study | None = None) -> Plan:
     """The plan for what is found under ``conditions.data``, or for the bench if nothing is; of the O-TPT paper, or of
     another study."""
     study = study or get_study("paper")
-    for backbone in conditions.backbones:
-        if backbone not in BACKBONES:
-            raise unknown("backbone of the paper", backbone, BACKBONES)
+    check_names("backbone of the paper", conditions.backbones, BACKBONES)
     numbers = [table.number for table in study.tables]
     for number in conditions.tables or ():
         if number not in numbers:
@@ -133,10 +131,7 @@ def _of_methods(tables: Sequence[PaperTable], methods: Sequence[str] | None) -> 
     """The tables with these methods only; those that have none of them are left out."""
     if methods is None:
         return list(tables)
-    known = dict.fromkeys(name for table in tables for name in table.methods)
-    for name in methods:
-        if name not in known:
-            raise unknown("method of the paper", name, known)
+    check_names("method of the paper", methods, dict.fromkeys(name for table in tables for name in table.methods))
     cut = [replace(each, rows={name: row for name, row in each.rows.items() if name in methods}) for each in tables]
     return [table for table in cut if table.rows]
 
@@ -192,11 +187,17 @@ def _planned(
     conditions: Conditions,
     study: Study,
 ) -> PlannedTable:
-    names = _datasets(table)
-    prompt = table.prompt if table.layout == "prompts" else None
-    if table.layout in study.needs:
-        needs = study.needs[table.layout]
-        return PlannedTable(table.number, table.layout, table.backbone, prompt, table.methods, names, (), {}, needs)
+    planned = PlannedTable(
+        table.number,
+        table.layout,
+        table.backbone,
+        table.prompt if table.layout == "prompts" else None,
+        table.methods,
+        _datasets(table),
+        needs=study.needs.get(table.layout),
+    )
+    if planned.needs is not None:
+        return planned
     group = _GROUP_OF[table.layout]
     shared = [each for each in tables if _GROUP_OF.get(each.layout) == group and each.backbone == table.backbone]
     methods = tuple(dict.fromkeys(method for each in shared for method in each.methods))
@@ -204,22 +205,32 @@ def _planned(
     seeds = tuple(conditions.seeds or ()) or study.seeds or (SEEDS if group == "seeds" else SEEDS[:1])
     augmix = study.augmix.get(group)
     runs = []
-    for name in names:
+    missing: dict[str, str] = {}
+    rate = rates.seconds(table.backbone, group, conditions.device)
+    for name in planned.datasets:
         data = found[name]
-        if isinstance(data, _Present):
-            folder = conditions.out / table.backbone.replace("/", "-") / group / name.replace("/", "-")
-            measured_rate = rates.seconds(table.backbone, group, conditions.device)
-            left = _left(folder, name, methods, prompts, seeds, data.images)
-            measured = measured_rate is not None
-            rate = measured_rate if measured else _predicted(table, name, data, methods, prompts, augmix, conditions)
-            seconds = None if rate is None else rate * left
-            run = PlannedRun(
-                folder, name, group, methods, prompts, seeds, data.make, data.images, left, seconds, measured, augmix
-            )
-            runs.append(run)
-    missing = {name: why for name in names if isinstance(why := found[name], str)}
-    layout, backbone = table.layout, table.backbone
-    return PlannedTable(table.number, layout, backbone, prompt, table.methods, names, tuple(runs), missing, None)
+        if isinstance(data, str):
+            missing[name] = data
+            continue
+        folder = conditions.out / table.backbone.replace("/", "-") / group / name.replace("/", "-")
+        left = _left(folder, name, methods, prompts, seeds, data.images)
+        own = _predicted(table, name, data, methods, prompts, augmix, conditions) if rate is None else rate
+        run = PlannedRun(
+            folder,
+            name,
+            group,
+            methods,
+            prompts,
+            seeds,
+            data.make,
+            data.images,
+            left,
+            seconds=None if own is None else own * left,
+            measured=rate is not None,
+            augmix=augmix,
+        )
+        runs.append(run)
+    return replace(planned, runs=tuple(runs), missing=missing)
 
 
 def _predicted(

@@ -90,7 +90,7 @@ def set_beside(
             notes = _notes(results, paper, table, rows, [name for name in strange if name in table.datasets])
             only = [theirs for theirs in shared if not any(row.theirs == theirs for row in rows)]
             if only:
-                notes.append(f"Of {', '.join(only)} the paper has averages alone; they need also {', '.join(lacking)}.")
+                notes.append(f"Of {', '.join(only)} the paper has averages only; they also need {', '.join(lacking)}.")
             made.append(Beside(paper, table, tuple(rows), tuple(notes)))
         elif any(metric in METRICS for theirs in shared for metric in table.rows[theirs]):
             reasons.append((len(lacking) - len(table.datasets), len(lacking), _reason(table, shared, lacking)))
@@ -227,7 +227,7 @@ def _nothing(
 ) -> OtptError:
     head = f"Nothing of these runs can stand beside the paper {paper.name!r}:"
     if reasons:
-        named = f"; no registered data sets with their own classes are {', '.join(strange)}" if strange else ""
+        named = f"; not registered data sets with their own classes: {', '.join(strange)}" if strange else ""
         return OtptError(f"{head} {min(reasons)[-1]}{named}.")  # of the table whose data sets they hold most of
     theirs = dict.fromkeys(name for table in paper.tables if table.backbone == backbone for name in table.methods)
     return OtptError(

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from otpt.errors import unknown
 from otpt.report.tables.beside import METRICS, Beside, marks
 from otpt.report.tables.escaping import csv_text
-from otpt.report.tables.formats import FORMATS, NOTHING, difference
-from otpt.report.tables.grid import Grid, GridRow, grids_as_latex, grids_as_markdown, grids_as_terminal
+from otpt.report.tables.formats import difference, written
+from otpt.report.tables.grid import Grid, GridRow
 from otpt.report.tables.layouts import METRIC_TITLES, dataset_title
-from otpt.report.tables.table import AVERAGE, Entry, shown
+from otpt.report.tables.table import AVERAGE, NOTHING, Entry, shown
 
 WIDTH = 80
 
 
 def render_beside(tables: Sequence[Beside], form: str, *, colour: bool = False, width: int | None = None) -> str:
     """The tables in a format of :data:`otpt.report.tables.formats.FORMATS`; 80 columns without a ``width``."""
-    if form == "terminal":
-        return grids_as_terminal(map(_grid, tables), colour=colour, width=width or WIDTH)
-    if form == "markdown":
-        return grids_as_markdown(map(_grid, tables))
-    if form == "latex":
-        return grids_as_latex(map(_grid, tables))
-    if form == "csv":
-        return _csv(tables)
-    if form == "json":
-        data = [beside_data(table) for table in tables]
-        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    raise unknown("format", form, FORMATS)
+    return written(tables, form, grid=_grid, data=beside_data, as_csv=_csv, colour=colour, width=width or WIDTH)
 
 
 def beside_data(table: Beside) -> dict[str, object]:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.metrics.resampling import centred_interval, check_level, value_range
+from otpt.report.names import check_names
 from otpt.report.papers.errata import wrong_average
 from otpt.report.papers.paper import BACKBONES, PaperTable, layout_tables, number
 from otpt.report.prompts import prompt_of
@@ -17,15 +18,15 @@ from otpt.report.statistics import resampled
 from otpt.report.tables.groups import group_tables
 from otpt.report.tables.layouts import (
     DEVIATION,
+    LAYOUTS,
     METRIC_TITLES,
     Layout,
     dataset_title,
-    get_layout,
     method_title,
     progress_note,
 )
 from otpt.report.tables.scores import number_of
-from otpt.report.tables.table import Entry, Line, Table, columns_of, mark_best
+from otpt.report.tables.table import AVERAGE, PRINTED, Column, Entry, Line, Table, mark_best
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,14 @@ class Choice:
 def build_tables(results: Results, layout: str, choice: Choice | None = None) -> list[Table]:
     """The tables of a layout: one; one per prompt for "prompts"; one per data set and split for "groups"."""
     choice = choice or Choice()
-    form = get_layout(layout).with_metrics(choice.metrics)
-    if choice.paper not in {None, *BACKBONES}:
-        raise unknown("backbone of the paper", str(choice.paper), BACKBONES)
+    check_names("layout", [layout], LAYOUTS)
+    form = LAYOUTS[layout].with_metrics(choice.metrics)
+    if choice.paper is not None:
+        check_names("backbone of the paper", [choice.paper], BACKBONES)
     if choice.level is not None:
         check_level(choice.level)
-    if choice.prompt is not None and choice.prompt not in results.prompts:
-        raise unknown("prompt", choice.prompt, results.prompts)
+    if choice.prompt is not None:
+        check_names("prompt", [choice.prompt], results.prompts)
     methods = form.methods_of(results, choice.methods)
     if form.name == "seeds" and len(results.seeds) < 2:
         raise OtptError("The layout 'seeds' needs runs with two or more seeds; these have one.")
@@ -156,13 +158,16 @@ def _table(
                             f"{method_title(method)}; the mean of its row is {wrong.mean:.2f}."
                         )
             lines.append(Line(method, metric, tuple(entries)))
-    titles = [dataset_title(dataset) for dataset in datasets]
+    columns = [Column(dataset, dataset_title(dataset)) for dataset in datasets]
+    if form.average:
+        columns.append(Column(AVERAGE, "Avg"))
+        if paper is not None:
+            columns.append(Column(PRINTED, "printed Avg"))
     title = f"{form.title}: {prompt!r}" if form.name == "prompts" else form.title
-    columns = columns_of(datasets, titles, average=form.average, printed=paper is not None)
     if choice.level is not None and form.name != "seeds":
         notes.append(f"Intervals: {100 * choice.level:g} % bootstrap over images.")
-    number_ = None if paper is None else paper.number
-    return Table(form.name, title, columns, mark_best(lines), tuple(notes), choice.level, number_)
+    printed_in = None if paper is None else paper.number
+    return Table(form.name, title, tuple(columns), mark_best(lines), tuple(notes), choice.level, printed_in)
 
 
 def _unequal(results: Results, datasets: Sequence[str], prompts: Mapping[tuple[str, str], str]) -> list[str]:
@@ -218,8 +223,8 @@ def entry_of(
 
 
 def own_note(dataset: str) -> str:
-    """Why nothing of a paper stands beside a data set that is called like one of its own."""
-    return f"The runs' {dataset!r} was not loaded by its name but is data of your own, so nothing is beside it."
+    """Why nothing of a paper stands beside a data set that only shares the name of one of its own."""
+    return f"The runs' {dataset!r} is data of your own, not the registered data set, so nothing is shown beside it."
 
 
 def _beside(

@@ -1,4 +1,4 @@
-"""Names that anybody may have chosen, made harmless in the language of a document."""
+"""Names may hold anything: here they are escaped for the format that they are written in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def plain(text: str) -> str:
-    """One line of at most 80 characters, without control characters and marks that turn the direction of writing."""
+    """One line of at most 80 characters, without control characters and marks of text direction."""
     shown = "".join(" " if unicodedata.category(c) in {"Cc", "Zl", "Zp"} else c for c in text)
     shown = "".join(c for c in shown if unicodedata.category(c) not in {"Cf", "Cs", "Co", "Cn"})
     shown = " ".join(shown.split())
@@ -40,16 +40,16 @@ def plain(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    """As text of LaTeX."""
+    """Escaped for LaTeX."""
     return "".join(_LATEX.get(c, c) for c in plain(text))
 
 
 def markdown(text: str) -> str:
-    """As text of Markdown, inside a table too; HTML stays text."""
+    """Escaped for Markdown, inside a table too; HTML stays text."""
     return "".join(f"\\{c}" if c in _MARKDOWN else c for c in plain(text))
 
 
 def csv_text(text: str) -> str:
-    """As a cell that no spreadsheet computes; quoting is left to the writer."""
+    """As a cell that no spreadsheet takes for a formula; quoting is left to the writer."""
     shown = plain(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 
 _GAP = 2
 _NARROWEST = 12
@@ -24,7 +24,7 @@ class Column:
     title: str
     cells: Sequence[str]
     is_name: bool = False
-    styles: Sequence[str] = field(default=())
+    styles: Sequence[str] = ()
 
     @property
     def width(self) -> int:
@@ -59,7 +59,7 @@ def fit(columns: Sequence[Column], width: int | None) -> list[tuple[list[int], l
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text in lines of at most ``width`` characters, broken after spaces, ``+``, ``/``, ``,`` and ``-`` first.
+    """The text in lines of at most ``width`` terminal cells, broken after spaces, ``+``, ``/``, ``,`` and ``-`` first.
 
     >>> wrapped("tpt+agreement+e-cots", 14)
     'tpt+agreement+\\ne-cots'
@@ -72,9 +72,10 @@ def wrapped(text: str, width: int) -> str:
             lines.append(line.rstrip())
             line = ""
         line += piece
-        while _cells(line.rstrip()) > width:  # a piece without a place to break
-            lines.append(line[:width])
-            line = line[width:]
+        if _cells(body := line.rstrip()) > width:  # a piece without a place to break
+            *whole, last = chop_cells(body, width)
+            lines += whole
+            line = last + line[len(body) :]
     return "\n".join([*lines, line.rstrip()] if line.strip() else lines)
 
 
@@ -89,5 +90,5 @@ def _shared(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def _cells(text: str) -> int:
-    """Places that a text takes on a terminal: some letters take two."""
+    """Cells that a text takes on a terminal: some characters take two."""
     return max((cell_len(line) for line in text.split("\n")), default=0)

@@ -5,44 +5,51 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 from otpt.errors import unknown
 from otpt.report.tables.escaping import csv_text
 from otpt.report.tables.grid import Grid, GridRow, grids_as_latex, grids_as_markdown, grids_as_terminal
 from otpt.report.tables.layouts import METRIC_TITLES, method_title
-from otpt.report.tables.table import Entry, Line, Table, shown
+from otpt.report.tables.table import NOTHING, Entry, Line, Table, shown
 
-NOTHING = "–"
+FORMATS = ("terminal", "markdown", "csv", "latex", "json")
+"""Formats in which a table can be written."""
+
+_T = TypeVar("_T")
 
 
 def render(tables: Sequence[Table], form: str, *, colour: bool = False, width: int | None = None) -> str:
     """The tables in a format of :data:`FORMATS`; ``colour`` and ``width`` are those of a terminal."""
-    if form == "terminal":
-        return as_terminal(tables, colour=colour, width=width)
+    return written(tables, form, grid=_grid, data=table_data, as_csv=_csv, colour=colour, width=width)
+
+
+def written(
+    tables: Sequence[_T],
+    form: str,
+    *,
+    grid: Callable[[_T], Grid],
+    data: Callable[[_T], Mapping[str, object]],
+    as_csv: Callable[[Sequence[_T]], str],
+    colour: bool,
+    width: int | None,
+) -> str:
+    """Tables of any kind, by what each is as a grid of text and as plain data, and all of them as CSV."""
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
-    return _WRITERS[form](tables)
+    if form == "csv":
+        return as_csv(tables)
+    if form == "json":
+        return json.dumps([data(table) for table in tables], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    grids = map(grid, tables)
+    if form == "terminal":
+        return grids_as_terminal(grids, colour=colour, width=width)
+    return grids_as_markdown(grids) if form == "markdown" else grids_as_latex(grids)
 
 
-def as_terminal(tables: Sequence[Table], *, colour: bool = False, width: int | None = None) -> str:
-    """Aligned columns, as wide as they need to be, or within ``width``: a number is never cut; the best value of a
-    column has a star."""
-    return grids_as_terminal(map(_grid, tables), colour=colour, width=width)
-
-
-def as_markdown(tables: Sequence[Table]) -> str:
-    """Pipe tables; the best value of a column is bold."""
-    return grids_as_markdown(map(_grid, tables))
-
-
-def as_latex(tables: Sequence[Table]) -> str:
-    r"""``table`` environments for the package booktabs; the best value of a column is bold."""
-    return grids_as_latex(map(_grid, tables))
-
-
-def as_csv(tables: Sequence[Table]) -> str:
+def _csv(tables: Sequence[Table]) -> str:
     """The layout with unrounded numbers; ``kind`` says what a line holds, ``notes`` which columns are in progress."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -61,13 +68,8 @@ def as_csv(tables: Sequence[Table]) -> str:
     return file.getvalue()
 
 
-def as_json(tables: Sequence[Table]) -> str:
-    """Everything that is known; numbers are unrounded percentages."""
-    return json.dumps([table_data(table) for table in tables], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
 def table_data(table: Table) -> dict[str, object]:
-    """A table as plain data."""
+    """A table as plain data: everything that is known; numbers are unrounded percentages."""
     lines = [
         {
             "method": line.method,
@@ -146,13 +148,3 @@ def difference(entry: Entry) -> str:
         return NOTHING
     text = shown(entry.difference)
     return f"−{text[1:]}" if text.startswith("-") else f"+{text}"
-
-
-_WRITERS: dict[str, Callable[[Sequence[Table]], str]] = {
-    "markdown": as_markdown,
-    "csv": as_csv,
-    "latex": as_latex,
-    "json": as_json,
-}
-FORMATS = ("terminal", *_WRITERS)
-"""Formats in which a table can be written."""

@@ -1,9 +1,9 @@
-"""Grids of text in the languages of documents: whatever a table holds, its rows and cells are written in one way."""
+"""Grids of text for a terminal, as Markdown or LaTeX: tables of all kinds are written through them."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -48,7 +48,7 @@ def grids_as_terminal(grids: Iterable[Grid], *, colour: bool = False, width: int
     file = io.StringIO()
     console = Console(file=file, width=_WIDE, force_terminal=colour, no_color=not colour, markup=False, highlight=False)
     for grid in grids:
-        title = Text(_wrapped(plain_note(grid.title), width))
+        title = Text(_wrapped(_note(grid.title, plain), width))
         columns = _columns(grid)
         for number, (shown, widths) in enumerate(fit(columns, width)):
             drawn = RichTable(box=None, pad_edge=False, header_style="bold", title=None if number else title)
@@ -63,7 +63,7 @@ def grids_as_terminal(grids: Iterable[Grid], *, colour: bool = False, width: int
                 console.print()
             console.print(drawn)
         for note in grid.notes:
-            console.print(Text(_wrapped(plain_note(note), width)))
+            console.print(Text(_wrapped(_note(note, plain), width)))
         console.print()
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
@@ -91,7 +91,7 @@ def grids_as_markdown(grids: Iterable[Grid]) -> str:
     parts = []
     for grid in grids:
         lines = [
-            f"**{markdown_note(grid.title)}**",
+            f"**{_note(grid.title, markdown)}**",
             "",
             _pipes([*grid.names, *map(markdown, grid.columns)]),
             _pipes([*[":--"] * len(grid.names), *["--:"] * len(grid.columns)]),
@@ -99,7 +99,7 @@ def grids_as_markdown(grids: Iterable[Grid]) -> str:
         for row in grid.rows:
             cells = (f"**{cell}**" if best else cell for cell, best in zip(row.cells, _bold(row), strict=True))
             lines.append(_pipes([*map(markdown, row.names), *cells]))
-        lines += [line for note in grid.notes for line in ("", markdown_note(note))]
+        lines += [line for note in grid.notes for line in ("", _note(note, markdown))]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -111,7 +111,7 @@ def grids_as_latex(grids: Iterable[Grid]) -> str:
         lines = [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_latex_note(grid.title)}}}",
+            rf"\caption{{{_note(grid.title, latex)}}}",
             rf"\begin{{tabular}}{{{'l' * len(grid.names)}{'r' * len(grid.columns)}}}",
             r"\toprule",
             " & ".join([*grid.names, *map(latex, grid.columns)]) + r" \\",
@@ -122,27 +122,18 @@ def grids_as_latex(grids: Iterable[Grid]) -> str:
             cells = (rf"\textbf{{{latex(c)}}}" if b else latex(c) for c, b in zip(row.cells, _bold(row), strict=True))
             lines.append(" & ".join([*map(latex, row.names), *cells]) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}"]
-        lines += [rf"\par\footnotesize {_latex_note(note)}" for note in grid.notes]
+        lines += [rf"\par\footnotesize {_note(note, latex)}" for note in grid.notes]
         parts.append("\n".join([*lines, r"\end{table}"]) + "\n")
     return "\n".join(parts)
 
 
-def plain_note(note: str) -> str:
+def _note(note: str, escape: Callable[[str], str]) -> str:
     """A note or title on one line: no word of it is longer than a name may be."""
-    return " ".join(plain(word) for word in note.split())
-
-
-def markdown_note(note: str) -> str:
-    """A note as text of Markdown."""
-    return " ".join(markdown(word) for word in note.split())
+    return " ".join(map(escape, note.split()))
 
 
 def _bold(row: GridRow) -> tuple[bool, ...]:
     return row.best or (False,) * len(row.cells)
-
-
-def _latex_note(note: str) -> str:
-    return " ".join(latex(word) for word in note.split())
 
 
 def _wrapped(text: str, width: int | None) -> str:

@@ -11,15 +11,13 @@ from statistics import mean
 
 import numpy as np
 
-from otpt.errors import OtptError
-from otpt.report.cosines import SPLITS, group_rows, group_value, init_cosine, two_groups
+from otpt.report.cosines import BY, SPLITS, check_groups, group_rows, group_value, init_cosine, two_groups
 from otpt.report.papers.paper import PaperTable, layout_tables
 from otpt.report.prompts import prompt_of
 from otpt.report.results import ResultKey, Results
 from otpt.report.tables.layouts import progress_note
 from otpt.report.tables.table import Column, Entry, Line, Table, mark_best
 
-_BY = "tpt"
 _METRICS = ("accuracy", "ece")
 _TITLES = {"median": "its median", "init": "the initial prompt's value"}
 
@@ -28,13 +26,10 @@ def group_tables(
     results: Results, datasets: Sequence[str], methods: Sequence[str], *, prompt: str | None, paper: str | None
 ) -> list[Table]:
     """A table for each data set and split; that at the initial value needs a method that adapts nothing."""
-    if _BY not in results.methods:
-        raise OtptError(
-            f"The groups are made by the similarity of {_BY!r}, which the runs do not hold; add it to a run."
-        )
+    check_groups(results)
     tables = []
     for dataset in datasets:
-        first = ResultKey(dataset, results.seeds_of(dataset)[0], prompt_of(results, dataset, _BY, prompt), _BY)
+        first = ResultKey(dataset, results.seeds_of(dataset)[0], prompt_of(results, dataset, BY, prompt), BY)
         own = [method for method in methods if first.prompt in results.prompts_of(dataset, method)]
         notes = [progress_note(results)] if results.partial else []
         known = init_cosine(results, first) is not None
@@ -55,16 +50,15 @@ def _table(
     paper: PaperTable | None,
     notes: Sequence[str],
 ) -> Table:
-    keys = [first._replace(seed=seed) for seed in results.seeds_of(first.dataset, _BY, first.prompt)] or [first]
-    groups = [two_groups(results, key, by=_BY, split=split) for key in keys]
+    keys = [first._replace(seed=seed) for seed in results.seeds_of(first.dataset, BY, first.prompt)] or [first]
+    groups = [two_groups(results, key, split=split) for key in keys]
     sizes = [f"{int(g.above.sum())} above and {int((~g.above).sum())} below {g.threshold:.4f}" for g in groups]
     columns = (f"{first.dataset}:group 1", f"{first.dataset}:group 2", first.dataset)
     lines = []
     partial = any(results.is_partial(key) for key in keys)
     for method in methods:
         rows = [
-            group_rows(results, key._replace(method=method), group, by=_BY)
-            for key, group in zip(keys, groups, strict=True)
+            group_rows(results, key._replace(method=method), group) for key, group in zip(keys, groups, strict=True)
         ]
         for metric in _METRICS:
             entries = []

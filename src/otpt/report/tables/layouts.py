@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from otpt.errors import OtptError, unknown
-from otpt.report.papers.paper import layout_tables
+from otpt.errors import OtptError
+from otpt.report.names import check_names
+from otpt.report.papers.paper import SHIFTS, layout_tables
 
 if TYPE_CHECKING:
     from otpt.report.results import Results
@@ -91,8 +92,6 @@ METRIC_TITLES = {
 DEVIATION = "_deviation"
 """Ends the name of a metric's standard deviation over seeds."""
 
-_SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -119,10 +118,7 @@ class Layout:
             return self
         if self.name in {"groups", "seeds"}:
             raise OtptError(f"The layout {self.name!r} has accuracy and ECE only; choose metrics in another layout.")
-        choices = [name for name in METRIC_TITLES if not name.endswith(DEVIATION)]
-        for name in names:
-            if name not in choices:
-                raise unknown("metric of a table", name, choices)
+        check_names("metric of a table", names, [name for name in METRIC_TITLES if not name.endswith(DEVIATION)])
         return replace(self, metrics=tuple(dict.fromkeys(names)))
 
     def methods_of(self, results: Results, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -173,13 +169,6 @@ LAYOUTS = {
 """Layouts of the paper's tables, by name."""
 
 
-def get_layout(name: str) -> Layout:
-    """A layout by name."""
-    if name not in LAYOUTS:
-        raise unknown("layout", name, LAYOUTS)
-    return LAYOUTS[name]
-
-
 def dataset_title(name: str) -> str:
     """The short title of a column."""
     return DATASET_TITLES.get(name, name)
@@ -198,7 +187,7 @@ def progress_note(results: Results) -> str:
 
 def _is_shift(results: Results, name: str) -> bool:
     if name in DATASET_TITLES:
-        return name in _SHIFTS
+        return name in SHIFTS
     return bool(results.config_of(name)["family"] == "shift")
 
 
@@ -209,9 +198,7 @@ def _paper_order(name: str) -> int:
 def wanted_of(kind: str, wanted: Iterable[str], held: Sequence[str]) -> tuple[str, ...]:
     """The names that were asked for, each once; all must be among those that the runs hold."""
     names = tuple(dict.fromkeys(wanted))
-    for name in names:
-        if name not in held:
-            raise unknown(kind, name, held)
+    check_names(kind, names, held)
     if not names:
         raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(held)}.")
     return names

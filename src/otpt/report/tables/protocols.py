@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from otpt.data.registered.entry import find_entry
 from otpt.report.papers.paper import PaperTable
@@ -64,7 +63,7 @@ def _of_runs(results: Results, paper: Paper) -> Iterator[str]:
 
 def _of_views(results: Results, paper: Paper, dataset: str, rows: Collection[tuple[str, str]]) -> Iterator[str]:
     wanted = paper.protocol.mixes(dataset)
-    for column in _columns(results, dataset):
+    for column in results.columns_of(dataset):
         views = _VIEWS.search(column["views"] or "")
         if views is None or (column["method"], column["prompt"]["name"]) not in rows:
             continue
@@ -73,13 +72,6 @@ def _of_views(results: Results, paper: Paper, dataset: str, rows: Collection[tup
             yield f"{count} views in place of {paper.protocol.views}"
         if wanted is not None and count > 1 and mixed != wanted:
             yield f"AugMix {_on(mixed)} for {dataset}"
-
-
-def _columns(results: Results, dataset: str) -> Iterator[dict[str, Any]]:
-    for run in results.runs:
-        for each in run.datasets:
-            if each["name"] == dataset:
-                yield from each["columns"]
 
 
 def _on(value: bool | None) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from otpt.errors import unknown
 from otpt.metrics import Interval, percent
+from otpt.report.names import check_names
+from otpt.report.tables.table import AVERAGE, NOTHING, cost
 from otpt.runs import Score, averages
 
 TITLES = {
@@ -44,8 +45,6 @@ selective prediction."""
 ACROSS = ("accuracy", "ece", "debiased_ece", "sce")
 """Metrics that get a table of their own where there are several data sets."""
 
-AVERAGE = "average"
-NOTHING = "–"
 _OWN_UNIT = {"brier", "top_label_brier", "nll"}
 
 Intervals: TypeAlias = Callable[[str, str, Sequence[str]], Mapping[str, Interval]]
@@ -75,6 +74,11 @@ class Number:
         return self._shown(self.value)
 
     @property
+    def cost(self) -> str:
+        """What ranks the number (:func:`~otpt.report.tables.table.cost`), as it is shown."""
+        return self._shown(cost(self.metric, self.value))
+
+    @property
     def text(self) -> str:
         """As it is shown, with its deviation."""
         return self.mean if self.deviation is None else f"{self.mean} ± {self._shown(self.deviation)}"
@@ -82,9 +86,9 @@ class Number:
     @property
     def range(self) -> str:
         """The interval as it is shown."""
-        return (
-            NOTHING if self.interval is None else " … ".join(map(self._shown, (self.interval.low, self.interval.high)))
-        )
+        if self.interval is None:
+            return NOTHING
+        return f"{self._shown(self.interval.low)} … {self._shown(self.interval.high)}"
 
     def _shown(self, value: float) -> str:
         return f"{value:.4f}" if self.metric in _OWN_UNIT else percent(value)
@@ -122,7 +126,7 @@ def score_tables(
         metrics: only these: in one table for a single data set.
         intervals: bootstrap intervals, for each number.
     """
-    check_metrics(metrics or ())
+    check_names("metric", metrics, TITLES)
     datasets = _datasets(scores)
     if len(datasets) > 1:
         return [metric_table(scores, metric, intervals=intervals) for metric in metrics or ACROSS]
@@ -134,13 +138,6 @@ def score_tables(
             rows.append(ScoreRow(method, prompt, tuple(numbers)))
         tables.append(ScoreTable(datasets[0], tuple(TITLES[metric] for metric in topic), tuple(rows)))
     return tables
-
-
-def check_metrics(names: Iterable[str]) -> None:
-    """Refuse what is no metric of :data:`TITLES`."""
-    for name in names:
-        if name not in TITLES:
-            raise unknown("metric", name, TITLES)
 
 
 def metric_table(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otpt.metrics import percent
+from otpt.report.tables.table import NOTHING
 from otpt.runs import Score
 
 COLUMNS = ("method", "data set", "seed", "coverage %", "95 %", "set size", "answered %", "risk %", "95 %")
-NOTHING = "–"
 
 
 def set_rows(scores: Sequence[Score]) -> list[tuple[str, ...]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 AVERAGE = "average"
+NOTHING = "–"
+"""A cell without a number."""
 PRINTED = "printed"
 """Key of the column with the averages that the paper prints."""
 
@@ -85,29 +87,32 @@ class Table:
 def mark_best(lines: Iterable[Line]) -> tuple[Line, ...]:
     """The lines, with the best entry of each column and metric marked; with one method there is none."""
     lines = list(lines)
-    best: dict[tuple[str, int], str] = {}
+    least: dict[tuple[str, int], str] = {}
     for metric in dict.fromkeys(line.metric for line in lines):
         own = [line for line in lines if line.metric == metric]
         for at in range(len(own[0].entries)):
-            values = [value for line in own if (value := line.entries[at].value) is not None]
-            if len(values) > 1:
-                best[metric, at] = shown(min(values, key=lambda value: cost(metric, value)))
-    return tuple(
-        replace(
-            line,
-            entries=tuple(
-                replace(e, best=e.value is not None and shown(e.value) == best.get((line.metric, at)))
-                for at, e in enumerate(line.entries)
-            ),
+            costs = [cost(metric, value) for line in own if (value := line.entries[at].value) is not None]
+            if len(costs) > 1:
+                least[metric, at] = shown(min(costs))
+    marked = []
+    for line in lines:
+        entries = (
+            replace(e, best=e.value is not None and shown(cost(line.metric, e.value)) == least.get((line.metric, at)))
+            for at, e in enumerate(line.entries)
         )
-        for line in lines
-    )
+        marked.append(replace(line, entries=tuple(entries)))
+    return tuple(marked)
 
 
 def cost(metric: str, value: float) -> float:
-    """What ranks values of a metric, the best one lowest: over-confidence is best at 0."""
+    """What ranks values of a metric, the best one lowest.
+
+    Over-confidence is best at 0. A debiased ECE below 0 is chance, and no better than 0.
+    """
     if metric == "overconfidence":
         return abs(value)
+    if metric == "debiased_ece":
+        return max(value, 0.0)
     return -value if metric in _HIGHER_IS_BETTER else value
 
 
@@ -116,13 +121,3 @@ def shown(value: float) -> str:
     from otpt.metrics import percent
 
     return percent(value / 100.0)
-
-
-def columns_of(datasets: Sequence[str], titles: Sequence[str], *, average: bool, printed: bool) -> tuple[Column, ...]:
-    """A column for each data set; then their average, and the average that the paper prints."""
-    found = [Column(name, title) for name, title in zip(datasets, titles, strict=True)]
-    if average:
-        found.append(Column(AVERAGE, "Avg"))
-    if average and printed:
-        found.append(Column(PRINTED, "printed Avg"))
-    return tuple(found)

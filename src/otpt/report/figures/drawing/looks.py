@@ -2,7 +2,7 @@
 
 Colours are those of Okabe and Ito, with grey in place of black, which would vanish on a dark background, and olive in
 place of yellow, which does on a light one. A method keeps its colour in every figure; lines have markers and dashes of
-their own, bars hatches.
+their own, bars hatches. Without matplotlib: the command line names the themes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,13 @@ from dataclasses import dataclass
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 OLIVE, BLUE, VERMILION, PURPLE = "#8F8500", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#777777"
+
+PALETTES = {  # background, ink, secondary text, grid
+    "light": ("#FFFFFF", "#000000", "#444444", "#E4E4E4"),
+    "dark": ("#14191F", "#E6EDF3", "#AEB8C2", "#333C46"),
+}
+THEMES = tuple(PALETTES)
+"""Colours that a figure can have: for a light page, or for a dark one."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
-from otpt.report.figures.drawing.themes import THEMES
+from otpt.report.figures.drawing.looks import PALETTES, THEMES
 
 FORMATS = ("png", "svg", "pdf")
 """Formats in which a figure can be written, by the suffix of the file."""
@@ -49,11 +49,7 @@ _STYLE: Any = {  # matplotlib types its keys one by one
     "svg.fonttype": "path",
     "svg.hashsalt": "otpt",
 }
-_COLOURS = {  # background, ink, secondary text, grid
-    "light": ("#FFFFFF", "#000000", "#444444", "#E4E4E4"),
-    "dark": ("#14191F", "#E6EDF3", "#AEB8C2", "#333C46"),
-}
-# Nothing that differs from one making to the next: no date, no version.
+# Nothing that differs from one time to the next: no date, no version.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -64,9 +60,9 @@ _METADATA: dict[str, dict[str, Any]] = {
 @contextmanager
 def styled(theme: str = "light") -> Iterator[None]:
     """The style of our figures, for the drawing as for the writing; ``theme`` is one of :data:`THEMES`."""
-    if theme not in _COLOURS:
+    if theme not in PALETTES:
         raise unknown("theme", theme, THEMES)
-    paper, ink, _, grid = _COLOURS[theme]
+    paper, ink, _, grid = PALETTES[theme]
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     papered = ("figure.facecolor", "axes.facecolor")
     colours: Any = {**dict.fromkeys(inked, ink), **dict.fromkeys(papered, paper), "grid.color": grid}
@@ -88,12 +84,12 @@ def ink() -> str:
 
 def faint() -> str:
     """The colour of secondary words."""
-    return next(each[2] for each in _COLOURS.values() if each[0] == paper())
+    return next(each[2] for each in PALETTES.values() if each[0] == paper())
 
 
 def pale() -> str:
     """The fill of bars that carry no method."""
-    return next(each[3] for each in _COLOURS.values() if each[0] == paper())
+    return next(each[3] for each in PALETTES.values() if each[0] == paper())
 
 
 def backed() -> dict[str, Any]:
@@ -102,7 +98,7 @@ def backed() -> dict[str, Any]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches; of no window and of no global state."""
+    """An empty figure of this size in inches, without a window or global state."""
     return Figure(figsize=(max(width, _NARROWEST), height), layout="constrained")
 
 
@@ -120,17 +116,21 @@ def panels(
     return figure, [list(row) for row in axes]
 
 
+def panels_in_rows(count: int, *, size: tuple[float, float], across: int = 3) -> tuple[Figure, list[Axes]]:
+    """``count`` panels of equal rank, ``across`` of them in a row."""
+    columns = min(count, across)
+    figure, rows = panels(-(-count // columns), columns, size=size)
+    flat = [panel for row in rows for panel in row]
+    for panel in flat[count:]:
+        panel.set_visible(False)
+    return figure, flat[:count]
+
+
 def one_scale(axes: Sequence[Axes]) -> None:
     """Bars of several panels from 0 to the largest upper limit of any of them, so that their heights compare."""
     top = max(each.get_ylim()[1] for each in axes)
     for each in axes:
         each.set_ylim(0, top)
-
-
-def grid_of(count: int, *, across: int = 4) -> tuple[int, int]:
-    """Rows and columns for so many panels of equal rank."""
-    columns = min(count, across)
-    return -(-count // columns), columns
 
 
 def check_format(path: Path) -> str:

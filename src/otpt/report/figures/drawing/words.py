@@ -38,7 +38,7 @@ def short(name: str, length: int = 26) -> str:
 
 
 def footnote(figure: Figure, text: str) -> None:
-    """Small lines below everything, broken to the figure's width."""
+    """Small print below everything, wrapped to the figure's width."""
     letters = int(figure.get_figwidth() / _LETTER)
     figure.supxlabel("\n".join(textwrap.wrap(text, letters)), fontsize=6.5, color=faint())
 
@@ -60,7 +60,7 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Leg
 
 
 def _renderer(figure: Figure) -> Any:
-    """What measures words before anything is drawn."""
+    """Measures words before anything is drawn."""
     canvas: Any = FigureCanvasAgg(figure)  # matplotlib does not type it
     return canvas.get_renderer()
 
