@@ -97,8 +97,8 @@ def measure_literal(case: Case, images: int) -> dict[str, Any]:
     """Seconds an image of O-TPT the literal way."""
     sys.path.insert(0, str(TESTS))
     from open_clip import SimpleTokenizer
-    from oracles.augmix import literal_views  # type: ignore[import-not-found]
-    from oracles.literal import LiteralTuner  # type: ignore[import-not-found]
+    from oracles.methods.augmix import literal_views  # type: ignore[import-not-found]
+    from oracles.methods.literal import LiteralTuner  # type: ignore[import-not-found]
 
     from otpt.backbones import Preprocessing
     from otpt.methods import published_methods

@@ -118,7 +118,7 @@ def memory(images: int) -> list[tuple[int, float]]:
     is encoded and its features are cached; shards and metrics written.
     """
     sys.path.insert(0, str(TESTS))
-    from oracles.models import tiny_backbone  # type: ignore[import-not-found]
+    from oracles.models.tiny import tiny_backbone  # type: ignore[import-not-found]
 
     from otpt.evaluation import Job, LocalEngine, run_job
     from otpt.evaluation.progress import ProgressEvent, Silent

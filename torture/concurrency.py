@@ -15,8 +15,8 @@ from random import Random
 from threading import Thread
 from typing import Any
 
-from oracles.evaluation_bench import files  # type: ignore[import-not-found]
-from oracles.growing_bench import STREAM  # type: ignore[import-not-found]
+from oracles.runs.evaluation_bench import files  # type: ignore[import-not-found]
+from oracles.runs.growing_bench import STREAM  # type: ignore[import-not-found]
 
 from otpt.errors import OtptError
 from otpt.evaluation import config as config_module

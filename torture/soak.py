@@ -100,7 +100,7 @@ def _methods() -> list[str]:
 
 def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None, count: Any) -> int:
     """Evaluations, one after another, each of a few images by all methods: what is prepared once is let go often."""
-    from oracles.evaluation_bench import backbone, dataset, settings  # type: ignore[import-not-found]
+    from oracles.runs.evaluation_bench import backbone, dataset, settings  # type: ignore[import-not-found]
 
     from otpt.evaluation import Job, LocalEngine, run_job
     from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent

@@ -145,7 +145,7 @@ def test_threads_change_no_bit(capsys, model: str, images: Path) -> None:
 
 
 def test_a_data_set_after_the_class_names_is_taken_back(tmp_path: Path, capsys, monkeypatch, model: str) -> None:
-    from oracles.data_files import put_images
+    from oracles.data.data_files import put_images
 
     monkeypatch.chdir(tmp_path)
     put_images(tmp_path / "mine", ["cat/1.png", "dog/1.png"])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from open_clip import SimpleTokenizer
-from oracles import accuracy, field
-from oracles.literal import LiteralTuner, literal_reward
-from oracles.maple import maple_state
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.methods import accuracy, field
+from oracles.methods.literal import LiteralTuner, literal_reward
+from oracles.methods.maple import maple_state
+from oracles.models.tiny import tiny_backbone, tiny_clip
 from PIL import Image
 from torch import Tensor
 

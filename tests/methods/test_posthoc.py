@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from open_clip import SimpleTokenizer
-from oracles import field, posthoc
-from oracles.literal import USE, LiteralTuner
-from oracles.maple import maple_state
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.methods import field, posthoc
+from oracles.methods.literal import USE, LiteralTuner
+from oracles.methods.maple import maple_state
+from oracles.models.tiny import tiny_backbone, tiny_clip
 from PIL import Image
 from torch import Tensor
 

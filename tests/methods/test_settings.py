@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
 from PIL import Image
 from torch import Tensor
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from oracles.householder import literal_householder
+from oracles.methods.householder import literal_householder
 
 from otpt import objectives as ob
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from oracles.runs_bench import config, files, fill
+from oracles.runs.runs_bench import config, files, fill
 
 from otpt.errors import OtptError
 from otpt.runs import Run

@@ -8,8 +8,8 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from oracles.docs_pages import ROOT
-from oracles.servers import Server
+from oracles.pages.docs_pages import ROOT
+from oracles.pages.servers import Server
 
 from otpt.serve.app import PAGE
 from otpt.serve.http.guard import HEADERS

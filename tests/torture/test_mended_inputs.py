@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from oracles.labelled import facts, labelled
-from oracles.runs_bench import config
+from oracles.data.labelled import facts, labelled
+from oracles.runs.runs_bench import config
 from PIL import Image
 
 from otpt.backbones.sources.architectures import infer_config
@@ -445,7 +445,7 @@ def test_an_empty_range_of_a_stream_is_not_walked_for_ever(tmp_path: Path) -> No
 
 def test_rows_that_are_sealed_and_wrong_are_recomputed(tmp_path: Path) -> None:
     """Whoever knows the checksum can seal anything: classes that do not exist made the metrics fail."""
-    from oracles.runs_bench import MadeUp
+    from oracles.runs.runs_bench import MadeUp
 
     from otpt.runs.rows import ShardRows
 

@@ -35,7 +35,11 @@ DATA = (
         "MIT, as the projects that published them",
     ),
     ("`src/otpt/report/papers/*.json`", "published numbers, with their sources", "facts; cite the papers"),
-    ("`src/otpt/backbones/sources/open_clip_names.json`", "names of open_clip's architectures and tags", "MIT, as open_clip"),
+    (
+        "`src/otpt/backbones/sources/open_clip_names.json`",
+        "names of open_clip's architectures and tags",
+        "MIT, as open_clip",
+    ),
     ("`docs/assets/katex/`", "KaTeX and its fonts, for the site alone", "MIT; fonts: SIL OFL 1.1"),
     ("`docs/words.txt`", "words that the spelling check accepts, written here", "Apache-2.0"),
 )

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.literal import LiteralTuner
-from oracles.medical_bench import dataset, folder, image, tiny
-from oracles.medical_models import write_medclip
-from oracles.models import tiny_vit, tokenizer
+from oracles.data.medical_bench import dataset, folder, image, tiny
+from oracles.methods.literal import LiteralTuner
+from oracles.models.medical import write_medclip
+from oracles.models.tiny import tiny_vit, tokenizer
 from PIL import Image
 from safetensors.torch import save
 from torch.nn import functional as F

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.householder import literal_householder
-from oracles.literal import LiteralTuner
-from oracles.medical_bench import dataset, folder, image, tiny
-from oracles.medical_models import write_plip
-from oracles.models import open_clip_local_dir, tiny_preprocessing, tiny_vit, tokenizer
+from oracles.data.medical_bench import dataset, folder, image, tiny
+from oracles.methods.householder import literal_householder
+from oracles.methods.literal import LiteralTuner
+from oracles.models.medical import write_plip
+from oracles.models.tiny import open_clip_local_dir, tiny_preprocessing, tiny_vit, tokenizer
 from scipy import stats
 from torch import Tensor
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
 from PIL import Image
 
 from otpt.backbones import Backbone

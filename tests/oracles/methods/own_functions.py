@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from oracles.literal import LiteralTuner
-from oracles.maple import maple_state
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.methods.literal import LiteralTuner
+from oracles.methods.maple import maple_state
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from PIL import Image
 from torch import Tensor
 
