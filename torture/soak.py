@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.paths import TESTS
-from torture.records import Case, Outcome, Plan
+from torture.records import Case, Outcome, PartOptions
 
 IMAGES = 6000
 _SAMPLES = 40  # of each round
@@ -66,11 +66,11 @@ def judge(samples: Sequence[Sample]) -> dict[str, tuple[bool, str]]:
     return found
 
 
-def run(plan: Plan) -> Iterator[Outcome]:
+def run(options: PartOptions) -> Iterator[Outcome]:
     """Rounds over all methods until the images or the minutes are used up; then the judgement of all samples."""
     sys.path.insert(0, str(TESTS))
-    started, until = time.monotonic(), None if plan.minutes is None else time.monotonic() + 60 * plan.minutes
-    wanted = plan.images or IMAGES
+    started, until = time.monotonic(), None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    wanted = options.images or IMAGES
     samples: list[Sample] = []
     names = _methods()
     every = max(1, wanted * len(names) // _SAMPLES)
@@ -79,12 +79,12 @@ def run(plan: Plan) -> Iterator[Outcome]:
         if done % every == 0:
             samples.append(sample(done))
 
-    done = _rounds(plan.folder, names, wanted, until, count)
+    done = _rounds(options.folder, names, wanted, until, count)
     samples.append(sample(done))
     seconds = round(time.monotonic() - started, 1)
     for name, (flat, numbers) in judge(samples).items():
         detail = f"{done} predictions by {len(names)} methods"
-        yield Outcome(Case(name, plan.seed, detail), f"{numbers} ({detail})", flat, repr(samples), seconds)
+        yield Outcome(Case(name, options.seed, detail), f"{numbers} ({detail})", flat, repr(samples), seconds)
         seconds = 0.0  # counted once
 
 
