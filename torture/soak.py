@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from benchmarks.paths import TESTS
 from torture.records import Case, Outcome, PartOptions
@@ -100,7 +99,7 @@ def _methods() -> list[str]:
 
 def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None, count: Any) -> int:
     """Evaluations, one after another, each of a few images by all methods: what is prepared once is let go often."""
-    from oracles.runs.evaluation_bench import backbone, dataset, settings  # type: ignore[import-not-found]
+    from oracles.runs.evaluation_bench import backbone, dataset, image, settings  # type: ignore[import-not-found]
 
     from otpt.evaluation import Job, LocalEngine, run_job
     from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
@@ -121,7 +120,7 @@ def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None
     for first in range(0, images, at_once):
         if until is not None and time.monotonic() > until:
             break
-        data = dataset(images=[_image(first + i) for i in range(min(at_once, images - first))])
+        data = dataset(images=[image(first + i) for i in range(min(at_once, images - first))])
         chosen = settings(methods=names, recipe=ViewRecipe(n_views=8), shard_size=16)
         job = Job(lambda _: backbone(), [partial(_same, data)], chosen, folder / f"run-{first}", cache, device="cpu")
         run_job(job, LocalEngine(), Counted())
@@ -130,8 +129,3 @@ def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _image(number: int) -> Image.Image:
-    values = np.random.default_rng(number).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(values).resize((48, 40), Image.Resampling.BICUBIC)

@@ -11,7 +11,7 @@ from oracles.command import run
 from oracles.data.medical_bench import dataset, folder, image, tiny
 from oracles.methods.literal import LiteralTuner
 from oracles.models.medical import write_medclip
-from oracles.models.tiny import tiny_vit, tokenizer
+from oracles.models.tiny import tiny_clip, tokenizer
 from PIL import Image
 from safetensors.torch import save
 from torch.nn import functional as F
@@ -85,7 +85,7 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     assert chosen.seeds_of(get_method("baple")) == (0, 1)
     backbone = tiny()
     result = evaluate([data, BackdoorDataset(data)], backbone, chosen, out=tmp_path / "run")
-    model = tiny_vit()
+    model = tiny_clip()
     literal = LiteralTuner(model, tokenizer(), data.class_names, "x x")
     for score in result.scores:
         own = models[score.seed]

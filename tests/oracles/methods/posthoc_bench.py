@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from open_clip import SimpleTokenizer
+from oracles.data.images import image
 from oracles.methods.literal import USE, LiteralTuner
 from oracles.models.tiny import tiny_backbone, tiny_clip
-from PIL import Image
 from torch import Tensor
 
 from otpt import Classifier, ViewRecipe
@@ -27,11 +27,6 @@ WEIGHTS: dict[str, dict[str, float]] = {
     "tpt": {"entropy": 1.0},
     "o-tpt": {"entropy": 1.0, "orthogonality": 18.0},
 }
-
-
-def image(seed: int) -> Image.Image:
-    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
 
 
 @cache
