@@ -48,9 +48,9 @@ def test_a_part_ends_after_its_cases_or_minutes_and_is_counted(tmp_path: Path) -
 
 def test_the_page_shows_the_stored_counts() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for path in RESULTS.glob("*.json"):
-        assert path.stem in PARTS
-        assert table(read(path)) in page
+    assert {path.stem for path in RESULTS.glob("*.json")} == set(PARTS)
+    for name in PARTS:
+        assert table(read(RESULTS / f"{name}.json")) in page
     assert fault_table(faults()) in page
 
 
