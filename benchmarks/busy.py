@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.encoding import TIMM, _tower
+from benchmarks.encoding import TIMM, random_tower
 from benchmarks.engine import class_names, photograph
 from otpt.backbones import load_backbone
 from otpt.backbones.towers.image_tower import ImageTower
@@ -55,7 +55,7 @@ def run(quick: bool = False, *, towers: Sequence[str] = TOWERS, repeats: int | N
 def _cases(name: str, views: int, quick: bool) -> Iterator[tuple[str, float, Callable[[], object]]]:
     """What is measured of a tower: title, number of images (of 64 views), and the work."""
     if name != "pocket":
-        tower = ImageTower(_tower(name), 224)
+        tower = ImageTower(random_tower(name), 224)
         pixels = torch.randn(views, 3, 224, 224, generator=torch.Generator().manual_seed(0))
         yield f"{name.removeprefix(TIMM)}, encoding", views / VIEWS, lambda: tower(pixels)
         return

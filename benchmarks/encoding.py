@@ -42,7 +42,7 @@ def run(
     views, repeats = views or (16 if quick else 64), 2
     print(f"Encoding {views} views, {torch.get_num_threads()} threads, float32, best of {repeats}")
     for name in towers:
-        visual = _tower(name)
+        visual = random_tower(name)
         pixels = torch.randn(views, 3, 224, 224, generator=torch.Generator().manual_seed(0))
         tower = ImageTower(visual, 224)
         steps = _steps(visual, tower, compiled=not quick)
@@ -59,7 +59,7 @@ def run(
     return rows
 
 
-def _tower(name: str) -> Any:
+def random_tower(name: str) -> Any:
     """An image tower with random weights, by open_clip's name, or ``timm:`` and timm's."""
     if name.startswith(TIMM):
         vision = {"timm_model_name": name.removeprefix(TIMM), "timm_pool": "avg", "timm_proj": "linear"}

@@ -64,7 +64,7 @@ def measure_engine(case: Case, images: int) -> dict[str, Any]:
     from otpt.methods.prompt_tuning import TextSide, tune
     from otpt.views import make_views
 
-    backbone = _backbone(case.architecture)
+    backbone = random_backbone(case.architecture)
     classifier = Classifier(backbone)
     set_up = _seconds(lambda: classifier.set_classes(class_names(case.classes), allow_duplicates=True))
     methods = published_methods()
@@ -97,8 +97,8 @@ def measure_literal(case: Case, images: int) -> dict[str, Any]:
     """Seconds an image of O-TPT the literal way."""
     sys.path.insert(0, str(TESTS))
     from open_clip import SimpleTokenizer
-    from oracles.augmix import literal_views  # type: ignore[import-not-found]
-    from oracles.literal import LiteralTuner  # type: ignore[import-not-found]
+    from oracles.methods.augmix import literal_views  # type: ignore[import-not-found]
+    from oracles.methods.literal import LiteralTuner  # type: ignore[import-not-found]
 
     from otpt.backbones import Preprocessing
     from otpt.methods import published_methods
@@ -129,7 +129,7 @@ def _model(architecture: str) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def _backbone(architecture: str) -> Any:
+def random_backbone(architecture: str) -> Any:
     from otpt.backbones import load_backbone
 
     with warnings.catch_warnings():
@@ -143,7 +143,7 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def _in_process(case: Case, way: str, images: int) -> dict[str, Any]:
+def in_process(case: Case, way: str, images: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.engine", "--way", way, "--images", str(images)]
     command += ["--architecture", case.architecture, "--classes", str(case.classes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -173,10 +173,10 @@ def run(quick: bool = False) -> None:
     widths = (9, 8, 8, 7, 6, 6, 9, 6, 10, 11, 11, 10, 6)
     print(" ".join(f"{t:>{w}}" for t, w in zip(titles, widths, strict=True)))
     for case in QUICK if quick else CASES:
-        engine = _in_process(case, "engine", images)
-        literal = _in_process(case, "literal", 1) if case.literal else {}
+        engine = in_process(case, "engine", images)
+        literal = in_process(case, "literal", 1) if case.literal else {}
         if case.literal and not quick:  # take turns, keep the best of each
-            again = _in_process(case, "engine", images)
+            again = in_process(case, "engine", images)
             engine = min(engine, again, key=lambda each: float(each["image"]))
         twelve = ""
         if "twelve" in engine:

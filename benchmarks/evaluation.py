@@ -26,7 +26,7 @@ import psutil
 import torch
 from PIL import Image
 
-from benchmarks.engine import Case, _backbone, _in_process, class_names, photograph
+from benchmarks.engine import Case, class_names, in_process, photograph, random_backbone
 from benchmarks.paths import TESTS
 from otpt.backbones import Backbone
 from otpt.data import Dataset
@@ -75,7 +75,7 @@ def seconds_per_image(
 
 def one_pass(architecture: str, classes: int, images: int, *, literal: bool) -> dict[str, Any]:
     """Seven and twenty methods against one, against the literal way, and from a warm cache."""
-    backbone = _backbone(architecture)
+    backbone = random_backbone(architecture)
     found: dict[str, Any] = {"architecture": architecture, "classes": classes}
     with tempfile.TemporaryDirectory() as folder:
         cache = FeatureCache(folder)
@@ -90,13 +90,13 @@ def one_pass(architecture: str, classes: int, images: int, *, literal: bool) -> 
         # from the cache: what they add is far below the noise of encoding the views
         found["light"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache, methods=LIGHT)
     if literal:
-        found["literal"] = _in_process(Case(architecture, classes), "literal", 1)["image"]
+        found["literal"] = in_process(Case(architecture, classes), "literal", 1)["image"]
     return found
 
 
 def costs(architecture: str, images: int, *, quick: bool) -> list[dict[str, Any]]:
     """Seconds an image, one of classes, views and methods varied at a time; the faster of two rounds counts."""
-    backbone = _backbone(architecture)
+    backbone = random_backbone(architecture)
     steps: dict[str, Sequence[int]] = {"classes": (10, 100), "views": (4, 16), "methods": (1, 7)}
     if not quick:
         steps = {"classes": (10, 30, 100, 300, 1000), "views": (8, 16, 32, 64, 128), "methods": (1, 2, 4, 7, 12)}
@@ -118,7 +118,7 @@ def memory(images: int) -> list[tuple[int, float]]:
     is encoded and its features are cached; shards and metrics written.
     """
     sys.path.insert(0, str(TESTS))
-    from oracles.models import tiny_backbone  # type: ignore[import-not-found]
+    from oracles.models.tiny import tiny_backbone  # type: ignore[import-not-found]
 
     from otpt.evaluation import Job, LocalEngine, run_job
     from otpt.evaluation.progress import ProgressEvent, Silent

@@ -1,7 +1,7 @@
 """``python -m benchmarks.gpu_readiness [--write]``: what every method would ask of a GPU, counted where there is none.
 
-Tensors that claim to be on another device (``tests/oracles/elsewhere.py``) compute on the CPU, refuse to mix with the
-CPU's, and count. For each method, on a tiny random model and a batch of three images:
+Tensors that claim to be on another device (``tests/oracles/devices/elsewhere.py``) compute on the CPU, refuse to mix
+with the CPU's, and count. For each method, on a tiny random model and a batch of three images:
 
 - predict, evaluate: how often the host waits for the device per batch, on the first and on the second claimed device;
 - up: kilobytes that a prediction copies to the device;
@@ -31,8 +31,8 @@ from benchmarks.paths import TESTS
 
 sys.path.insert(0, str(TESTS))
 
-from oracles.device_bench import ALL, FROZEN, Bench, backbone_on  # type: ignore[import-not-found]
-from oracles.elsewhere import DEVICES, claimed_devices  # type: ignore[import-not-found]
+from oracles.devices.device_bench import ALL, FROZEN, Bench, backbone_on  # type: ignore[import-not-found]
+from oracles.devices.elsewhere import DEVICES, claimed_devices  # type: ignore[import-not-found]
 
 from otpt.features import FeatureCache
 from otpt.methods import get_method

@@ -85,7 +85,7 @@ def small_backbone(seed: int = 0, precision: str = "float32") -> Any:
     """A random CLIP of the tests."""
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
-    from oracles.models import tiny_backbone  # type: ignore[import-not-found]
+    from oracles.models.tiny import tiny_backbone  # type: ignore[import-not-found]
 
     return tiny_backbone("vit", precision, seed)
 

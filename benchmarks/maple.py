@@ -48,7 +48,7 @@ def measure(way: str, architecture: str) -> dict[str, float]:
             side.tune(side.at_init(pixels), [config])
     else:
         sys.path.insert(0, str(TESTS))
-        from oracles.maple import LiteralMaple  # type: ignore[import-not-found]
+        from oracles.methods.maple import LiteralMaple  # type: ignore[import-not-found]
 
         oracle = LiteralMaple(backbone.text._model, class_names(CLASSES), prompts.state())
 

@@ -61,7 +61,7 @@ def evaluate(images: int, run: Path) -> None:
     from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
 
     sys.path.insert(0, str(TESTS))
-    from oracles.models import tiny_backbone  # type: ignore[import-not-found]
+    from oracles.models.tiny import tiny_backbone  # type: ignore[import-not-found]
 
     small = [np.asarray(photograph(i, (48, 40))) for i in range(50)]
 
@@ -97,8 +97,8 @@ def write_rows(folder: Path, rows: int) -> None:
     from otpt.runs.rows import ShardRows
 
     sys.path.insert(0, str(TESTS))
-    from oracles.figure_bench import backbone  # type: ignore[import-not-found]
-    from oracles.simulated_runs import simulated_dataset  # type: ignore[import-not-found]
+    from oracles.runs.figure_bench import backbone  # type: ignore[import-not-found]
+    from oracles.runs.simulated_runs import simulated_dataset  # type: ignore[import-not-found]
 
     data = simulated_dataset("generated", CLASSES, rows // len(METHODS))
     run = Run.create(folder, run_config(backbone(), [data], Settings(methods=METHODS, shard_size=SHARD_SIZE)))

@@ -56,7 +56,7 @@ def _milliseconds(ways: dict[str, Callable[[], object]], repeats: int) -> dict[s
 def run(quick: bool = False) -> None:
     """Print milliseconds for 63 views and the ratio of the literal way to ours."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    literal_views = importlib.import_module("oracles.augmix").literal_views
+    literal_views = importlib.import_module("oracles.methods.augmix").literal_views
     preprocessing = _Preprocessing()
     recipes = {"crops": ViewRecipe(augmix=False), "augmix": ViewRecipe()}
     threads = torch.get_num_threads()

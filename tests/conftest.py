@@ -56,7 +56,7 @@ SLOW = (
     "methods/promptsmooth/",
     "methods/own_functions/",
     "methods/prompt_tuning/test_peers.py",
-    "methods/test_posthoc.py",
+    "methods/posthoc/",
     "methods/test_rounds.py",
     "methods/test_worked_examples.py",
     "prompts/test_learned_checkpoints.py",

@@ -27,12 +27,12 @@ import pyarrow.parquet as pq
 import torch
 from open_clip import SimpleTokenizer
 from open_clip.model import CustomTextCLIP
-from oracles import medical_bench
-from oracles.alike_names import ALIKE
-from oracles.evaluation_bench import NAMES, files, image
-from oracles.maple import maple_state, tiny_prompted_backbone
-from oracles.medical_models import write_vit
-from oracles.models import randomise, tiny_clip, tiny_config, tiny_preprocessing
+from oracles.data import medical_bench
+from oracles.data.alike_names import ALIKE
+from oracles.methods.maple import maple_state, tiny_prompted_backbone
+from oracles.models.medical import write_vit
+from oracles.models.tiny import randomise, tiny_clip, tiny_config, tiny_preprocessing
+from oracles.runs.evaluation_bench import NAMES, files, image
 
 from otpt import Classifier, Prediction, ViewRecipe
 from otpt.backbones import Backbone, load_backbone

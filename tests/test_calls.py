@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
 from PIL import Image
 
 import otpt

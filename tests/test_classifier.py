@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.augmix import literal_views
-from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.methods.augmix import literal_views
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from PIL import Image
 
 import otpt

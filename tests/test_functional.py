@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from oracles.accuracy import by_entropy, literal_mean, literal_mta, literal_shift, literal_zero
-from oracles.householder import literal_householder
-from oracles.models import tiny_backbone
+from oracles.methods.accuracy import by_entropy, literal_mean, literal_mta, literal_shift, literal_zero
+from oracles.methods.householder import literal_householder
+from oracles.models.tiny import tiny_backbone
 from torch import Tensor
 from torch.nn.functional import normalize
 

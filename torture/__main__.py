@@ -15,7 +15,7 @@ from pathlib import Path
 from torture.campaign import run_part
 from torture.page import PAGE, write_page
 from torture.parts import PARTS, part_named
-from torture.records import Plan
+from torture.records import PartOptions
 from torture.results import RESULTS, Tally, read
 
 
@@ -38,9 +38,9 @@ def main() -> int:
     out = options.out or RESULTS / f"{options.part}.json"
     before = read(out) if options.add and out.exists() else None
     with tempfile.TemporaryDirectory(prefix="otpt-torture-") as folder:
-        plan = Plan(Path(folder), options.cases, options.seed, options.minutes, options.kind, options.images)
+        given = PartOptions(Path(folder), options.cases, options.seed, options.minutes, options.kind, options.images)
         say, save = partial(print, flush=True), partial(Tally.write, path=out)
-        tally = run_part(options.part, part_named(options.part), plan, say, before, save)
+        tally = run_part(options.part, part_named(options.part), given, say, before, save)
     tally.write(out)
     print(f"{tally.cases} cases, {tally.failing.total()} failing, {tally.seconds:.0f} s: {out}")
     return 1 if tally.failing.total() else 0

@@ -8,7 +8,7 @@ from itertools import islice
 
 from torture import concurrency, disks, kills
 from torture.bench import Bench
-from torture.records import Outcome, Plan
+from torture.records import Outcome, PartOptions
 
 CHOSEN = (
     (kills, "at every write: plain", 8),
@@ -32,7 +32,7 @@ CHOSEN = (
 """(part, kind, how many)."""
 
 
-def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
+def cases(options: PartOptions, bench: Bench) -> Iterator[Outcome]:
     """All of them."""
     for part, kind, number in CHOSEN:
-        yield from islice(part.cases(replace(plan, kind=kind), bench), number)
+        yield from islice(part.cases(replace(options, kind=kind), bench), number)

@@ -1,36 +1,36 @@
-"""A part from beginning to end: within the bounds of its plan, with a line now and then, to a tally."""
+"""A part from beginning to end: within the bounds that are given, with a line now and then, to a tally."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 
 from torture.parts import OWN_CLOCK
-from torture.records import Outcome, Part, Plan
+from torture.records import Outcome, Part, PartOptions
 from torture.results import Tally
 
 _SAY_EVERY = 10.0  # seconds
 
 
-def bounded(part: Part, plan: Plan, *, clock: bool = True) -> Iterator[Outcome]:
-    """The outcomes of the part until the plan's number of cases or, with ``clock``, its minutes are used up."""
-    end = None if plan.minutes is None or not clock else time.monotonic() + 60 * plan.minutes
-    outcomes = part(plan)
+def bounded(part: Part, options: PartOptions, *, clock: bool = True) -> Iterator[Outcome]:
+    """The outcomes of the part until the number of cases or, with ``clock``, its minutes are used up."""
+    end = None if options.minutes is None or not clock else time.monotonic() + 60 * options.minutes
+    outcomes = part(options)
     try:
-        for outcome in islice(outcomes, plan.cases):
+        for outcome in islice(outcomes, options.cases):
             yield outcome
             if end is not None and time.monotonic() >= end:
                 return
     finally:
-        if isinstance(outcomes, Iterator) and hasattr(outcomes, "close"):
+        if isinstance(outcomes, Generator):
             outcomes.close()  # ends the processes that a part keeps
 
 
 def run_part(
     name: str,
     part: Part,
-    plan: Plan,
+    options: PartOptions,
     say: Callable[[str], None],
     tally: Tally | None = None,
     save: Callable[[Tally], None] | None = None,
@@ -41,7 +41,7 @@ def run_part(
     """
     tally = tally or Tally(name)
     said = time.monotonic()
-    for outcome in bounded(part, plan, clock=name not in OWN_CLOCK):
+    for outcome in bounded(part, options, clock=name not in OWN_CLOCK):
         tally.add(outcome)
         if not outcome.ok:
             case = outcome.case

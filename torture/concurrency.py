@@ -15,8 +15,8 @@ from random import Random
 from threading import Thread
 from typing import Any
 
-from oracles.evaluation_bench import files  # type: ignore[import-not-found]
-from oracles.growing_bench import STREAM  # type: ignore[import-not-found]
+from oracles.runs.evaluation_bench import files  # type: ignore[import-not-found]
+from oracles.runs.growing_bench import STREAM  # type: ignore[import-not-found]
 
 from otpt.errors import OtptError
 from otpt.evaluation import config as config_module
@@ -24,7 +24,7 @@ from otpt.features import FeatureCache
 from torture.bench import Bench, judged
 from torture.forking import REFUSED, Ended
 from torture.ray_cases import NoClusterError, has_ray, ray_cases
-from torture.records import Case, Outcome, Plan, numbered
+from torture.records import Case, Outcome, PartOptions, numbered
 from torture.scenarios import CACHED, PLAIN, SCENARIOS, Scenario, Step, Where
 
 _FINE = ("", "")
@@ -40,12 +40,12 @@ _SHARING = tuple(
 _SMALL_CACHE = 4000  # bytes: three or four entries
 
 
-def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
+def cases(options: PartOptions, bench: Bench) -> Iterator[Outcome]:
     """The cases, in the process that has the shim."""
     trials = _Trials(bench)
-    kinds = {**trials.kinds, **ray_cases(plan.folder)}
-    for kind, seed, number in numbered(plan, list(kinds)):
-        if kind not in trials.kinds and (not has_ray() or (number and plan.kind is None)):
+    kinds = {**trials.kinds, **ray_cases(options.folder)}
+    for kind, seed, number in numbered(options, list(kinds)):
+        if kind not in trials.kinds and (not has_ray() or (number and options.kind is None)):
             continue  # a cluster takes a minute: once, or when it is asked for
         started = time.monotonic()
         try:

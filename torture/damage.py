@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from oracles.labelled import facts, labelled  # type: ignore[import-not-found]
+from oracles.data.labelled import facts, labelled  # type: ignore[import-not-found]
 
 from otpt.calibration import fit_calibration, read_calibration
 from otpt.errors import OtptError

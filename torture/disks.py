@@ -17,7 +17,7 @@ from random import Random
 from torture.bench import STRIDE, Bench, judged
 from torture.damage import Damages
 from torture.forking import REFUSED, Ended
-from torture.records import Case, Outcome, Plan, numbered
+from torture.records import Case, Outcome, PartOptions, numbered
 from torture.scenarios import CACHED, PLAIN, SCENARIOS, Scenario
 from torture.shim import Action, Calls
 
@@ -32,13 +32,13 @@ _IMITATED = ("no hard links", "coarse times", "late visibility", "clock jump")
 _READS_OF_A_WRITE = 6  # calls that read for each one that writes, about; those beyond the last are not reached
 
 
-def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
+def cases(options: PartOptions, bench: Bench) -> Iterator[Outcome]:
     """The cases, in the process that has the shim."""
     damages = Damages(bench)
     faults = {f"{fault}: {scenario.name}": (fault, scenario) for fault in _FAULTS for scenario in SCENARIOS}
     imitated = {f"{each}: {scenario.name}": (each, scenario) for each in _IMITATED for scenario in SCENARIOS}
     mounted: dict[str, Callable[[Bench, str, int], Outcome]] = {"small tmpfs": _small, "read-only tmpfs": _read_only}
-    for kind, seed, number in numbered(plan, [*faults, *imitated, *damages.kinds, *mounted]):
+    for kind, seed, number in numbered(options, [*faults, *imitated, *damages.kinds, *mounted]):
         if kind in faults:
             yield _fault(bench, kind, seed, number, *faults[kind])
         elif kind in imitated:

@@ -1,6 +1,6 @@
-"""``python -m torture.inside MODULE PLAN``: a part in a process that has the shim; outcomes as lines of JSON.
+"""``python -m torture.inside MODULE OPTIONS``: a part in a process that has the shim; outcomes as lines of JSON.
 
-:func:`outcomes` starts it. The part's module has ``cases(plan, bench)``.
+:func:`outcomes` starts it. The part's module has ``cases(options, bench)``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.paths import TESTS
-from torture.records import Case, Outcome, Plan
+from torture.records import Case, Outcome, PartOptions
 from torture.shim import Shim, build, environment
 
 
-def outcomes(module: str, plan: Plan) -> Iterator[Outcome]:
+def outcomes(module: str, options: PartOptions) -> Iterator[Outcome]:
     """The cases of a module, run by a process with the shim; it ends when nobody asks for more."""
-    library = build(plan.folder)
-    own = replace(plan, folder=plan.folder / "cases")
+    library = build(options.folder)
+    own = replace(options, folder=options.folder / "cases")
     own.folder.mkdir()
     command = [sys.executable, "-m", "torture.inside", module, json.dumps(asdict(own), default=str)]
     root = str(Path(__file__).parent.parent)
@@ -50,11 +50,11 @@ def main() -> None:
     """One case for each line that is asked for."""
     module, text = sys.argv[1:]
     values = json.loads(text)
-    plan = Plan(**{**values, "folder": Path(values["folder"])})
+    options = PartOptions(**{**values, "folder": Path(values["folder"])})
     sys.path.insert(0, str(TESTS))
     from torture.bench import Bench
 
-    cases = import_module(module).cases(plan, Bench(plan.folder, Shim()))
+    cases = import_module(module).cases(options, Bench(options.folder, Shim()))
     for _ in sys.stdin:
         outcome = next(cases, None)
         if outcome is None:

@@ -18,7 +18,7 @@ from random import Random
 
 from torture.bench import STRIDE, Bench, judged
 from torture.forking import INTERRUPTED, Ended
-from torture.records import Case, Outcome, Plan, numbered
+from torture.records import Case, Outcome, PartOptions, numbered
 from torture.scenarios import GROWING, SCENARIOS, Scenario, Where
 from torture.shim import Action
 
@@ -43,7 +43,7 @@ class _Setting:
         return [partial(self.scenario.run, where) for _ in range(self.processes)]
 
 
-def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
+def cases(options: PartOptions, bench: Bench) -> Iterator[Outcome]:
     """The cases, in the process that has the shim."""
     every = {f"at every write: {scenario.name}": scenario for scenario in SCENARIOS}
     writes = {
@@ -55,7 +55,7 @@ def cases(plan: Plan, bench: Bench) -> Iterator[Outcome]:
         f"at a moment: {number} {form if number > 1 else 'process'}": (number, form)
         for number, form in ((1, _SIDE_BY_SIDE), *_TOPOLOGIES)
     }
-    for kind, seed, number in numbered(plan, [*every, *writes, *moments]):
+    for kind, seed, number in numbered(options, [*every, *writes, *moments]):
         random = Random(f"{kind}/{seed}")
         if kind in every:
             scenario = every[kind]

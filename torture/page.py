@@ -33,7 +33,7 @@ def table(tally: Tally) -> str:
 def faults() -> list[dict[str, Any]]:
     """What the campaign found: part, what it was, how it was mended, the test that holds it, the seed."""
     with FAULTS.open("rb") as file:
-        found: list[dict[str, Any]] = tomllib.load(file).get("fault", [])
+        found: list[dict[str, Any]] = tomllib.load(file)["fault"]
     return found
 
 

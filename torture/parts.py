@@ -15,17 +15,17 @@ PARTS = {
     "concurrency": "torture.concurrency",
     "soak": "torture.soak",
 }
-"""Part → module: with ``run(plan)``, or one of those below."""
+"""Part → module: with ``run(options)``, or one of those below."""
 
 WITH_SHIM = ("kills", "disks", "concurrency")
-"""Parts whose module has ``cases(plan, bench)``, which a process with the shim runs."""
+"""Parts whose module has ``cases(options, bench)``, which a process with the shim runs."""
 
 OWN_CLOCK = ("soak",)
 """Parts that look at the minutes themselves: their outcomes all come in the end."""
 
 
 def part_named(name: str) -> Part:
-    """The part as a function of its plan."""
+    """The part as a function of its options."""
     if name in WITH_SHIM:
         return partial(outcomes, PARTS[name])
     run: Part = import_module(PARTS[name]).run

@@ -54,7 +54,7 @@ def main() -> None:
     sys.path.insert(0, str(TESTS))
     import psutil
     import ray
-    from oracles.evaluation_bench import (  # type: ignore[import-not-found]
+    from oracles.runs.evaluation_bench import (  # type: ignore[import-not-found]
         backbone_on,
         files,
         settings,

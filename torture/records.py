@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Plan:
+class PartOptions:
     """How much of a part to run.
 
     Args:
@@ -61,13 +61,13 @@ class Outcome:
     seconds: float = 0.0
 
 
-Part = Callable[[Plan], Iterator[Outcome]]
+Part = Callable[[PartOptions], Iterator[Outcome]]
 """A part of the campaign: outcomes one after another. It need not look at the clock: the one who asks stops asking."""
 
 
-def numbered(plan: Plan, kinds: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def numbered(options: PartOptions, kinds: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """(kind, seed, number of the case within its kind): kinds in turn, so that the seed alone says which case it is."""
-    for seed in count(plan.seed):
+    for seed in count(options.seed):
         kind = kinds[seed % len(kinds)]
-        if plan.kind in (None, kind):
+        if options.kind in (None, kind):
             yield kind, seed, seed // len(kinds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,11 +87,3 @@ class Tally:
 def read(path: Path) -> Tally:
     """The counts of a part that was run before."""
     return Tally.from_dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def tallied(part: str, outcomes: Iterable[Outcome]) -> Tally:
-    """Outcomes, counted."""
-    tally = Tally(part)
-    for outcome in outcomes:
-        tally.add(outcome)
-    return tally

@@ -17,14 +17,14 @@ import torch
 
 torch.set_num_threads(1)  # before the first fork: a forked copy has no other threads
 
-from oracles.evaluation_bench import (  # type: ignore[import-not-found]  # noqa: E402
+from oracles.runs.evaluation_bench import (  # type: ignore[import-not-found]  # noqa: E402
     backbone_on,
     dataset,
     files,
     settings,
     write_images,
 )
-from oracles.growing_bench import STREAM  # type: ignore[import-not-found]  # noqa: E402
+from oracles.runs.growing_bench import STREAM  # type: ignore[import-not-found]  # noqa: E402
 
 from otpt.data import Dataset  # noqa: E402
 from otpt.evaluation import Job, ProcessEngine, run_job  # noqa: E402

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from benchmarks.paths import TESTS
-from torture.records import Case, Outcome, Plan
+from torture.records import Case, Outcome, PartOptions
 
 IMAGES = 6000
 _SAMPLES = 40  # of each round
@@ -66,11 +65,11 @@ def judge(samples: Sequence[Sample]) -> dict[str, tuple[bool, str]]:
     return found
 
 
-def run(plan: Plan) -> Iterator[Outcome]:
+def run(options: PartOptions) -> Iterator[Outcome]:
     """Rounds over all methods until the images or the minutes are used up; then the judgement of all samples."""
     sys.path.insert(0, str(TESTS))
-    started, until = time.monotonic(), None if plan.minutes is None else time.monotonic() + 60 * plan.minutes
-    wanted = plan.images or IMAGES
+    started, until = time.monotonic(), None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    wanted = options.images or IMAGES
     samples: list[Sample] = []
     names = _methods()
     every = max(1, wanted * len(names) // _SAMPLES)
@@ -79,12 +78,12 @@ def run(plan: Plan) -> Iterator[Outcome]:
         if done % every == 0:
             samples.append(sample(done))
 
-    done = _rounds(plan.folder, names, wanted, until, count)
+    done = _rounds(options.folder, names, wanted, until, count)
     samples.append(sample(done))
     seconds = round(time.monotonic() - started, 1)
     for name, (flat, numbers) in judge(samples).items():
         detail = f"{done} predictions by {len(names)} methods"
-        yield Outcome(Case(name, plan.seed, detail), f"{numbers} ({detail})", flat, repr(samples), seconds)
+        yield Outcome(Case(name, options.seed, detail), f"{numbers} ({detail})", flat, repr(samples), seconds)
         seconds = 0.0  # counted once
 
 
@@ -100,7 +99,7 @@ def _methods() -> list[str]:
 
 def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None, count: Any) -> int:
     """Evaluations, one after another, each of a few images by all methods: what is prepared once is let go often."""
-    from oracles.evaluation_bench import backbone, dataset, settings  # type: ignore[import-not-found]
+    from oracles.runs.evaluation_bench import backbone, dataset, image, settings  # type: ignore[import-not-found]
 
     from otpt.evaluation import Job, LocalEngine, run_job
     from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
@@ -121,7 +120,7 @@ def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None
     for first in range(0, images, at_once):
         if until is not None and time.monotonic() > until:
             break
-        data = dataset(images=[_image(first + i) for i in range(min(at_once, images - first))])
+        data = dataset(images=[image(first + i) for i in range(min(at_once, images - first))])
         chosen = settings(methods=names, recipe=ViewRecipe(n_views=8), shard_size=16)
         job = Job(lambda _: backbone(), [partial(_same, data)], chosen, folder / f"run-{first}", cache, device="cpu")
         run_job(job, LocalEngine(), Counted())
@@ -130,8 +129,3 @@ def _rounds(folder: Path, names: Sequence[str], images: int, until: float | None
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _image(number: int) -> Image.Image:
-    values = np.random.default_rng(number).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(values).resize((48, 40), Image.Resampling.BICUBIC)

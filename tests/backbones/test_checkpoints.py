@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.models import openai_archive, tiny_clip
+from oracles.models.tiny import openai_archive, tiny_clip
 from safetensors.torch import save_file
 from torch import Tensor
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.models import tiny_backbone, tiny_clip, tiny_preprocessing, tokenizer
+from oracles.models.tiny import tiny_backbone, tiny_clip, tiny_preprocessing, tokenizer
 from torch import Tensor, nn
 
 from otpt.backbones import Backbone, load_backbone

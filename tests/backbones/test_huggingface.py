@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
-from oracles.models import randomise
+from oracles.models.tiny import randomise
 
 from otpt.backbones import QuickGeluWarning, load_backbone
 from otpt.backbones.sources.huggingface import huggingface_tokenizer

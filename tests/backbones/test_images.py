@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from open_clip import CLIP
 from open_clip.model import CustomTextCLIP
-from oracles.models import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing
+from oracles.models.tiny import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing
 from torch import Tensor, nn
 
 from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # noqa: F401

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from open_clip import CLIP
-from oracles.models import (
+from oracles.models.tiny import (
     open_clip_local_dir,
     open_clip_safetensors,
     openai_archive,
@@ -135,7 +135,7 @@ def test_an_explicit_choice_against_the_weights_wins_and_is_warned_of(tmp_path: 
 
 
 def test_a_named_architecture_against_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oracles.models import tiny_config
+    from oracles.models.tiny import tiny_config
 
     import otpt.backbones.loading as loading
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.medical_models import TinyMedClip, write_medclip, write_plip
-from oracles.models import tiny_clip
+from oracles.models.medical import TinyMedClip, write_medclip, write_plip
+from oracles.models.tiny import tiny_clip
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from open_clip.transform import image_transform
-from oracles.models import MEAN, STD, randomise, tiny_clip, tokenizer
+from oracles.models.tiny import MEAN, STD, randomise, tiny_clip, tokenizer
 from PIL import Image
 from torch import Tensor, nn
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CustomTextCLIP
-from oracles.models import randomise, tiny_backbone, tiny_config
-from oracles.towers import bert, coca, custom_text, siglip, wrap
+from oracles.models.tiny import randomise, tiny_backbone, tiny_config
+from oracles.models.towers import bert, coca, custom_text, siglip, wrap
 from torch import Tensor
 
 from otpt.backbones import Backbone, CausalTower

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.labelled import labelled
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.data.labelled import labelled
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from scipy.stats import betabinom
 
 from benchmarks.calibration import METHODS, PAGE, columns

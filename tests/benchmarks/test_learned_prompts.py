@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 import numpy as np
 import pytest
-from oracles.models import open_clip_local_dir
+from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
 from benchmarks import learned_prompts as bench

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mapie.classification import SplitConformalClassifier
 from mapie.conformity_scores import APSConformityScore
-from oracles.labelled import Floats, facts, labelled
+from oracles.data.labelled import Floats, facts, labelled
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from otpt.calibration import Calibrated, fit_calibration

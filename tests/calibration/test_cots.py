@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from oracles import field, posthoc
+from oracles.methods import field, posthoc
 from torch import Tensor
 
 from otpt.calibration import cor, cots_temperature, matching_temperature

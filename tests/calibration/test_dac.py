@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles import field, posthoc
+from oracles.methods import field, posthoc
 
 from otpt import functional
 from otpt.calibration import dac_factors, own_dac_factors

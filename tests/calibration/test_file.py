@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.labelled import facts, labelled
+from oracles.data.labelled import facts, labelled
 
 from otpt.calibration import Calibrated, Calibration, fit_calibration, read_calibration
 from otpt.calibration.conformal import all_scores

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from oracles.labelled import SHARPER, Floats, labelled
+from oracles.data.labelled import SHARPER, Floats, labelled
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_softmax
 from sklearn.isotonic import IsotonicRegression

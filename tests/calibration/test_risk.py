@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.labelled import facts, labelled
+from oracles.data.labelled import facts, labelled
 from scipy.stats import binom, binomtest
 
 from otpt.calibration import Calibrated, fit_calibration, risk_threshold

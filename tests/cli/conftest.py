@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.models import open_clip_local_dir
+from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
 

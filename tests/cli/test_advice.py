@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from oracles.command import run
-from oracles.data_files import put_images
-from oracles.medical_models import write_plip
+from oracles.data.data_files import put_images
+from oracles.models.medical import write_plip
 
 import otpt
 from otpt.data import load_dataset

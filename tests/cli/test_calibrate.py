@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from oracles.command import run
-from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, settings
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 import otpt
 from otpt.calibration import Calibrated, read_calibration

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from oracles.command import run
-from oracles.models import open_clip_safetensors, openai_archive
+from oracles.models.tiny import open_clip_safetensors, openai_archive
 
 FEW = ["--views", "12"]
 CLASSES = ["--classes", "cat", "dog", "red panda"]

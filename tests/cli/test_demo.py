@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from PIL import Image
 
 from otpt.cli.evaluating.demo import DATASETS, against_base, best_calibrated, chosen_methods, findings

@@ -80,8 +80,10 @@ def test_an_evaluation_at_many_moments_goes_on(folder: Path) -> None:
     assert code == 0, errors
     whole = interrupted(folder, (*EVALUATE, *RUN[:-1], "whole"), ())
     assert whole[0] == 0
-    for part in (folder / "whole").rglob("*.parquet"):
-        assert part.read_bytes() == (folder / "run" / part.relative_to(folder / "whole")).read_bytes()
+    shards = list((folder / "whole").rglob("*.parquet"))
+    assert shards
+    for shard in shards:
+        assert shard.read_bytes() == (folder / "run" / shard.relative_to(folder / "whole")).read_bytes()
     assert not list((folder / "run").rglob(".*.tmp"))
 
 

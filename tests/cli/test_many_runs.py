@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt.evaluation import LogProgress, Settings
 from otpt.evaluation.progress import Counter as ProgressCounter

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from oracles.command import run
-from oracles.data_files import put_images
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.data.data_files import put_images
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt.data import Dataset, load_dataset
 from otpt.evaluation import Settings

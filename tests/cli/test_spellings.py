@@ -177,7 +177,7 @@ def test_a_file_in_the_home_folder(words: tuple[str, ...], capsys, tmp_path: Pat
 
 
 def test_a_data_set_after_the_class_names_is_taken_back(tmp_path: Path, capsys, monkeypatch, model: str) -> None:
-    from oracles.data_files import put_images
+    from oracles.data.data_files import put_images
 
     monkeypatch.chdir(tmp_path)
     put_images(tmp_path / "mine", ["cat/1.png", "dog/1.png"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.models import open_clip_local_dir
+from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
 from otpt.prompts.learned import CoopContext, MaplePrompts, fingerprint, read_learned

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt.evaluation import Settings
 from otpt.report.tables.fitting import Column, fit, wrapped

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from oracles.data_files import put_images, split_text, touch
+from oracles.data.data_files import put_images, split_text, touch
 
 from otpt.data import Dataset, check_dataset, find_entry, load_dataset
 from otpt.data.classes import builtin_class_list

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torchvision
 from oracles.command import run
-from oracles.data_files import DTD_FILES, put_images, write_dtd
+from oracles.data.data_files import DTD_FILES, put_images, write_dtd
 
 from otpt.data.classes import builtin_class_list
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from oracles.data_files import put_images, touch
+from oracles.data.data_files import put_images, touch
 
 from otpt.data import load_dataset
 from otpt.data.classes import builtin_class_list

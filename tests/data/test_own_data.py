@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torchvision
-from oracles.data_files import JPEG, jpeg, put_images
+from oracles.data.data_files import JPEG, jpeg, put_images
 
 from otpt.data import check_dataset, load_dataset
 from otpt.data.classes import parse_class_list

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torchvision
-from oracles.data_files import put_images, split_text, touch
+from oracles.data.data_files import put_images, split_text, touch
 
 from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dataset
 from otpt.data.classes import builtin_class_list

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
-from oracles.device_bench import Bench
-from oracles.elsewhere import claimed_devices
+from oracles.devices.device_bench import Bench
+from oracles.devices.elsewhere import claimed_devices
 
 
 @pytest.fixture(autouse=True)

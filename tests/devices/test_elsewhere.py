@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracles.elsewhere import counted
-from oracles.evaluation_bench import image
-from oracles.models import tiny_preprocessing
+from oracles.devices.elsewhere import counted
+from oracles.models.tiny import tiny_preprocessing
+from oracles.runs.evaluation_bench import image
 
 from otpt.transfers import Steps, join, run, to_device, to_host
 from otpt.views import ViewRecipe, make_views

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.device_bench import BAPLE, CLOSE, FEATURES, FROZEN, IMAGE_METHODS, PIXELS, STREAMS, Bench
-from oracles.elsewhere import DEVICES
-from oracles.evaluation_bench import NAMES
+from oracles.devices.device_bench import BAPLE, CLOSE, FEATURES, FROZEN, IMAGE_METHODS, PIXELS, STREAMS, Bench
+from oracles.devices.elsewhere import DEVICES
+from oracles.runs.evaluation_bench import NAMES
 
 from otpt.methods.output import Output
 

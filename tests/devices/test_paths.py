@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.alike_names import ALIKE
 from oracles.command import run
-from oracles.device_bench import CLOSE, RECIPE, Bench, backbone_on, counted_batches
-from oracles.elsewhere import DEVICES, counted
-from oracles.evaluation_bench import NAMES, dataset, image, rows, small_dataset
-from oracles.models import open_clip_local_dir
+from oracles.data.alike_names import ALIKE
+from oracles.devices.device_bench import CLOSE, RECIPE, Bench, backbone_on, counted_batches
+from oracles.devices.elsewhere import DEVICES, counted
+from oracles.models.tiny import open_clip_local_dir
+from oracles.runs.evaluation_bench import NAMES, dataset, image, rows, small_dataset
 
 from otpt import Classifier, ViewRecipe, functional
 from otpt.evaluation import Job, ProcessEngine, evaluate, run_job

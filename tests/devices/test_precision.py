@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracles.device_bench import RECIPE, backbone_on
-from oracles.evaluation_bench import NAMES, image
+from oracles.devices.device_bench import RECIPE, backbone_on
+from oracles.runs.evaluation_bench import NAMES, image
 
 from otpt import Classifier
 from otpt.methods.prompt_tuning import TextSide

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles import medical_bench
-from oracles.device_bench import FROZEN, Bench, backbone_on
-from oracles.elsewhere import DEVICES, counted
-from oracles.evaluation_bench import dataset
+from oracles.data import medical_bench
+from oracles.devices.device_bench import FROZEN, Bench, backbone_on
+from oracles.devices.elsewhere import DEVICES, counted
+from oracles.runs.evaluation_bench import dataset
 from torch import Tensor
 
 from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from oracles.browser import CHROMIUM, Browser
-from oracles.docs_pages import DOCS
+from oracles.pages.browser import CHROMIUM, Browser
+from oracles.pages.docs_pages import DOCS
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 

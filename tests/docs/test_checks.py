@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from oracles.docs_pages import DOCS, ROOT
+from oracles.pages.docs_pages import DOCS, ROOT
 
 
 def script(name: str) -> ModuleType:

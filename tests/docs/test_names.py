@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from oracles.docs_pages import DOCS, PAGES, ROOT, TUTORIALS, code, rows, section
+from oracles.pages.docs_pages import DOCS, PAGES, ROOT, TUTORIALS, code, rows, section
 
 import otpt
 import otpt.objectives

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oracles.docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
-from oracles.models import open_clip_local_dir, open_clip_safetensors, openai_archive
+from oracles.models.tiny import open_clip_local_dir, open_clip_safetensors, openai_archive
+from oracles.pages.docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
 from PIL import Image, ImageDraw
 
 from otpt.calibration import CALIBRATIONS

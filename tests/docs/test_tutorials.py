@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from oracles.docs_pages import TUTORIALS, all_blocks
+from oracles.pages.docs_pages import TUTORIALS, all_blocks
 
 from otpt.cli import main
 

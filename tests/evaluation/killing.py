@@ -28,8 +28,8 @@ import torch
 
 torch.set_num_threads(1)  # before the first fork: a forked copy has no other threads
 
-from oracles.evaluation_bench import backbone, dataset, files, settings  # noqa: E402
-from oracles.growing_bench import grow, grow_in_pieces, whole  # noqa: E402
+from oracles.runs.evaluation_bench import backbone, dataset, files, settings  # noqa: E402
+from oracles.runs.growing_bench import grow, grow_in_pieces, whole  # noqa: E402
 
 from otpt.evaluation import evaluate  # noqa: E402
 from otpt.features import FeatureCache  # noqa: E402

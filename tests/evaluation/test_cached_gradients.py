@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import NAMES, backbone, dataset, files, image, settings
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image, settings
 from torch import Tensor
 
 from otpt.backbones import Backbone

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from oracles.command import run
-from oracles.evaluation_bench import NAMES, computed, files, image, shard
-from oracles.models import open_clip_local_dir
+from oracles.models.tiny import open_clip_local_dir
+from oracles.runs.evaluation_bench import NAMES, computed, files, image, shard
 from rich.console import Console
 
 from otpt.evaluation import LogProgress, TerminalProgress, duration

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.evaluation_bench import COUNT, NAMES, backbone, confidences, dataset, settings
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import COUNT, NAMES, backbone, confidences, dataset, settings
 
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, image_number, rows, settings
+from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, image_number, rows, settings
 
 from otpt import Classifier
 from otpt.errors import OtptError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from oracles.evaluation_bench import (
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import (
     backbone,
     backbone_on,
     computed,
@@ -23,7 +24,6 @@ from oracles.evaluation_bench import (
     small_dataset,
     write_images,
 )
-from oracles.models import tiny_backbone
 
 from otpt import OtptError, get_method
 from otpt.backbones import Backbone

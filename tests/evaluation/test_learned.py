@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confidences, dataset, image, settings
-from oracles.maple import maple_state
+from oracles.methods.maple import maple_state
+from oracles.runs.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confidences, dataset, image, settings
 from safetensors.torch import save_file
 
 from otpt.backbones.towers.image_tower import first

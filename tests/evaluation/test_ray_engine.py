@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-from oracles.evaluation_bench import backbone_on, dataset, files, image, settings, small_dataset
-from oracles.growing_bench import STREAM
+from oracles.runs.evaluation_bench import backbone_on, dataset, files, image, settings, small_dataset
+from oracles.runs.growing_bench import STREAM
 
 from otpt.cli import main
 from otpt.data import Dataset

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from oracles.data_files import jpeg
-from oracles.evaluation_bench import (
+from oracles.data.data_files import jpeg
+from oracles.runs.evaluation_bench import (
     METHODS,
     NAMES,
     RECIPE,

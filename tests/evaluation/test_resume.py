@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from oracles.evaluation_bench import backbone, computed, dataset, files, settings, shard
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import backbone, computed, dataset, files, settings, shard
 
 from otpt import OtptError
 from otpt.data import Dataset

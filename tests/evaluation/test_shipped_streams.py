@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from oracles.command import run as run_command
-from oracles.evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, image_number, settings
-from oracles.models import open_clip_local_dir, tiny_backbone
-from oracles.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
+from oracles.methods.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
+from oracles.models.tiny import open_clip_local_dir, tiny_backbone
+from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, image_number, settings
 
 from otpt import Backbone
 from otpt.data import Dataset

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from oracles.evaluation_bench import (
+from oracles.runs.evaluation_bench import (
     NAMES,
     backbone,
     backbone_on,
@@ -23,7 +23,7 @@ from oracles.evaluation_bench import (
     small_dataset,
     write_images,
 )
-from oracles.growing_bench import STREAM
+from oracles.runs.growing_bench import STREAM
 
 from otpt import OtptError, load_plugin
 from otpt.backbones import Backbone

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from oracles.evaluation_bench import NAMES, backbone, dataset, files, image, rows, settings
+from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image, rows, settings
 
 from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate, parse_values, read_templates, sweep_method, template_prompt

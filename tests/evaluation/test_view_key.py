@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from oracles.evaluation_bench import backbone, dataset, image, rows, settings, write_images
+from oracles.runs.evaluation_bench import backbone, dataset, image, rows, settings, write_images
 
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from oracles.evaluation_bench import one_thread
+from oracles.runs.evaluation_bench import one_thread
 
 __all__ = ["one_thread"]

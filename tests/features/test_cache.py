@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import RECIPE, backbone, dataset, files, image, settings, write_images
+from oracles.runs.evaluation_bench import RECIPE, backbone, dataset, files, image, settings, write_images
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError

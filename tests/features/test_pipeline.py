@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import RECIPE, backbone, image, write_images
+from oracles.runs.evaluation_bench import RECIPE, backbone, image, write_images
 from PIL import Image
 from torch import Tensor
 

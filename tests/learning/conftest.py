@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from oracles.medical_bench import frozen, vit
+from oracles.data.medical_bench import frozen, vit
 
 __all__ = ["frozen", "vit"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from oracles.command import run
-from oracles.householder import literal_householder
-from oracles.literal import LiteralTuner
-from oracles.medical_bench import dataset, folder, tiny
-from oracles.models import open_clip_local_dir, tiny_vit, tokenizer
+from oracles.data.medical_bench import dataset, folder, tiny
+from oracles.methods.householder import literal_householder
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import open_clip_local_dir, tiny_clip, tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,7 +52,7 @@ def literal_step(
     summed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All in one graph through the model's own towers; SGD's first step by hand: (context, noise, summed gradient)."""
-    model = tiny_vit(dtype=torch.float64)
+    model = tiny_clip(dtype=torch.float64)
     words = " ".join(["x"] * len(before["context"]))
     literal = LiteralTuner(model, tokenizer(), names, words)
     context = before["context"].clone().requires_grad_()

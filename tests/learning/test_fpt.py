@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.householder import literal_householder
-from oracles.medical_bench import dataset
+from oracles.data.medical_bench import dataset
+from oracles.methods.householder import literal_householder
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional as F
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from oracles.command import run
-from oracles.data_files import put_images
-from oracles.medical_bench import dataset, folder
+from oracles.data.data_files import put_images
+from oracles.data.medical_bench import dataset, folder
 
 from otpt import learning
 from otpt.data import Dataset

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.literal import LiteralTuner
-from oracles.maple import LiteralMaple, tiny_model, tiny_prompted_backbone
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.methods.literal import LiteralTuner
+from oracles.methods.maple import LiteralMaple, tiny_model, tiny_prompted_backbone
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from PIL import Image
 from torch.nn import functional as F
 

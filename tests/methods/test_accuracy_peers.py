@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from open_clip import SimpleTokenizer
-from oracles import accuracy, field
-from oracles.literal import LiteralTuner, literal_reward
-from oracles.maple import maple_state
-from oracles.models import tiny_backbone, tiny_clip
-from PIL import Image
+from oracles.data.images import image
+from oracles.methods import accuracy, field
+from oracles.methods.literal import LiteralTuner, literal_reward
+from oracles.methods.maple import maple_state
+from oracles.models.tiny import tiny_backbone, tiny_clip
 from torch import Tensor
 
 import otpt
@@ -32,11 +32,6 @@ RECIPE = ViewRecipe(n_views=30)
 SEEDS = (1, 2, 3)
 EXACT = {"rtol": 0, "atol": 1e-10}
 MEANS = ("mean-probability", "mean-logit", "mean-feature")
-
-
-def image(seed: int) -> Image.Image:
-    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
 
 
 @cache

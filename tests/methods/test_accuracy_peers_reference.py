@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles import field
+from oracles.methods import field
 
 from otpt.methods.aggregations.mean_shift import bandwidths, mode, mta
 from otpt.methods.aggregations.reliability import reliability, reliability_weights

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import dataset, rows, settings
-from oracles.models import tiny_backbone
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import dataset, rows, settings
 from torch import Tensor
 from torch.nn import functional as F
 

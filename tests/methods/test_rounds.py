@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.evaluation_bench import NAMES, backbone, dataset, image, rows, settings, write_images
-from oracles.models import tiny_clip, tokenizer
+from oracles.models.tiny import tiny_clip, tokenizer
+from oracles.runs.evaluation_bench import NAMES, backbone, dataset, image, rows, settings, write_images
 from torch import Tensor
 
 from otpt import Classifier, OtptError

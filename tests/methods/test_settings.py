@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
-from oracles.models import tiny_backbone
-from PIL import Image
+from oracles.data.images import image
+from oracles.models.tiny import tiny_backbone
 from torch import Tensor
 
 import otpt
@@ -32,19 +31,14 @@ def classifier() -> Classifier:
     return Classifier(backbone(), recipe=ViewRecipe(n_views=12)).set_classes(NAMES)
 
 
-def image(seed: int = 1) -> Image.Image:
-    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
-
-
 def predicted(method: str | Method) -> Prediction:
-    (found,) = classifier().compare(image(), [method], image_id="p").values()
+    (found,) = classifier().compare(image(1), [method], image_id="p").values()
     return found
 
 
 def logits() -> Tensor:
     """Zero-shot logits (V, C) of the same image."""
-    features = classifier().encode_views(image(), image_id="p")
+    features = classifier().encode_views(image(1), image_id="p")
     return backbone().logit_scale * features @ texts().T
 
 
@@ -116,7 +110,7 @@ def test_an_adaptation_may_give_text_features() -> None:
         return logits
 
     spied: list[tuple[Tensor, Tensor]] = []
-    features = classifier().encode_views(image(), image_id="p")
+    features = classifier().encode_views(image(1), image_id="p")
     initial = texts()
     moved = initial + 0.1 * features[0]
     moved = moved / moved.norm(dim=1, keepdim=True)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from oracles.predictions import predictions, softmax
+from oracles.data.predictions import predictions, softmax
 
 from otpt import metrics
 

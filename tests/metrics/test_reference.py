@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles.predictions import predictions, softmax
+from oracles.data.predictions import predictions, softmax
 
 from otpt import metrics
 

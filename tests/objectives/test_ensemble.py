@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles import field, posthoc
+from oracles.methods import field, posthoc
 from torch import Tensor
 
 from otpt.objectives import clean_weight, ensemble_cross_entropy, strong_views

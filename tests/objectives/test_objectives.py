@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles.householder import literal_householder
+from oracles.methods.householder import literal_householder
 
 from otpt import objectives as ob
 from otpt.errors import OtptError

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from oracles import field
+from oracles.methods import field
 from torch import Tensor
 from torch.nn.functional import normalize
 

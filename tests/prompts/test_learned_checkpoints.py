@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.maple import maple_state
+from oracles.methods.maple import maple_state
 from safetensors.torch import save_file
 from torch import Tensor
 

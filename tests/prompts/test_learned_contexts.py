@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 import torch
-from oracles.models import tiny_backbone
-from oracles.towers import siglip
+from oracles.models.tiny import tiny_backbone
+from oracles.models.towers import siglip
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone

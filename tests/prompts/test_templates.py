@@ -7,7 +7,7 @@ import pytest
 import torch
 from open_clip import SimpleTokenizer
 from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES, SIMPLE_IMAGENET_TEMPLATES
-from oracles.models import by_threads, tiny_backbone, tiny_clip
+from oracles.models.tiny import by_threads, tiny_backbone, tiny_clip
 from torch import Tensor
 
 import otpt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles.alike_names import ALIKE
-from oracles.models import tiny_backbone
+from oracles.data.alike_names import ALIKE
+from oracles.models.tiny import tiny_backbone
 
 from otpt.backbones import Backbone
 from otpt.data.classes import builtin_class_list

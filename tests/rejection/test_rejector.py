@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, rows, settings
+from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, rows, settings
 
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from oracles.figure_bench import Bench, make_bench
+from oracles.runs.figure_bench import Bench, make_bench
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 from scipy import stats
 
 from otpt import OtptError

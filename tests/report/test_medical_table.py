@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from oracles.command import run
-from oracles.medical_bench import dataset, tiny
-from oracles.medical_models import write_vit
+from oracles.data.medical_bench import dataset, tiny
+from oracles.models.medical import write_vit
 
 from otpt.data.backdoor import BackdoorDataset
 from otpt.evaluation import Settings, evaluate

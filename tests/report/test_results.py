@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 
 from otpt import OtptError
 from otpt.evaluation import Settings

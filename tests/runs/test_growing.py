@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from oracles.runs_bench import CLASSES, PROMPT, config, files, fill, write_item
+from oracles.runs.runs_bench import CLASSES, PROMPT, config, files, fill, write_item
 
 from otpt import OtptError
 from otpt.runs import Run, score_run
@@ -229,7 +229,7 @@ def test_folders_never_collide(tmp_path: Path) -> None:
 GROW = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from oracles.runs_bench import config, fill
+from oracles.runs.runs_bench import config, fill
 for number in range(10):
     fill(sys.argv[2], config((f"{sys.argv[3]}-{number}", "common"), images=number + 1, shard_size=8))
 """

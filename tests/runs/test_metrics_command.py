@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.command import run
-from oracles.runs_bench import CLASSES, PROMPT, config, fill, output
+from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output
 from sklearn.metrics import f1_score, roc_auc_score
 
 from otpt.metrics import bootstrap, bootstrap_from_confidence

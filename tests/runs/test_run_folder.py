@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from oracles.runs_bench import CLASSES, PROMPT, config, files, fill, output
+from oracles.runs.runs_bench import CLASSES, PROMPT, config, files, fill, output
 
 from otpt import OtptError
 from otpt.files import process_space

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from oracles.runs_bench import config, write_item
+from oracles.runs.runs_bench import config, write_item
 
 from benchmarks.scale import Conditions, check, linearity, simulate
 from otpt.runs import Run

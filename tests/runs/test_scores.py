@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.runs_bench import CLASSES, PROMPT, config, fill, output
+from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output
 
 from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics

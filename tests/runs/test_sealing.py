@@ -6,12 +6,11 @@ import errno
 import json
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-from oracles.runs_bench import config, files, fill
+from oracles.runs.runs_bench import config, files, fill
 
 from otpt.errors import OtptError
 from otpt.runs import Run
@@ -20,15 +19,15 @@ from otpt.runs.run import CONFIG
 
 def test_no_changed_bit_of_the_configuration_becomes_another_number(tmp_path: Path) -> None:
     """Flipped bits of ``"bins": 20`` were read as other bins, and other calibration errors, by ``otpt metrics``."""
-    run = fill(tmp_path / "run", config())
+    fill(tmp_path / "run", config())
     path = tmp_path / "run" / CONFIG
     data = path.read_bytes()
     random = Random(0)
     for _ in range(300):
         at, bit = random.randrange(len(data)), 1 << random.randrange(8)
         path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
-        with suppress(OtptError):  # a changed space changes nothing
-            assert Run(tmp_path / "run").config == run.config
+        with pytest.raises(OtptError):
+            Run(tmp_path / "run")
     path.write_bytes(data.replace(b'"bins": 20', b'"bins": 60'))
     with pytest.raises(OtptError, match=r"config\.json' is damaged: its checksum is wrong; take it from a backup"):
         Run(tmp_path / "run")

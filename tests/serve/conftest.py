@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oracles.servers import Server, image_file, serving
+from oracles.pages.servers import Server, image_file, serving
 
 import otpt
 from otpt.views import ViewRecipe

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles.browser import CHROMIUM, Browser
-from oracles.servers import PATIENCE, Server, image_file, text_of
+from oracles.pages.browser import CHROMIUM, Browser
+from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
 from otpt.cli.parser import parse

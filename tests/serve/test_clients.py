@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from oracles.servers import PATIENCE, Server, image_file, text_of
+from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
 from otpt.calibration import Calibrated, read_calibration

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 import yaml
-from oracles.docs_pages import DOCS, ROOT, code, rows, section
+from oracles.pages.docs_pages import DOCS, ROOT, code, rows, section
 from prometheus_client import Counter, Gauge
 
 from otpt.cli.parser import parse

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from oracles.docs_pages import DOCS, blocks, code, rows, section
-from oracles.servers import PATIENCE, Server, image_file
+from oracles.pages.docs_pages import DOCS, blocks, code, rows, section
+from oracles.pages.servers import PATIENCE, Server, image_file
 
 from otpt.cli.predicting.serve import LIMITS
 from otpt.serve.http.openapi import BAD

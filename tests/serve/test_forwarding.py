@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from oracles.servers import image_file, text_of
+from oracles.pages.servers import image_file, text_of
 from prometheus_client.parser import text_string_to_metric_families
 
 from otpt.backbones import load_backbone

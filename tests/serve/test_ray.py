@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from oracles.servers import PATIENCE, Server, image_file, serving, text_of
+from oracles.pages.servers import PATIENCE, Server, image_file, serving, text_of
 
 import otpt
 from otpt.cli import main

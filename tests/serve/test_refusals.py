@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from oracles.servers import PATIENCE, Server, image_file, text_of
+from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 from PIL import Image
 
 LABELS = ["cat", "dog"]

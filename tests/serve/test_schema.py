@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from oracles.servers import PATIENCE, Server
+from oracles.pages.servers import PATIENCE, Server
 
 EXAMPLES = 12
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from oracles.servers import PATIENCE, image_file, text_of
+from oracles.pages.servers import PATIENCE, image_file, text_of
 
 import otpt
 from otpt.errors import OtptError

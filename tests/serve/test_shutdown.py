@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-from oracles.servers import PATIENCE, Server, image_file, serving, text_of
+from oracles.pages.servers import PATIENCE, Server, image_file, serving, text_of
 
 IMAGES, CLIENTS = 3, 6
 

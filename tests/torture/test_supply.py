@@ -57,3 +57,4 @@ def test_every_data_file_of_the_package_is_on_the_page() -> None:
             place = path.relative_to(ROOT).as_posix()
             assert any(place == each or (each.endswith("/") and place.startswith(each)) or Path(place).match(each)
                        for each in named), place  # fmt: skip
+    assert [each for each in named if not any(ROOT.glob(each.rstrip("/")))] == [], "rows of files that are gone"

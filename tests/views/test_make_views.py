@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from oracles.augmix import literal_views
+from oracles.methods.augmix import literal_views
 from PIL import Image
 
 from otpt.errors import OtptError

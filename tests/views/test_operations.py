@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from oracles.augmix import literal_chain
+from oracles.methods.augmix import literal_chain
 from PIL import Image, ImageOps
 
 from otpt.views import Operation, draw_view

@@ -15,14 +15,14 @@ from itertools import count, islice
 
 from torture.inputs.kinds import schedule
 from torture.inputs.workers import judged
-from torture.records import Outcome, Plan
+from torture.records import Outcome, PartOptions
 
 _BATCH = 1000
 
 
-def run(plan: Plan) -> Iterator[Outcome]:
-    """The outcomes of ``plan.cases`` cases, or without end; kinds take turns, unless one is asked for."""
-    turns = [plan.kind] if plan.kind is not None else schedule()
-    seeds = iter(range(plan.seed, plan.seed + plan.cases)) if plan.cases is not None else count(plan.seed)
+def run(options: PartOptions) -> Iterator[Outcome]:
+    """The outcomes of ``options.cases`` cases, or without end; kinds take turns, unless one is asked for."""
+    turns = [options.kind] if options.kind is not None else schedule()
+    seeds = islice(count(options.seed), options.cases)
     while batch := [(turns[seed % len(turns)], seed) for seed in islice(seeds, _BATCH)]:
-        yield from judged(batch, plan.folder)
+        yield from judged(batch, options.folder)

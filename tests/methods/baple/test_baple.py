@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.literal import LiteralTuner
-from oracles.medical_bench import dataset, folder, image, tiny
-from oracles.medical_models import write_medclip
-from oracles.models import tiny_vit, tokenizer
+from oracles.data.medical_bench import dataset, folder, image, tiny
+from oracles.methods.literal import LiteralTuner
+from oracles.models.medical import write_medclip
+from oracles.models.tiny import tiny_clip, tokenizer
 from PIL import Image
 from safetensors.torch import save
 from torch.nn import functional as F
@@ -87,7 +87,7 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     assert chosen.seeds_of(get_method("baple")) == (0, 1)
     backbone = tiny()
     result = evaluate([data, BackdoorDataset(data)], backbone, chosen, out=tmp_path / "run")
-    model = tiny_vit()
+    model = tiny_clip()
     literal = LiteralTuner(model, tokenizer(), data.class_names, "x x")
     for score in result.scores:
         own = models[score.seed]

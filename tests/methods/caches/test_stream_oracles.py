@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.models import tiny_backbone
-from oracles.streams import Array, Bca, Boost, BoostAdapter, Dmn, Dpe, Tda, softmax
+from oracles.methods.streams import Array, Bca, Boost, BoostAdapter, Dmn, Dpe, Tda, softmax
+from oracles.models.tiny import tiny_backbone
 from torch import Tensor
 
 import otpt

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.field import SCALE, logits, texts, views
+from oracles.methods.field import SCALE, logits, texts, views
 from torch import Tensor
 
 from otpt.methods.caches.bca import bca

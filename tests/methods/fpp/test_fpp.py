@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from open_clip import SimpleTokenizer
-from oracles.field import second_texts, texts
-from oracles.fpp import literal_fpp
-from oracles.literal import LiteralTuner
-from oracles.models import by_threads, tiny_backbone, tiny_clip
+from oracles.methods.field import second_texts, texts
+from oracles.methods.fpp import literal_fpp
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import by_threads, tiny_backbone, tiny_clip
 
 import otpt
 from otpt.backbones import Backbone

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from oracles.command import run
-from oracles.householder import literal_householder
-from oracles.medical_bench import dataset, folder
-from oracles.medical_models import write_vit
+from oracles.data.medical_bench import dataset, folder
+from oracles.methods.householder import literal_householder
+from oracles.models.medical import write_vit
 from torch import Tensor
 from torch.nn import functional as F
 

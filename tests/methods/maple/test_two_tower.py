@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.maple import LiteralMaple, maple_state, tiny_model, tiny_prompted_backbone
-from oracles.models import tiny_backbone
+from oracles.methods.maple import LiteralMaple, maple_state, tiny_model, tiny_prompted_backbone
+from oracles.models.tiny import tiny_backbone
 from torch import Tensor
 
 import otpt

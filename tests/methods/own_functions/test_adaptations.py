@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.own_functions import EXACT, NAMES, RECIPE, backbone, image, learned, oracle, predicted, views
+from oracles.methods.own_functions import EXACT, NAMES, RECIPE, backbone, image, learned, oracle, predicted, views
 from torch import Tensor
 
 import otpt

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.own_functions import EXACT, backbone, confidences, learned, oracle, pixels, plugin, predicted, views
+from oracles.methods.own_functions import (
+    EXACT,
+    backbone,
+    confidences,
+    learned,
+    oracle,
+    pixels,
+    plugin,
+    predicted,
+    views,
+)
 from torch import Tensor
 
 import otpt

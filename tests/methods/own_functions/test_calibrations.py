@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracles.own_functions import EXACT, NAMES, RECIPE, backbone, image, predicted
+from oracles.methods.own_functions import EXACT, NAMES, RECIPE, backbone, image, predicted
 from torch import Tensor
 
 import otpt

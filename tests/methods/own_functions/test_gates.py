@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.own_functions import classifier, image, learned, oracle
+from oracles.methods.own_functions import classifier, image, learned, oracle
 from torch import Tensor
 
 import otpt

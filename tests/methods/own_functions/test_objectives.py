@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.own_functions import EXACT, confidences, learned, oracle, plugin, predicted, tuned_context, views
+from oracles.methods.own_functions import EXACT, confidences, learned, oracle, plugin, predicted, tuned_context, views
 from torch import Tensor
 
 import otpt

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from oracles.command import run
-from oracles.models import open_clip_local_dir
-from oracles.own_functions import NAMES, image, plugin
+from oracles.methods.own_functions import NAMES, image, plugin
+from oracles.models.tiny import open_clip_local_dir
 
 import otpt
 from otpt import OtptError, ViewRecipe

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles.own_functions import backbone, classifier, image, plugin
+from oracles.methods.own_functions import backbone, classifier, image, plugin
 from torch import Tensor
 
 import otpt

@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 import torch
-from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
 from otpt.methods import Method, get_method, published_methods

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 import torch
-from oracles.householder import literal_householder
-from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.methods.householder import literal_householder
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 from torch.nn.functional import normalize
 

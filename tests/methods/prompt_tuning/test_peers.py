@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 import torch
 from open_clip import SimpleTokenizer
-from oracles import field
-from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip
+from oracles.methods import field
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import tiny_backbone, tiny_clip
 from torch import Tensor
 
 from otpt.errors import OtptError

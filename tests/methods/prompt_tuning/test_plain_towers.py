@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.householder import literal_householder
-from oracles.towers import bert, coca, siglip
+from oracles.methods.householder import literal_householder
+from oracles.models.towers import bert, coca, siglip
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 import torch
-from oracles.alike_names import ALIKE
-from oracles.literal import LiteralTuner
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
+from oracles.data.alike_names import ALIKE
+from oracles.methods.literal import LiteralTuner
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
 from otpt.methods import get_method

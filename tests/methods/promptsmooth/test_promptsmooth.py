@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from oracles.command import run
-from oracles.householder import literal_householder
-from oracles.literal import LiteralTuner
-from oracles.medical_bench import dataset, folder, image, tiny
-from oracles.medical_models import write_plip
-from oracles.models import open_clip_local_dir, tiny_preprocessing, tiny_vit, tokenizer
+from oracles.data.medical_bench import dataset, folder, image, tiny
+from oracles.methods.householder import literal_householder
+from oracles.methods.literal import LiteralTuner
+from oracles.models.medical import write_plip
+from oracles.models.tiny import open_clip_local_dir, tiny_clip, tiny_preprocessing, tokenizer
 from scipy import stats
 from torch import Tensor
 
@@ -91,7 +91,7 @@ def test_the_step_is_the_literal_one(name: str) -> None:
 
     copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, 0.25, 7, seed=3, image_id="p")))
     features = backbone.encode_pixels(copies)
-    literal = LiteralTuner(tiny_vit(dtype=torch.float64), tokenizer(), NAMES)
+    literal = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES)
     context = literal.start.clone().requires_grad_()
     optimiser = torch.optim.AdamW([context], lr=5e-3, weight_decay=0.01)
     texts = literal.text_features(context)
@@ -204,7 +204,7 @@ def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
     """Alone and beside one that tunes: the softmax of the initial texts on the clean view, literally."""
     backbone, data = tiny("float64"), dataset(NAMES, each=1)
     vectors = coop_file(tmp_path / "a.pt", 1).double()
-    initial = LiteralTuner(tiny_vit(dtype=torch.float64), tokenizer(), NAMES, "x x x x x").text_features(vectors)
+    initial = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES, "x x x x x").text_features(vectors)
     fixed = f"{own_method(tmp_path / 'own.toml')}:fixed-coop"
     found = []
     for number, methods in enumerate(((fixed,), ("coop+promptsmooth", fixed))):

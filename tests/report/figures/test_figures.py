@@ -12,8 +12,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
-from oracles.figure_bench import BINS, PROMPTS, SETS, Bench
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.runs.figure_bench import BINS, PROMPTS, SETS, Bench
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from scipy.stats import binomtest
 
 from otpt.errors import OtptError

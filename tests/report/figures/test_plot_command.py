@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.command import run
-from oracles.figure_bench import NAMES, PROMPTS, Bench
+from oracles.runs.figure_bench import NAMES, PROMPTS, Bench
 
 from otpt.backbones import load_backbone
 from otpt.methods.prompt_tuning import TextSide

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
-from oracles.figure_bench import Bench
+from oracles.runs.figure_bench import Bench
 
 from otpt.errors import OtptError
 from otpt.report.figures import FIGURES, THEMES, PromptTexts, draw, draw_similarity, select, styled

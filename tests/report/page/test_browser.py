@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles.figure_bench import Bench
+from oracles.runs.figure_bench import Bench
 
 from otpt.report.page import make_page
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.command import run
-from oracles.figure_bench import NAMES, Bench
-from oracles.html_pages import Reader
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.pages.html_pages import Reader
+from oracles.runs.figure_bench import NAMES, Bench
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from PIL import Image
 
 from otpt.evaluation import Settings

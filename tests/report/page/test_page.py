@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles import simulated_runs
 from oracles.command import run
-from oracles.figure_bench import SETS, Bench
-from oracles.html_pages import Reader
-from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
+from oracles.pages.html_pages import Reader
+from oracles.runs import simulated_runs
+from oracles.runs.figure_bench import SETS, Bench
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 from PIL import Image
 
 from otpt.data import Dataset

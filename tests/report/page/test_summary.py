@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles import simulated_runs
-from oracles.figure_bench import SETS, Bench
-from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
+from oracles.runs import simulated_runs
+from oracles.runs.figure_bench import SETS, Bench
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 
 from otpt.data import Dataset
 from otpt.evaluation import Settings

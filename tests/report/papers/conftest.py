@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from oracles.data_files import write_dtd
-from oracles.models import open_clip_local_dir
+from oracles.data.data_files import write_dtd
+from oracles.models.tiny import open_clip_local_dir
 
 
 @pytest.fixture(scope="module")

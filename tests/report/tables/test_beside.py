@@ -11,7 +11,7 @@ from statistics import mean
 
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run
+from oracles.runs.simulated_runs import simulate_run
 
 from otpt import OtptError
 from otpt.data import Dataset

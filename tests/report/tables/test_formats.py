@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt.evaluation import Settings
 from otpt.methods import get_method

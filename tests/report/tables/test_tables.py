@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from oracles.command import run
-from oracles.simulated_runs import simulate_run, simulated_dataset, simulated_output
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 from sklearn.metrics import roc_auc_score
 
 from otpt import OtptError

@@ -1,4 +1,4 @@
-"""Every method at tiny size, for a device that is claimed (:mod:`oracles.elsewhere`) and for the CPU."""
+"""Every method at tiny size, for a device that is claimed (:mod:`oracles.devices.elsewhere`) and for the CPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.elsewhere import Counts, counted
-from oracles.evaluation_bench import NAMES, dataset, image, rows
-from oracles.maple import maple_state
-from oracles.medical_bench import write_frozen_vit
-from oracles.models import tiny_clip, tiny_preprocessing, tokenizer
+from oracles.data.medical_bench import write_frozen_vit
+from oracles.devices.elsewhere import Counts, counted
+from oracles.methods.maple import maple_state
+from oracles.models.tiny import tiny_clip, tiny_preprocessing, tokenizer
+from oracles.runs.evaluation_bench import NAMES, dataset, image, rows
 
 from otpt.backbones import Backbone
 from otpt.evaluation import Settings, evaluate

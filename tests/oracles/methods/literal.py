@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from oracles.householder import literal_householder
-from oracles.posthoc import literal_use_loss
+from oracles.methods.householder import literal_householder
+from oracles.methods.posthoc import literal_use_loss
 from torch import Tensor
 
 USE = "ensemble-cross-entropy"

@@ -14,7 +14,7 @@ from PIL import Image
 from otpt.data import find_entry
 from otpt.data.classes import builtin_class_list
 
-REAL_SPLITS = Path(__file__).resolve().parents[2] / "../shared/data/splits"
+REAL_SPLITS = Path(__file__).resolve().parents[3] / "../shared/data/splits"
 
 
 DTD_FILES = [f"{name}/{name}_{i}.jpg" for name in builtin_class_list("dtd").names for i in range(36)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from oracles.evaluation_bench import backbone, dataset, settings
+from oracles.runs.evaluation_bench import backbone, dataset, settings
 from torch import Tensor
 
 import otpt

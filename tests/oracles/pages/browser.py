@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import os
@@ -109,11 +108,6 @@ class Browser:
         key_of = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
         self.send("Input.dispatchKeyEvent", type="keyDown", **key_of)
         self.send("Input.dispatchKeyEvent", type="keyUp", **key_of | {"text": ""})
-
-    def image_file(self, path: Path, *, whole: bool = True) -> None:
-        """A screenshot as PNG."""
-        data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def _send(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)

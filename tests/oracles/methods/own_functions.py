@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from oracles.literal import LiteralTuner
-from oracles.maple import maple_state
-from oracles.models import tiny_backbone, tiny_clip, tokenizer
-from PIL import Image
+from oracles.data.images import image
+from oracles.methods.literal import LiteralTuner
+from oracles.methods.maple import maple_state
+from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
 import otpt
@@ -25,11 +25,6 @@ from otpt.views import make_views
 NAMES = ("cat", "dog", "red panda", "sea")
 RECIPE = ViewRecipe(n_views=20)
 EXACT = {"rtol": 0, "atol": 1e-10}
-
-
-def image(seed: int) -> Image.Image:
-    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(small).resize((48, 40), Image.Resampling.BICUBIC)
 
 
 @cache

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from open_clip import CLIP
-from oracles.householder import literal_householder
-from oracles.models import MEAN, STD, randomise, tiny_config, tokenizer
+from oracles.methods.householder import literal_householder
+from oracles.models.tiny import MEAN, STD, randomise, tiny_config, tokenizer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 

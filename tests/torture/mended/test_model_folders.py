@@ -11,6 +11,7 @@ import pytest
 
 from otpt.backbones import load_backbone
 from otpt.backbones.preprocessing import preprocessing_from_config
+from otpt.backbones.sources.huggingface import huggingface_config, huggingface_weights
 from otpt.errors import OtptError
 from torture.inputs.models import OPEN_CLIP, open_clip_weights
 
@@ -113,3 +114,21 @@ def test_a_tokenizer_of_another_vocabulary_is_told(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(save({name: each.contiguous() for name, each in state.items()}))
     with pytest.raises(OtptError, match="embeddings of 512 tokens, but its tokenizer gave the token 49407"):
         load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", 7])
+def test_an_index_of_weights_names_files_of_its_own_folder(name: Any, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    index = {"weight_map": {"x": name}}
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(OtptError, match="files of the same folder"):
+        huggingface_weights(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "config", [{"text_config": [1]}, {"text_config": {"hidden_act": []}}, {"vision_config": {"hidden_size": 0}}]
+)
+def test_a_damaged_config_of_transformers(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip", **config}), encoding="utf-8")
+    with pytest.raises(OtptError, match=r"config\.json"):
+        huggingface_config(tmp_path)

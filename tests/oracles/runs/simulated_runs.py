@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from oracles.figure_bench import backbone
+from oracles.runs.figure_bench import backbone
 
 from otpt.data import Dataset
 from otpt.evaluation import Settings

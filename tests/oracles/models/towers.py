@@ -11,7 +11,7 @@ from open_clip.coca_model import CoCa
 from open_clip.hf_model import HFTextEncoder
 from open_clip.model import CustomTextCLIP
 from open_clip.tokenizer import HFTokenizer
-from oracles.models import randomise, tiny_config, tiny_preprocessing, tokenizer
+from oracles.models.tiny import randomise, tiny_config, tiny_preprocessing, tokenizer
 
 from otpt.backbones import Backbone
 

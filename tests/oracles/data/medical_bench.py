@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.medical_models import write_vit
-from oracles.models import tiny_backbone
+from oracles.models.medical import write_vit
+from oracles.models.tiny import tiny_backbone
 from PIL import Image
 
 from otpt.backbones import Backbone

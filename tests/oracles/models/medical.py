@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from oracles.models import randomise
+from oracles.models.tiny import randomise
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, SwinConfig, SwinModel, ViTConfig, ViTModel
 

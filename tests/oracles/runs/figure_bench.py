@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from oracles.models import open_clip_local_dir, tiny_backbone
+from oracles.models.tiny import open_clip_local_dir, tiny_backbone
 from PIL import Image
 
 from otpt.backbones import Backbone, load_backbone

@@ -97,16 +97,6 @@ def _drawn(kind: str, seed: int, head_width: int) -> CLIP:
     return model.float()
 
 
-def tiny_vit(seed: int = 0, dtype: torch.dtype = torch.float32) -> CLIP:
-    """Images of 32 pixels, patches of 8, width 64, 2 layers; text width 64, 3 layers, 4 heads; D = 32."""
-    return tiny_clip("vit", seed, dtype)
-
-
-def tiny_resnet(seed: int = 0, dtype: torch.dtype = torch.float32) -> CLIP:
-    """Modified ResNet, images of 64 pixels, one block a stage, width 8; the same text tower; D = 32."""
-    return tiny_clip("resnet", seed, dtype)
-
-
 def tiny_preprocessing(kind: str = "vit") -> Preprocessing:
     size = tiny_config(kind)["vision_cfg"]["image_size"]
     return Preprocessing(size=size, mean=MEAN, std=STD, interpolation="bicubic", resize_mode="shortest")

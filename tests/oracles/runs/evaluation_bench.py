@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from oracles.models import tiny_backbone
-from PIL import Image
+from oracles.data.images import image
+from oracles.models.tiny import tiny_backbone
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
@@ -50,11 +49,6 @@ def backbone() -> Backbone:
 def backbone_on(device: str) -> Backbone:
     """For worker processes, which are sent a name."""
     return backbone()
-
-
-def image(seed: int) -> Image.Image:
-    values = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(values).resize((48, 40), Image.Resampling.BICUBIC)
 
 
 def write_images(folder: Path, count: int) -> list[Path]:
