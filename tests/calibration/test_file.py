@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,13 @@ def test_another_purpose_is_refused_by_name(
 
 def test_the_same_weights_under_another_name_are_the_same_model(calibration: Calibration) -> None:
     calibration.check({**calibration.facts, "model": {"name": "copy.pt", "fingerprint": "0123456789abcdef"}})
+
+
+def test_a_file_without_confidences_holds_no_risk(calibration: Calibration, tmp_path: Path) -> None:
+    empty = replace(calibration, confidences=np.zeros(0), correct=np.zeros(0, np.bool_))
+    empty.write(tmp_path / "cal.json")
+    with pytest.raises(OtptError, match="No confidence threshold holds a risk"):
+        Calibrated(read_calibration(tmp_path / "cal.json"), risk=0.5)
 
 
 def test_bad_labels_are_refused() -> None:

@@ -143,7 +143,7 @@ def read_calibration(path: str | Path) -> Calibration:
         scores={kind: {int(c): own for c, own in by.items()} for kind, by in conformal["scores"].items()},
         raps=conformal["raps"],
         confidences=np.array(content["confidences"], np.float64),
-        correct=np.array([each == "1" for each in content["correct"]]),
+        correct=np.array([each == "1" for each in content["correct"]], np.bool_),
     )
 
 
