@@ -35,12 +35,10 @@ from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
 from otpt.runs.locks import Locks
-from otpt.runs.run import CONFIG, LOCKS, Run, WorkItem
+from otpt.runs.run import CONFIG, LOCKS, Run
 from otpt.runs.schedule import Schedule
 
 Report = Callable[[ProgressEvent], None]
-
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,10 +80,6 @@ class Job:
     ) -> Evaluator:
         """What computes its shards, of a loaded model and data."""
         return Evaluator(backbone, datasets, self.settings, cache=self.cache, threads=self.threads, on_image=on_image)
-
-    def missing(self, run: Run) -> list[WorkItem]:
-        """What the run still lacks of this job."""
-        return run.missing(self.asked())
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ class LocalEngine:
 
 
 class ProcessEngine:
-    """Several processes on one machine: one per GPU, or so many on the CPU.
+    """Several processes on one machine: one per GPU, or any number on the CPU.
 
     Args:
         workers: number of processes.
@@ -158,6 +152,7 @@ class ProcessEngine:
         context = multiprocessing.get_context("spawn")  # a forked copy of torch's threads would hang
         shared = torch.get_num_threads() // self._workers
         threads = max(shared if job.threads is None else job.threads, 1)
+        packed = PackedJob.of(job)
         processes: list[BaseProcess] = []
         ears: list[Connection] = []
         try:
@@ -166,9 +161,8 @@ class ProcessEngine:
                 # To each worker a pipe of its own: one that is killed in the middle of a word leaves no lock behind.
                 ear, mouth = context.Pipe(duplex=False)
                 ears.append(ear)
-                arguments = (PackedJob.of(job), device, threads, mouth)
                 process: BaseProcess = context.Process(
-                    target=_work, args=arguments, daemon=True, name=f"otpt-worker-{number}"
+                    target=_work, args=(packed, device, threads, mouth), daemon=True, name=f"otpt-worker-{number}"
                 )
                 with _interrupts_held():  # Ctrl-C reaches all processes; the first one ends the others
                     process.start()
@@ -184,7 +178,7 @@ class ProcessEngine:
                 ear.close()
         lost = [process.exitcode for process in processes if process.exitcode]
         run = Run(job.folder) if is_there(job.folder / CONFIG) else None
-        if run is None or job.missing(run):
+        if run is None or run.missing(job.asked()):
             raise OtptError(
                 f"{len(lost)} of {self._workers} worker processes ended before their work was done (exit code "
                 f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Repeat the "

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from otpt.calibration import Calibrated
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
-from otpt.evaluation.attributes import Attributes, AttributeSource, find_attributes
 from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_calibrations
-from otpt.evaluation.contexts import find_contexts
+from otpt.evaluation.sources import AttributeSource, find_attributes, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.inits.trained import TrainedFile, file_for, read_trained_files
@@ -104,12 +103,12 @@ class Settings:
             each_once("prompt", [prompt.name for prompt in prompts])
         each_once("method", [method.name for method in self.chosen])
         each_once("seed", list(self.seeds))
+        named = ", ".join(method.name for method in self.chosen)
         kinds = list(dict.fromkeys(each.adapt if each.adapt in OWN_NETWORK else "" for each in self.chosen))
         if len(kinds) > 1:
-            named = ", ".join(method.name for method in self.chosen)
             raise OtptError(f"{named}: {kinds[0] or kinds[1]} runs on a network of its own; give a command for each.")
-        if self.prompts is not None and not any(self._starts_from_words(method) for method in self.chosen):
-            named = ", ".join(method.name for method in self.chosen)
+        from_words = (each.starts_from_words and each.adapt not in OWN_NETWORK for each in self.chosen)
+        if self.prompts is not None and not any(from_words):
             raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
         if self.family is not None and self.family not in FAMILIES:
             raise unknown("family of data sets", self.family, FAMILIES)
@@ -166,27 +165,18 @@ class Settings:
         """The learned prompts that a data set's images are predicted with, by the init that they are for."""
         return find_contexts(self.contexts, dataset.name, self.chosen)
 
-    def attributes_for(self, dataset: Dataset) -> Attributes:
-        """The attributes of a data set's classes; none if no method starts from them."""
-        return find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen)
-
-    def prompts_for(self, dataset: Dataset) -> tuple[Prompt, ...]:
-        """The contexts that a data set's images are predicted with."""
-        given = self.prompts or (dataset.prompt,)
-        return tuple(Prompt(each) if isinstance(each, str) else each for each in given)
-
     def task_for(self, dataset: Dataset) -> Task:
         """What methods are to do on a data set."""
         name = "" if dataset.is_own else dataset.name  # one's own images may be called like a registered set
         noise_prompt = NOISE_PROMPTS.get(name.partition("-")[0]) if self.prompts is None else None
         return Task(
             dataset.class_names,
-            prompts=self.prompts_for(dataset),
+            prompts=[Prompt(each) if isinstance(each, str) else each for each in self.prompts or (dataset.prompt,)],
             contexts=self.contexts_for(dataset),
-            attributes=self.attributes_for(dataset),
+            attributes=find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen),
             family=self.family or dataset.family,
             dataset=name,
-            recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
+            recipe=replace(self.recipe, augmix=dataset.augmix),
             augmix=self.augmix,
             official_precision=self.official_precision,
             allow_duplicates=dataset.allow_duplicates,
@@ -202,10 +192,6 @@ class Settings:
             reject=self.reject,
             reject_threshold=self.reject_threshold,
         )
-
-    @staticmethod
-    def _starts_from_words(method: Method) -> bool:
-        return method.starts_from_words and method.adapt not in OWN_NETWORK
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:

@@ -65,7 +65,8 @@ class RayEngine:
         job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=threads)
         with _quiet_ray() as ray, connected(ray, self._address), _stops_told(ray):
             self._check_resources(ray)
-            config = self._configure(ray, job)
+            packed = PackedJob.of(job, ray.cloudpickle.dumps)
+            config = self._configure(ray, packed)
             run, asked = Run.create(job.folder, config), config["datasets"]
             report(Started(*run.progress(asked)))
             # What another process is at work on is left to it at first. What is still missing then is done here in any
@@ -73,16 +74,12 @@ class RayEngine:
             done: set[WorkItem] = set()
             for lock in (True, False):
                 items = [item for item in run.missing(asked) if item not in done]
-                for item, images in self._make(ray, job, items, lock=lock):
+                for item, images in self._make(ray, packed, items, lock=lock):
                     done.add(item)
                     for results in images:
                         report(ImageDone(item.dataset, item.seed, results))
         _wait_until_seen(run, asked)
         return run
-
-    @staticmethod
-    def _packed(ray: Any, job: Job) -> PackedJob:
-        return PackedJob.of(job, ray.cloudpickle.dumps)
 
     def _device(self, job: Job) -> str:
         """Ray shows each actor its own GPUs only, so they need no numbers."""
@@ -107,14 +104,14 @@ class RayEngine:
                     "less, or give the address of a larger cluster."
                 )
 
-    def _configure(self, ray: Any, job: Job) -> dict[str, Any]:
+    def _configure(self, ray: Any, packed: PackedJob) -> dict[str, Any]:
         """The run's configuration as a machine that computes sees it: here there may be no GPU."""
         remote = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=3)(configure)
-        config: dict[str, Any] = _heard(ray.get(remote.remote(self._packed(ray, job), os.getcwd(), self._cpus)))
+        config: dict[str, Any] = _heard(ray.get(remote.remote(packed, os.getcwd(), self._cpus)))
         return config
 
     def _make(
-        self, ray: Any, job: Job, items: Sequence[WorkItem], *, lock: bool
+        self, ray: Any, packed: PackedJob, items: Sequence[WorkItem], *, lock: bool
     ) -> Iterator[tuple[WorkItem, list[dict[tuple[str, str], tuple[float, bool]]]]]:
         """(item, results of its images) as it is finished; not of those that others have."""
         if not items:
@@ -127,7 +124,7 @@ class RayEngine:
         )
         answers = ray.data.from_items([as_text(item) for item in items], override_num_blocks=tasks).map_batches(
             RayWorker,
-            fn_constructor_args=(self._packed(ray, job), os.getcwd(), self._cpus, lock),
+            fn_constructor_args=(packed, os.getcwd(), self._cpus, lock),
             batch_size=1,
             compute=pool,
             num_cpus=self._cpus,
