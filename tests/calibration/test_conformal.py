@@ -197,7 +197,7 @@ def test_mondrian_has_a_quantile_per_class() -> None:
         (lambda: calibrated(coverage=1.0), "both excluded, but got 1.0"),
         (lambda: calibrated(coverage=float("nan")), "both excluded, but got nan"),
         (lambda: calibrated(coverage="0.9"), "both excluded, but got '0.9'; such as 0.9"),
-        (lambda: calibrated(coverage=0.99, count=50), "needs 99 labels at least, but the calibration has 50"),
+        (lambda: calibrated(coverage=0.99, count=50), "needs at least 99 labels, but the calibration has 50"),
         (lambda: calibrated(coverage=0.9, sets="top-k"), "Unknown kind of prediction sets 'top-k'"),
         (lambda: calibrated(mondrian=True), "without a coverage"),
         (lambda: calibrated(count=30, classes=40, coverage=0.9, mondrian=True), "has 30 labels of 40 classes"),

@@ -131,7 +131,7 @@ class Calibrated:
         needed, classes, n = labels_for(coverage), len(self.calibration.class_names), self.calibration.labels
         if n < needed:
             raise OtptError(
-                f"A coverage of {coverage:g} needs {needed} labels at least, but the calibration has {n}; label more "
+                f"A coverage of {coverage:g} needs at least {needed} labels, but the calibration has {n}; label more "
                 "images, or ask for less."
             )
         if self.mondrian and n < classes:

@@ -1,4 +1,4 @@
-"""Work items → shards: the loop of an evaluation, in one process, without a word about files or other processes."""
+"""Work items → shards: the loop of an evaluation in one process; it knows nothing of files or other processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from otpt.views import ViewRecipe
 
 @dataclass(frozen=True)
 class Predicted:
-    """An image that is done, as progress is told: outputs column by column; none if it could not be read."""
+    """An image that is done, as progress is reported: outputs column by column; none if it could not be read."""
 
     item: WorkItem
     label: int

@@ -36,7 +36,7 @@ class Settings:
         recipe: number and kind of views. Where no method needs views, one is made.
         augmix: mix the views or not; None lets each method and data set decide.
         family: whose weights the methods take; None takes each data set's own.
-        limit: only so many images of each set, a stratified subset: classes as in the whole set. A larger one holds it.
+        limit: images of each set, a stratified subset: classes as in the whole set. A larger one includes a smaller.
         shard_size: images in a shard, which is what a killed run may lose.
         features: "full" keeps image features as the backbone gives them; "float16" rounds them (and halves the cache).
         view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.

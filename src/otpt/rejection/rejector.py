@@ -15,7 +15,7 @@ from otpt.rejection.words import furthest_first, negative_words
 
 
 class Rejector:
-    """Says of image features how unknown the image is, whatever the method that predicts it.
+    """Scores image features by how unknown the image is, whichever method predicts it.
 
     Args:
         class_names: (C,).

@@ -150,5 +150,5 @@ def decode_shard(data: bytes, *, owner: str, rows: int) -> tuple[pa.Table, npt.N
     except CorruptShardError:
         raise
     except Exception as error:  # whoever knows the checksum can seal anything
-        raise CorruptShardError(f"it is no table of rows, {type(error).__name__}") from None
+        raise CorruptShardError(f"it is not a table of rows ({type(error).__name__})") from None
     return table.replace_schema_metadata(None), sums

@@ -14,7 +14,7 @@ from otpt.errors import OtptError, unknown
 from otpt.functions import resolve
 
 LEAST_LABELS = 20
-"""Of any calibration; fewer say next to nothing, whatever is fitted on them."""
+"""Of any calibration; fewer say next to nothing, whatever is fitted to them."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def fit_map(kind: str, probabilities: Floats, labels: Integers) -> CalibrationMa
 
 
 def candidates(wanted: Sequence[str] | None, labels: int, classes: int) -> list[str]:
-    """The maps that so many labels carry; an error for one that was asked for and needs more."""
+    """The maps that this many labels suffice for; an error for one that was asked for and needs more."""
     if isinstance(wanted, str):
         raise OtptError(f"The maps are the single text {wanted!r}; expected a list of names, such as [{wanted!r}].")
     for name in wanted or ():

@@ -63,7 +63,7 @@ class RayEngine:
         """See :class:`otpt.evaluation.Engine`."""
         threads = self._cpus if job.threads is None else job.threads
         job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=threads)
-        with _quiet_ray() as ray, connected(ray, self._address), _stops_told(ray):
+        with _quiet_ray() as ray, connected(ray, self._address), _failures_told(ray):
             self._check_resources(ray)
             packed = PackedJob.of(job, ray.cloudpickle.dumps)
             config = self._configure(ray, packed)
@@ -107,7 +107,7 @@ class RayEngine:
     def _configure(self, ray: Any, packed: PackedJob) -> dict[str, Any]:
         """The run's configuration as a machine that computes sees it: here there may be no GPU."""
         remote = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=3)(configure)
-        config: dict[str, Any] = _heard(ray.get(remote.remote(packed, os.getcwd(), self._cpus)))
+        config: dict[str, Any] = _unwrap(ray.get(remote.remote(packed, os.getcwd(), self._cpus)))
         return config
 
     def _make(
@@ -132,15 +132,15 @@ class RayEngine:
         )
         for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
             for text, answer in zip(batch["item"], batch["answer"], strict=True):
-                images = _heard(answer)
+                images = _unwrap(answer)
                 if images is not None:
                     yield as_item(text), [{(p, m): (c, bool(ok)) for p, m, c, ok in image} for image in images]
 
 
-def _heard(answer: str) -> Any:
-    """What a worker found; its warnings are warned of here, its error is raised here."""
-    found, error, heard = read_answer(answer)
-    for message in heard:
+def _unwrap(answer: str) -> Any:
+    """What a worker found; its warnings are issued and its error is raised here."""
+    found, error, warned = read_answer(answer)
+    for message in warned:
         warnings.warn(message, stacklevel=2)
     if error:
         raise OtptError(error)
@@ -152,15 +152,16 @@ def _wait_until_seen(run: Run, asked: Sequence[dict[str, Any]]) -> None:
     while missing := run.missing(asked):
         if time.monotonic() > until:
             raise OtptError(
-                f"{len(missing)} shards that Ray actors wrote are not seen here in {str(run.folder)!r}; put the run "
-                "folder on storage that all machines of the Ray cluster share, under the same path."
+                f"Shards of {sum(item.images for item in missing)} images that Ray actors wrote are not visible in "
+                f"{str(run.folder)!r} here; put the run folder on storage that all machines of the Ray cluster share, "
+                "under the same path."
             )
         time.sleep(0.5)
 
 
 @contextmanager
-def _stops_told(ray: Any) -> Iterator[None]:
-    """A cluster that fails in one sentence; a mistake in the code keeps its traceback."""
+def _failures_told(ray: Any) -> Iterator[None]:
+    """One sentence where the cluster fails; a mistake in the code keeps its traceback."""
     try:
         yield
     except ray.exceptions.RayError as error:
