@@ -142,7 +142,23 @@ def test_a_shard_that_cannot_be_deleted_is_one_sentence(tmp_path: Path, monkeypa
 def test_names_that_are_not_utf_8_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     given = config()
     given["datasets"][0]["source"] = "/data/f\udcfcr-mich"
-    with pytest.raises(OtptError, match=r"would have .*/data/f.*udcfc.* in its configuration, which is not UTF-8"):
+    with pytest.raises(OtptError, match=r"cannot be made: datasets\[0\].source is '/data/f.*udcfcr-mich', .* UTF-8"):
+        Run.create(tmp_path / "run", given)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (config(seeds=(10**20,)), "columns[0].images is {'100000000000000000000': 10}"),
+        (config(shard_size=2**60), "numbers.shard_size is 1152921504606846976"),
+        (config(weight=1e301), "methods is {'tpt': {'objectives': {'orthogonality': 1e+301}}"),
+    ],
+)
+def test_what_could_not_be_read_again_is_refused_before_anything_is_made(
+    tmp_path: Path, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(OtptError, match=f"cannot be made: .*{re.escape(words)}"):
         Run.create(tmp_path / "run", given)
     assert not (tmp_path / "run").exists()
 

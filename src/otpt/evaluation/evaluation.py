@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from otpt.data import Dataset
 from otpt.evaluation.config import Model
@@ -21,8 +21,6 @@ from otpt.files import is_there
 from otpt.runs.locks import Locks
 from otpt.runs.run import CONFIG, LOCKS, SCORING, Run, Unreadable, WorkItem
 from otpt.runs.scores import Average, Score, averages, score_run, write_metrics
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ def evaluate(
         for sentence in overlaps(settings, dataset):
             warnings.warn(sentence, stacklevel=2)
     job = Job(
-        backbone=partial(_as_it_is, backbone),
-        datasets=[partial(_constant, dataset) for dataset in given],
+        backbone=lambda device: backbone,
+        datasets=[partial(_as_it_is, dataset) for dataset in given],
         settings=settings,
         folder=Path(out),
         cache=cache,
@@ -134,9 +132,5 @@ def _among(asked: Sequence[dict[str, Any]], rows: Iterable[Unreadable]) -> Itera
     return (row for row in rows if (row.dataset, row.seed, row.column) in columns)
 
 
-def _as_it_is(backbone: Model, device: str) -> Model:
-    return backbone
-
-
-def _constant(value: _T) -> _T:
-    return value
+def _as_it_is(dataset: Dataset) -> Dataset:
+    return dataset

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 
 from otpt.calibration import Calibrated
@@ -90,9 +92,11 @@ class Settings:
             raise OtptError(
                 f"The prompts are the single text {self.prompts!r}; expected a list, as [{self.prompts!r}]."
             )
-        if isinstance(self.seeds, (int, str)):
-            raise OtptError(f"The seeds are {self.seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
-        for name in ("seeds", "contexts", "trained"):
+        seeds = self.seeds if isinstance(self.seeds, (int, str)) else tuple(self.seeds)
+        if isinstance(seeds, (int, str)) or not all(map(_is_seed, seeds)):
+            raise OtptError(f"The seeds are {seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
+        object.__setattr__(self, "seeds", seeds)
+        for name in ("contexts", "trained"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         methods, calibrations = with_calibrations(get_methods(self.methods), self.calibrations)
         object.__setattr__(self, "methods", methods)
@@ -120,7 +124,7 @@ class Settings:
         for name, value in (("limit", self.limit), ("shard size", self.shard_size)):
             if value is not None and value < 1:
                 raise OtptError(f"The {name} is {value}; expected 1 or more.")
-        object.__setattr__(self, "_files", read_trained_files(self.trained))
+        _ = self.files  # says what is wrong with them
         for method in self.chosen:
             self.seeds_of(method)
 
@@ -129,17 +133,16 @@ class Settings:
         """The methods."""
         return get_methods(self.methods)
 
-    @property
+    @cached_property
     def files(self) -> tuple[TrainedFile, ...]:
         """What was trained for BAPLe and FPT."""
-        found: tuple[TrainedFile, ...] = self._files  # type: ignore[attr-defined]
-        return found
+        return read_trained_files(self.trained)
 
     def calibrated(self, method: str) -> Calibrated | None:
         """The calibration of a method, by the name that it has in the results."""
         found: Sequence[Calibrated] = self.calibrations  # type: ignore[assignment]
-        names = (f"{each.calibration.facts['method']['name']}{CALIBRATED}" for each in found)
-        return next((each for name, each in zip(names, found, strict=True) if name == method), None)
+        own = (each for each in found if f"{each.calibration.facts['method']['name']}{CALIBRATED}" == method)
+        return next(own, None)
 
     def seeds_of(self, method: Method) -> tuple[int, ...]:
         """The seeds that a method is run with.
@@ -192,6 +195,10 @@ class Settings:
             reject=self.reject,
             reject_threshold=self.reject_threshold,
         )
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:

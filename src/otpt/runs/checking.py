@@ -42,6 +42,15 @@ def check_config(config: Mapping[str, Any], folder: Path) -> None:
                     )
 
 
+def check_asked(config: Mapping[str, Any], folder: Path) -> None:
+    """``OtptError`` for the configuration of a new run that nobody could read again; before it is written."""
+    fault = _fault(config)
+    if fault:
+        raise OtptError(
+            f"The run {str(folder)!r} cannot be made: {fault}; choose another value, and names that are UTF-8 text."
+        )
+
+
 def check_rows(table: pa.Table, sums: npt.NDArray[np.int64], classes: int) -> None:
     """:class:`CorruptShardError` for rows with columns, classes or probabilities that no run writes."""
     if len(sums) != classes:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError, cannot_read
-from otpt.files import DISK, Disk, as_json, is_there, remove_leftovers, write_atomically
-from otpt.runs.checking import check_config, check_rows
+from otpt.files import DISK, Disk, is_there, remove_leftovers, write_atomically
+from otpt.runs.checking import check_asked, check_config, check_rows
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
 from otpt.runs.sealing import read_sealed, sealed
@@ -101,7 +101,8 @@ class Run:
         """The run in ``folder``, new or grown by what ``config`` asks for; never with other settings."""
         folder = Path(folder)
         _check_folder(folder)
-        given = _as_written(config)
+        given = json.loads(json.dumps(config, allow_nan=False))
+        check_asked(begun(given), folder)
         if not is_there(folder / CONFIG):
             with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
                 locks.wait_for(_GROWING)
@@ -340,19 +341,6 @@ def _key(column: Mapping[str, Any]) -> Column:
 def _longest(names: Sequence[tuple[int, int]]) -> dict[int, int]:
     """first → the largest stop."""
     return dict(sorted(names))
-
-
-def _as_written(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as JSON gives it back."""
-    try:
-        given: dict[str, Any] = json.loads(as_json(config))
-    except UnicodeEncodeError as error:
-        line = str(error.object)[: error.end].rpartition("\n")[2].strip()
-        raise OtptError(
-            f"The run would have {line!r} in its configuration, which is not UTF-8 text; rename the file, folder or "
-            "class."
-        ) from None
-    return given
 
 
 def _wait_until_seen(path: Path) -> None:
