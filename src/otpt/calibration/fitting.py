@@ -44,8 +44,7 @@ def fit_calibration(
         penalty, free_ranks: λ and k of RAPS.
         bins: of the calibration errors that are shown.
     """
-    given = np.asarray(probabilities)
-    checked, y = check_probabilities(given, np.asarray(labels))
+    checked, y = check_probabilities(probabilities, labels)
     _check_labels(y, list(facts["classes"]), checked.shape[1])
     _check_raps(penalty, free_ranks)
     p = as_stored(checked)

@@ -130,16 +130,15 @@ class Evaluator:
             index, name = task.key.index, task.key.name
             # with BAPLe's trigger the target class, which is the seed, is what counts as right
             label = item.seed if dataset.backdoor else dataset.labels[index]
-            outputs = [] if isinstance(answer, OtptError) else [answer[i] for i in chosen]
-            for k, output in enumerate(outputs):
-                calibrated = self._calibrations[item.columns[k][1]]
-                if calibrated is not None:
-                    outputs[k] = calibrated_output(calibrated, output, label)
-            for k, own in enumerate(rows):
+            outputs: list[Output] = []
+            for i, own, (_, method) in zip(chosen, rows, item.columns, strict=True):
                 if isinstance(answer, OtptError):
                     own.add_unreadable(index, name, label, str(answer))
-                else:
-                    own.add(index, name, label, outputs[k])
+                    continue
+                calibrated = self._calibrations[method]
+                output = answer[i] if calibrated is None else calibrated_output(calibrated, answer[i], label)
+                own.add(index, name, label, output)
+                outputs.append(output)
             if self._on_image is not None:
                 self._on_image(Predicted(item, label, outputs))
             last = position == item.stop - 1
