@@ -212,7 +212,7 @@ def test_fitting_a_temperature() -> None:
         clf.calibrate(images, ["ct"] * 20)
     with pytest.raises(OtptError, match="not a class; expected 0 to 4"):
         clf.calibrate(images, [9] * 20)
-    with pytest.raises(OtptError, match="6 labelled images were given, which cannot carry a calibration"):
+    with pytest.raises(OtptError, match="6 labelled images were given, too few for a calibration"):
         clf.calibrate(images[:6], labels[:6])
 
 

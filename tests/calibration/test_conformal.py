@@ -165,6 +165,19 @@ def test_answers_hold_the_set_and_never_none(kind: str) -> None:
         assert answer.abstained is None
 
 
+def test_the_predicted_class_is_in_the_set_whatever_decides_it() -> None:
+    p, y = labelled(600, seed=5)
+    moved = (y + (np.random.default_rng(0).uniform(size=600) < 0.6)) % 8  # a bias that the map corrects
+    changing = fit_calibration(p, moved, facts(), maps=["bias"])
+    assert changing.map.kind == "bias"
+    for kind in SETS:
+        answers = [Calibrated(changing, coverage=0.5, sets=kind).answer(row) for row in p]
+        assert any(answer.index != row.argmax() for answer, row in zip(answers, p, strict=True))
+        assert all(answer.index in (answer.classes or ()) for answer in answers)
+    tied = np.array([0.4, 0.4, *[0.2 / 6] * 6])
+    assert calibrated(coverage=0.3, sets="lac").answer(tied, index=1).classes == (0, 1)
+
+
 def test_mondrian_has_a_quantile_per_class() -> None:
     use = calibrated(coverage=0.8, mondrian=True, sets="lac")
     p, y = labelled(300, seed=21)
@@ -184,7 +197,7 @@ def test_mondrian_has_a_quantile_per_class() -> None:
         (lambda: calibrated(coverage=1.0), "both excluded, but got 1.0"),
         (lambda: calibrated(coverage=float("nan")), "both excluded, but got nan"),
         (lambda: calibrated(coverage="0.9"), "both excluded, but got '0.9'; such as 0.9"),
-        (lambda: calibrated(coverage=0.99, count=50), "needs 99 labels at least, but the calibration has 50"),
+        (lambda: calibrated(coverage=0.99, count=50), "needs at least 99 labels, but the calibration has 50"),
         (lambda: calibrated(coverage=0.9, sets="top-k"), "Unknown kind of prediction sets 'top-k'"),
         (lambda: calibrated(mondrian=True), "without a coverage"),
         (lambda: calibrated(count=30, classes=40, coverage=0.9, mondrian=True), "has 30 labels of 40 classes"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ def test_any_changed_digit_is_found(calibration: Calibration, tmp_path: Path, at
     [
         (b'{"format": 1', "damaged: it is not JSON"),
         (b"\x80\x04\x95", "damaged: it is not JSON"),
-        (b"[]", "is no calibration file"),
-        (b'{"temperature": 1.5}', "is no calibration file"),
+        (b"[]", "is not a calibration file"),
+        (b'{"temperature": 1.5}', "is not a calibration file"),
         (b'{"format": 99, "checksum": ""}', "has format 99, but this version of otpt reads 1"),
     ],
 )
@@ -128,11 +129,18 @@ def test_the_same_weights_under_another_name_are_the_same_model(calibration: Cal
     calibration.check({**calibration.facts, "model": {"name": "copy.pt", "fingerprint": "0123456789abcdef"}})
 
 
+def test_a_file_without_confidences_holds_no_risk(calibration: Calibration, tmp_path: Path) -> None:
+    empty = replace(calibration, confidences=np.zeros(0), correct=np.zeros(0, np.bool_))
+    empty.write(tmp_path / "cal.json")
+    with pytest.raises(OtptError, match="No confidence threshold holds a risk"):
+        Calibrated(read_calibration(tmp_path / "cal.json"), risk=0.5)
+
+
 def test_bad_labels_are_refused() -> None:
     p, y = labelled(150, seed=41)
-    with pytest.raises(OtptError, match="6 labelled images were given, which cannot carry a calibration; expected 20"):
+    with pytest.raises(OtptError, match="6 labelled images were given, too few for a calibration; expected at least"):
         fit_calibration(p[:6], y[:6], facts())
-    with pytest.raises(OtptError, match="All 150 labels are of the class 'class 3'; expected images of two classes"):
+    with pytest.raises(OtptError, match="All 150 labels are of the class 'class 3'; expected images of at least two"):
         fit_calibration(p, np.full(150, 3), facts())
     with pytest.raises(OtptError, match="labels from 0 to 7, but got 8"):
         fit_calibration(p, np.where(y == 7, 8, y), facts())

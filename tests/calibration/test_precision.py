@@ -91,7 +91,7 @@ def test_refusals():
     with pytest.raises(OtptError, match="expected logits within ±65504"):
         calibration.probabilities(torch.tensor([70000.0, 0.0]), official=True)
     for official in (False, True):
-        with pytest.raises(OtptError, match="expected temperature > 0, but got 0"):
+        with pytest.raises(OtptError, match="expected a finite temperature > 0, but got 0"):
             calibration.probabilities(torch.zeros(2), temperature=0, official=official)
         with pytest.raises(OtptError, match="expected finite logits"):
             calibration.probabilities(torch.tensor([float("nan")]), official=official)

@@ -52,7 +52,7 @@ def test_apply_is_differentiable():
 
 @pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), float("inf")])
 def test_bad_temperature(temperature):
-    with pytest.raises(OtptError, match="expected temperature > 0, but got"):
+    with pytest.raises(OtptError, match="expected a finite temperature > 0, but got"):
         calibration.apply_temperature(torch.zeros(2), temperature)
 
 

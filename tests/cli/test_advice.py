@@ -65,6 +65,9 @@ def test_a_string_in_place_of_a_list(model: str, images: Path, tmp_path: Path) -
         open_results(str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(OtptError, match="seeds"):
         Settings(seeds=3)  # type: ignore[arg-type]
+    for seed in (0.5, "1", True):
+        with pytest.raises(OtptError, match="expected a list of whole numbers"):
+            Settings(seeds=[seed])
 
 
 def test_evaluating_on_the_images_of_the_training_warns(tmp_path: Path, model: str, capsys, monkeypatch) -> None:

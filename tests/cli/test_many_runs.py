@@ -130,7 +130,7 @@ def test_progress_of_a_resumed_run_counts_what_was_there(monkeypatch: pytest.Mon
     lines: list[str] = []
     progress = LogProgress(say=lines.append, seconds=1.0)
     progress(Started(200, 300))
-    assert lines == ["200/300 images are there; 100 are to be predicted"]
+    assert lines == ["200/300 images are already done; 100 are left"]
     for _ in range(20):
         now[0] += 0.5
         progress(ImageDone("dtd", 0, {("a photo of a", "o-tpt"): (0.9, True)}))
@@ -148,4 +148,4 @@ def test_a_resumed_evaluation_says_so(tmp_path: Path, model: str, capsys) -> Non
         path.unlink()
     code, _, err = run(capsys, *common)
     assert code == 0
-    assert "otpt: 2/6 images are there; 4 are to be predicted\n" in err
+    assert "otpt: 2/6 images are already done; 4 are left\n" in err

@@ -323,7 +323,7 @@ def test_progress_in_a_log_and_on_a_terminal(capsys: pytest.CaptureFixture[str])
             report(Started(10, 40))
             report(ImageDone("dtd", 3, {("p", "zero-shot"): (0.9, True), ("p", "o-tpt[lambda=0]"): (0.6, False)}))
             report(ImageDone("dtd", 3, {}))
-    assert lines.pop(0) == "10/40 images are there; 30 are to be predicted"
+    assert lines.pop(0) == "10/40 images are already done; 30 are left"
     assert lines[0].startswith("11/40 images, ")
     assert "dtd, seed 3: zero-shot 100.0 % (ECE 10.0); o-tpt[lambda=0] 0.0 % (ECE 60.0)" in lines[0]
     assert "unreadable" not in lines[0]

@@ -13,8 +13,10 @@ from oracles.runs.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confid
 from safetensors.torch import save_file
 
 from otpt.backbones.towers.image_tower import first
+from otpt.data.strata import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
+from otpt.evaluation.overlap import overlaps
 from otpt.images import image_digest
 from otpt.methods import get_method
 from otpt.methods.maple import TwoTowerSide
@@ -42,6 +44,17 @@ def maple(folder: Path) -> MaplePrompts:
     found = read_learned(folder / "maple.pt")
     assert isinstance(found, MaplePrompts)
     return found
+
+
+def test_of_a_limited_evaluation_the_images_that_it_evaluates_are_compared_with_those_of_the_training() -> None:
+    data = dataset(12)
+    evaluated = stratified_order(data)[:3]
+    keys = data.image_keys()
+    for chosen, expected in ((evaluated, 1), (sorted(set(range(12)) - set(evaluated)), 0)):
+        learned = CoopContext(normal(4, 64, seed=0), images=tuple(keys[index] for index in chosen))
+        sentences = list(overlaps(settings(methods=["coop"], contexts=[learned], limit=3), data))
+        assert len(sentences) == expected
+        assert all(each.startswith("3 of the 3 images of 'tiny'") for each in sentences)
 
 
 @pytest.mark.equality

@@ -196,6 +196,14 @@ def test_a_damaged_image_of_a_hugging_face_set_is_recorded(tmp_path: Path, monke
     assert result.scores[0].metrics.images == 1
 
 
+@pytest.mark.parametrize("method", ["zero-shot", "tda"])
+def test_a_file_name_that_is_not_utf_8_is_refused_before_anything_is_made(tmp_path: Path, method: str) -> None:
+    data = Dataset("own", NAMES[:2], ["a/1.png", "a/\udcff.png"], [0, 1], [image(0), image(1)].__getitem__)
+    with pytest.raises(OtptError, match=r"The image 'a/.*udcff.png' of 'own' has a name that is not UTF-8 text"):
+        evaluate(data, backbone(), settings(methods=[method]), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.equality
 def test_shards_with_unreadable_images_are_recomputed_when_asked(tmp_path: Path) -> None:
     whole = [image(i) for i in range(7)]

@@ -193,26 +193,26 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
 
 
 def test_a_worker_that_cannot_go_on_is_told() -> None:
-    ear, mouth = Pipe(duplex=False)
-    mouth.send("a note")
-    mouth.send(OtptError("what is wrong"))
-    mouth.close()
+    receiver, sender = Pipe(duplex=False)
+    sender.send("a note")
+    sender.send(OtptError("what is wrong"))
+    sender.close()
     with pytest.warns(UserWarning, match="a note"), pytest.raises(OtptError, match="what is wrong"):
-        engines_module._listen([ear], lambda _: None)
-    engines_module._listen([ear], lambda _: None)  # which has ended
+        engines_module._listen([receiver], lambda _: None)
+    engines_module._listen([receiver], lambda _: None)  # which has ended
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_a_word_holds_nobody_up() -> None:
     """With one queue for all, it took the queue's lock with it, and the others waited for ever."""
-    (ear, mouth), (other_ear, other_mouth) = Pipe(duplex=False), Pipe(duplex=False)
-    os.write(mouth.fileno(), (100).to_bytes(4, "big") + b"the beginning")  # of a message of 100 bytes
-    mouth.close()
-    other_mouth.send("a note")
-    other_mouth.send(ImageDone("tiny", 0, {}))
-    other_mouth.close()
+    (receiver, sender), (other_receiver, other_sender) = Pipe(duplex=False), Pipe(duplex=False)
+    os.write(sender.fileno(), (100).to_bytes(4, "big") + b"the beginning")  # of a message of 100 bytes
+    sender.close()
+    other_sender.send("a note")
+    other_sender.send(ImageDone("tiny", 0, {}))
+    other_sender.close()
     heard: list[object] = []
     with pytest.warns(UserWarning, match="a note"):
-        engines_module._listen([ear, other_ear], heard.append)
+        engines_module._listen([receiver, other_receiver], heard.append)
     assert heard == [ImageDone("tiny", 0, {})]
 
 

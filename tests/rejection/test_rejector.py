@@ -56,6 +56,14 @@ def test_words_are_not_the_classes() -> None:
     assert Rejector(backbone(), names, score="msp").words == ()
 
 
+def test_the_spelling_of_a_class_does_not_make_it_one_of_the_words() -> None:
+    plain = Rejector(backbone(), ["lighthouse", "swimming pool", "zebra crossing"])
+    other = Rejector(backbone(), ["Lighthouse", "Swimming_Pool", "zebra crossing"])
+    assert other.words == plain.words
+    assert not {"lighthouse", "swimming pool"} & set(other.words)
+    assert torch.equal(other(features()), plain(features()))
+
+
 def test_a_classifier_marks_unknown_images() -> None:
     values = Rejector(backbone(), NAMES, score="msp")(features()).tolist()
     between = (min(values) + max(values)) / 2

@@ -5,18 +5,25 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from oracles.runs.runs_bench import CLASSES, PROMPT, config, files, fill, output
 
 from otpt import OtptError
 from otpt.files import process_space
 from otpt.runs import Run, score_run
+from otpt.runs.growing import begun
 from otpt.runs.rows import ShardRows
+from otpt.runs.sealing import sealed
 from otpt.runs.shards import CorruptShardError, Shard, decode_shard, encode_shard, joined
 
 
@@ -82,6 +89,78 @@ def test_a_shard_of_another_place_is_not_taken(tmp_path: Path) -> None:
         here.write_bytes((tmp_path / f"run/tiny/{other}.parquet").read_bytes())
         with pytest.warns(UserWarning, match="it belongs to another run or place"):
             assert run.read("tiny", 0, (PROMPT, "o-tpt"), 4, 8) is None
+
+
+def _extra(name: str, values: list[Any], kind: Any) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.append_column(name, pa.array(values, kind))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_extra("probabilities", [0.5] * 4, pa.float64()), "its column 'probabilities' is missing or of another type"),
+        (_extra("probabilities", [["a"] * len(CLASSES)] * 4, pa.list_(pa.string())), "of another type"),
+        (_extra("mean_cosine", [0.5] * 4, pa.float64()), "it has two columns of one name"),
+        (_extra("radius", ["wide"] * 4, pa.string()), "its column 'radius' does not hold numbers"),
+        (lambda table: table.set_column(15, "flags", pa.nulls(4, pa.list_(pa.string()))), "it has rows with gaps"),
+    ],
+)
+def test_rows_that_no_run_writes_are_quarantined_though_their_checksum_is_right(
+    tmp_path: Path, change: Callable[[pa.Table], pa.Table], words: str
+) -> None:
+    run = fill(tmp_path / "run", config())
+    column = (PROMPT, "o-tpt")
+    found = run.read("tiny", 0, column, 4, 8)
+    assert found is not None
+    crafted = replace(found, table=change(found.table))
+    run.write(crafted)
+    with pytest.warns(UserWarning, match=words):
+        assert run.read("tiny", 0, column, 4, 8) is None
+
+
+def test_a_configuration_of_another_form_is_refused_by_what_is_wrong(tmp_path: Path) -> None:
+    given = config()
+    for key, value in (("family", 3), ("source", ["here"])):
+        path = tmp_path / key / "config.json"
+        path.parent.mkdir()
+        path.write_bytes(sealed(begun({**given, "datasets": [{**given["datasets"][0], key: value}]})))
+        with pytest.raises(OtptError, match=re.escape(f"datasets[0].{key} is {value!r}, which no run has there")):
+            Run(path.parent)
+
+
+def test_a_shard_that_cannot_be_deleted_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fill(tmp_path / "run", config())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OtptError, match=r"Cannot delete .*00000004-00000008.parquet': Permission denied; make its"):
+        run.remove("tiny", 0, (PROMPT, "o-tpt"), 5)
+
+
+def test_names_that_are_not_utf_8_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    given = config()
+    given["datasets"][0]["source"] = "/data/f\udcfcr-mich"
+    with pytest.raises(OtptError, match=r"cannot be made: datasets\[0\].source is '/data/f.*udcfcr-mich', .* UTF-8"):
+        Run.create(tmp_path / "run", given)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (config(seeds=(10**20,)), "columns[0].images is {'100000000000000000000': 10}"),
+        (config(shard_size=2**60), "numbers.shard_size is 1152921504606846976"),
+        (config(weight=1e301), "methods is {'tpt': {'objectives': {'orthogonality': 1e+301}}"),
+    ],
+)
+def test_what_could_not_be_read_again_is_refused_before_anything_is_made(
+    tmp_path: Path, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(OtptError, match=f"cannot be made: .*{re.escape(words)}"):
+        Run.create(tmp_path / "run", given)
+    assert not (tmp_path / "run").exists()
 
 
 def test_folders_that_cannot_be_a_run(tmp_path: Path) -> None:

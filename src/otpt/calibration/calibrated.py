@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otpt.calibration.conformal.quantile import check_coverage, conformal_quantile, labels_for
+from otpt.calibration.conformal.quantile import conformal_quantile, labels_for
 from otpt.calibration.conformal.scores import SETS, all_scores
 from otpt.calibration.file import Calibration
 from otpt.calibration.maps.inputs import Floats, as_stored
@@ -59,32 +59,30 @@ class Calibrated:
         if self.sets not in SETS:
             raise unknown("kind of prediction sets", self.sets, SETS)
         if self.coverage is not None:
-            check_coverage(self.coverage)
             self._check_labels(self.coverage)
         elif self.mondrian:
             raise OtptError("Sets per class (Mondrian) were asked for without a coverage; give one, such as 0.9.")
-        if self.risk is not None:
-            self._check_map()
-            object.__setattr__(self, "_threshold", self._risk_threshold(self.risk))
+        if self.risk is not None and not self.calibration.map.keeps_label:
+            raise OtptError(
+                f"A risk was asked for, but the map {self.calibration.map.kind!r} may change labels, and errors were "
+                "counted without it; calibrate without that map (temperature, beta or isotonic keep the label)."
+            )
+        _ = self.threshold  # says what is wrong with the risk
 
     @property
     def key(self) -> dict[str, Any]:
         """Everything that decides the answers, as plain data."""
-        asked = {
-            "coverage": self.coverage,
-            "sets": self.sets,
-            "mondrian": self.mondrian,
-            "risk": self.risk,
-            "guarantee": self.guarantee,
-        }
-        needed = {"sets", "mondrian"} if self.coverage is None else set()
-        needed |= {"guarantee"} if self.risk is None else set()
-        return {"digest": self.calibration.digest, **{k: v for k, v in asked.items() if k not in needed}}
+        sets = {} if self.coverage is None else {"sets": self.sets, "mondrian": self.mondrian}
+        risk = {} if self.risk is None else {"guarantee": self.guarantee}
+        return {"digest": self.calibration.digest, "coverage": self.coverage, **sets, "risk": self.risk, **risk}
 
-    @property
+    @cached_property
     def threshold(self) -> RiskThreshold | None:
         """Above which confidence, before the map, an image is answered."""
-        return getattr(self, "_threshold", None)
+        if self.risk is None:
+            return None
+        found = self.calibration
+        return risk_threshold(found.confidences, found.correct, risk=self.risk, guarantee=self.guarantee)
 
     @cached_property
     def quantiles(self) -> Floats:
@@ -104,19 +102,24 @@ class Calibrated:
         return 0 if self.coverage is None else int(np.isinf(self.quantiles).sum())
 
     def answer(self, probabilities: npt.NDArray[Any], index: int | None = None) -> CalibratedAnswer:
-        """Of one image's probabilities (C,) as the method gives them; ``index`` is its prediction, if some tie."""
+        """Of one image's probabilities (C,) as the method gives them; ``index`` is its prediction, if some tie.
+
+        The predicted class is always in the set, also where ties or the map make it another than the first of the
+        largest probabilities.
+        """
         raw = as_stored(probabilities)
         calibrated = self.calibration.map(raw)
         first = int(raw.argmax()) if index is None else index
         index = first if self.calibration.map.keeps_label else int(calibrated.argmax())
-        classes = None if self.coverage is None else tuple(np.flatnonzero(self.contained(raw[None])[0]).tolist())
-        if classes is not None:
-            classes = tuple(sorted(classes, key=lambda c: (-calibrated[c], c)))
+        classes = None
+        if self.coverage is not None:
+            inside = {index, *np.flatnonzero(self.contained(raw[None])[0]).tolist()}
+            classes = tuple(sorted(inside, key=lambda c: (-calibrated[c], c)))
         abstained = None if self.threshold is None else not self.threshold.answers(float(raw.max()))
         return CalibratedAnswer(calibrated, index, classes, abstained)
 
     def contained(self, probabilities: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Whether a class is in the set of an image: (N, C) → (N, C). The predicted class always is."""
+        """Whether a class is in the set of an image: (N, C) → (N, C). The most probable class always is."""
         raw = as_stored(probabilities)
         raps = self.calibration.raps
         scores = all_scores(self.sets, raw, penalty=raps["penalty"], free_ranks=int(raps["free_ranks"]))
@@ -128,7 +131,7 @@ class Calibrated:
         needed, classes, n = labels_for(coverage), len(self.calibration.class_names), self.calibration.labels
         if n < needed:
             raise OtptError(
-                f"A coverage of {coverage:g} needs {needed} labels at least, but the calibration has {n}; label more "
+                f"A coverage of {coverage:g} needs at least {needed} labels, but the calibration has {n}; label more "
                 "images, or ask for less."
             )
         if self.mondrian and n < classes:
@@ -141,14 +144,3 @@ class Calibrated:
                 f"Sets per class (Mondrian) with a coverage of {coverage:g} need {needed} labels of a class, which no "
                 f"class of the calibration has ({n} labels of {classes} classes); label more images, or leave it out."
             )
-
-    def _check_map(self) -> None:
-        if not self.calibration.map.keeps_label:
-            raise OtptError(
-                f"A risk was asked for, but the map {self.calibration.map.kind!r} may change labels, and errors were "
-                "counted without it; calibrate without that map (temperature, beta or isotonic keep the label)."
-            )
-
-    def _risk_threshold(self, risk: float) -> RiskThreshold:
-        found = self.calibration
-        return risk_threshold(found.confidences, found.correct, risk=risk, guarantee=self.guarantee)

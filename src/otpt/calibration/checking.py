@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -74,9 +73,7 @@ def _conformal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)
-    )
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300  # nan is not
 
 
 def _is_known(value: Any) -> bool:

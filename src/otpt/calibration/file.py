@@ -118,7 +118,7 @@ def read_calibration(path: str | Path) -> Calibration:
     path = Path(os.path.expanduser(path))
     content = read_json(path, _WHAT)
     if not isinstance(content, dict) or "checksum" not in content or "format" not in content:
-        raise OtptError(f"The file {str(path)!r} is no {_WHAT}; expected one that 'otpt calibrate' wrote.")
+        raise OtptError(f"The file {str(path)!r} is not a {_WHAT}; expected one that 'otpt calibrate' wrote.")
     if content["format"] != FORMAT:
         raise OtptError(
             f"The {_WHAT} {str(path)!r} has format {content['format']!r}, but this version of otpt reads {FORMAT}; "
@@ -143,7 +143,7 @@ def read_calibration(path: str | Path) -> Calibration:
         scores={kind: {int(c): own for c, own in by.items()} for kind, by in conformal["scores"].items()},
         raps=conformal["raps"],
         confidences=np.array(content["confidences"], np.float64),
-        correct=np.array([each == "1" for each in content["correct"]]),
+        correct=np.array([each == "1" for each in content["correct"]], np.bool_),
     )
 
 

@@ -44,8 +44,7 @@ def fit_calibration(
         penalty, free_ranks: λ and k of RAPS.
         bins: of the calibration errors that are shown.
     """
-    given = np.asarray(probabilities)
-    checked, y = check_probabilities(given, np.asarray(labels))
+    checked, y = check_probabilities(probabilities, labels)
     _check_labels(y, list(facts["classes"]), checked.shape[1])
     _check_raps(penalty, free_ranks)
     p = as_stored(checked)
@@ -90,13 +89,13 @@ def _check_labels(labels: Integers, classes: list[str], columns: int) -> None:
         raise OtptError(f"expected probabilities of {len(classes)} classes, but got {columns}.")
     if len(labels) < LEAST_LABELS:
         raise OtptError(
-            f"{len(labels)} labelled images were given, which cannot carry a calibration; expected {LEAST_LABELS} at "
-            "least, better hundreds."
+            f"{len(labels)} labelled images were given, too few for a calibration; expected at least {LEAST_LABELS}, "
+            "better hundreds."
         )
     seen = np.unique(labels)
     if len(seen) == 1:
         raise OtptError(
-            f"All {len(labels)} labels are of the class {classes[seen[0]]!r}; expected images of two classes at least, "
+            f"All {len(labels)} labels are of the class {classes[seen[0]]!r}; expected images of at least two classes, "
             "as they will come."
         )
 

@@ -34,16 +34,11 @@ def fixed_temperature(family: str) -> float:
     return FIXED[family]
 
 
-def check_temperature(temperature: float) -> float:
-    """A finite temperature above zero."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise OtptError(f"expected temperature > 0, but got {temperature!r}.")
-    return float(temperature)
-
-
 def apply_temperature(logits: Array, temperature: float) -> Tensor:
     """ℓ/T of logits (..., C), in their dtype; differentiable in ℓ."""
-    return check_logits(logits) / check_temperature(temperature)
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise OtptError(f"expected a finite temperature > 0, but got {temperature!r}.")
+    return check_logits(logits) / float(temperature)
 
 
 def fit_temperature(

@@ -46,7 +46,7 @@ def calibrate_run(
     count = 0 if rows is None else len(rows) + rows.unreadable
     if rows is None or count < column["images"][str(used)]:
         raise OtptError(
-            f"The run {str(run.folder)!r} is not complete: {count} of {column['images'][str(used)]} images are there; "
+            f"The run {str(run.folder)!r} is not complete: {count} of {column['images'][str(used)]} images are done; "
             "repeat its command to continue."
         )
     if rows.all_probabilities is None:
@@ -82,5 +82,5 @@ def _one(kind: str, wanted: str | None, there: Sequence[str]) -> str:
     if wanted is not None and wanted not in there:
         raise unknown(f"{kind} of the run", wanted, there)
     if wanted is None and len(there) > 1:
-        raise OtptError(f"The run has several of a {kind} ({', '.join(there)}); name one of them.")
+        raise OtptError(f"The run has several {kind}s ({', '.join(there)}); name one of them.")
     return wanted if wanted is not None else there[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
@@ -13,6 +14,7 @@ import torch
 from otpt._version import __version__
 from otpt.backbones import Preprocessing
 from otpt.data import Dataset
+from otpt.errors import OtptError
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
 from otpt.methods.axes import STREAM
@@ -21,6 +23,7 @@ from otpt.methods.task import Task
 from otpt.rejection.registry import chosen_threshold
 from otpt.runs.format import FORMAT
 
+_SURROGATE = re.compile("[\ud800-\udfff]")  # what Python makes of a byte in a file's name that is not UTF-8
 _VERSIONS = ("numpy", "open-clip-torch", "pillow", "pyarrow", "torch")
 
 
@@ -92,6 +95,12 @@ def dataset_configs(datasets: Sequence[Dataset], settings: Settings) -> list[dic
 
 
 def _dataset(dataset: Dataset, settings: Settings) -> dict[str, Any]:
+    strange = next((name for name in dataset.ids if not name.isascii() and _SURROGATE.search(name)), None)
+    if strange is not None:
+        raise OtptError(
+            f"The image {strange!r} of {dataset.name!r} has a name that is not UTF-8 text, which rows cannot hold; "
+            "rename its file."
+        )
     task = settings.task_for(dataset)
     images = min(len(dataset), settings.limit or len(dataset))
     methods = {method.name: method for method in settings.chosen}

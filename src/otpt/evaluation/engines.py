@@ -35,12 +35,10 @@ from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
 from otpt.runs.locks import Locks
-from otpt.runs.run import CONFIG, LOCKS, Run, WorkItem
+from otpt.runs.run import CONFIG, LOCKS, Run
 from otpt.runs.schedule import Schedule
 
 Report = Callable[[ProgressEvent], None]
-
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,10 +80,6 @@ class Job:
     ) -> Evaluator:
         """What computes its shards, of a loaded model and data."""
         return Evaluator(backbone, datasets, self.settings, cache=self.cache, threads=self.threads, on_image=on_image)
-
-    def missing(self, run: Run) -> list[WorkItem]:
-        """What the run still lacks of this job."""
-        return run.missing(self.asked())
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ class LocalEngine:
 
 
 class ProcessEngine:
-    """Several processes on one machine: one per GPU, or so many on the CPU.
+    """Several processes on one machine: one per GPU, or any number on the CPU.
 
     Args:
         workers: number of processes.
@@ -158,33 +152,33 @@ class ProcessEngine:
         context = multiprocessing.get_context("spawn")  # a forked copy of torch's threads would hang
         shared = torch.get_num_threads() // self._workers
         threads = max(shared if job.threads is None else job.threads, 1)
+        packed = PackedJob.of(job)
         processes: list[BaseProcess] = []
-        ears: list[Connection] = []
+        receivers: list[Connection] = []
         try:
             for number in range(self._workers):
                 device = job.device if self._devices is None else self._devices[number % len(self._devices)]
-                # To each worker a pipe of its own: one that is killed in the middle of a word leaves no lock behind.
-                ear, mouth = context.Pipe(duplex=False)
-                ears.append(ear)
-                arguments = (PackedJob.of(job), device, threads, mouth)
+                # To each worker a pipe of its own: one that is killed in the middle of a message leaves no lock behind.
+                receiver, sender = context.Pipe(duplex=False)
+                receivers.append(receiver)
                 process: BaseProcess = context.Process(
-                    target=_work, args=arguments, daemon=True, name=f"otpt-worker-{number}"
+                    target=_work, args=(packed, device, threads, sender), daemon=True, name=f"otpt-worker-{number}"
                 )
                 with _interrupts_held():  # Ctrl-C reaches all processes; the first one ends the others
                     process.start()
-                mouth.close()  # so that the pipe ends with the worker
+                sender.close()  # so that the pipe ends with the worker
                 processes.append(process)
-            _listen(ears, report)
+            _listen(receivers, report)
         finally:
             for process in processes:
                 if process.is_alive():
                     process.terminate()  # at any moment: shards are whole or not there
                 process.join()
-            for ear in ears:
-                ear.close()
+            for receiver in receivers:
+                receiver.close()
         lost = [process.exitcode for process in processes if process.exitcode]
         run = Run(job.folder) if is_there(job.folder / CONFIG) else None
-        if run is None or job.missing(run):
+        if run is None or run.missing(job.asked()):
             raise OtptError(
                 f"{len(lost)} of {self._workers} worker processes ended before their work was done (exit code "
                 f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Repeat the "
@@ -208,16 +202,20 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _listen(ears: Sequence[Connection], report: Report) -> None:
+def _listen(receivers: Sequence[Connection], report: Report) -> None:
     """Pass on what the workers report until all have ended; the first error of a user's ends all."""
-    open_ears = list(ears)
-    while open_ears:
-        ready = wait(open_ears)
-        for ear in [each for each in open_ears if each in ready]:
+    still_open = list(receivers)
+    while still_open:
+        ready = wait(still_open)
+        for receiver in [each for each in still_open if each in ready]:
             try:
-                message = ear.recv()
-            except (EOFError, OSError, pickle.UnpicklingError):  # the worker has ended, perhaps in the middle of a word
-                open_ears.remove(ear)
+                message = receiver.recv()
+            except (
+                EOFError,
+                OSError,
+                pickle.UnpicklingError,
+            ):  # it has ended, perhaps in the middle of a message
+                still_open.remove(receiver)
                 continue
             if isinstance(message, OtptError):
                 raise message
@@ -227,24 +225,24 @@ def _listen(ears: Sequence[Connection], report: Report) -> None:
             report(message)
 
 
-def _work(packed: PackedJob, device: str, threads: int, mouth: Connection) -> None:
+def _work(packed: PackedJob, device: str, threads: int, sender: Connection) -> None:
     """A worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be held back from the start
     torch.set_num_threads(threads)
-    speaking = threading.Lock()
+    sending = threading.Lock()
 
-    def say(message: object) -> None:
-        with speaking:
-            mouth.send(message)
+    def send(message: object) -> None:
+        with sending:
+            sender.send(message)
 
-    warnings.showwarning = lambda message, *_, **__: say(str(message))
+    warnings.showwarning = lambda message, *_, **__: send(str(message))
     try:
         job = packed.unpack()
         own = replace(job, device=device, threads=threads if job.threads is None else job.threads)
-        LocalEngine().run(own, say)
+        LocalEngine().run(own, send)
     except OtptError as error:
-        say(OtptError(str(error)))
+        send(OtptError(str(error)))
 
 
 def _end_with_parent() -> None:

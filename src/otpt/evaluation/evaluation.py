@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from otpt.data import Dataset
 from otpt.evaluation.config import Model
@@ -21,8 +21,6 @@ from otpt.files import is_there
 from otpt.runs.locks import Locks
 from otpt.runs.run import CONFIG, LOCKS, SCORING, Run, Unreadable, WorkItem
 from otpt.runs.scores import Average, Score, averages, score_run, write_metrics
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,14 @@ def evaluate(
     not be read.
     """
     given = [datasets] if isinstance(datasets, Dataset) else list(datasets)
+    settings = settings or Settings()
     for dataset in given:
-        for sentence in overlaps(settings or Settings(), dataset):
+        for sentence in overlaps(settings, dataset):
             warnings.warn(sentence, stacklevel=2)
     job = Job(
-        backbone=partial(_as_it_is, backbone),
-        datasets=[partial(_constant, dataset) for dataset in given],
-        settings=settings or Settings(),
+        backbone=lambda device: backbone,
+        datasets=[partial(_as_it_is, dataset) for dataset in given],
+        settings=settings,
         folder=Path(out),
         cache=cache,
     )
@@ -92,49 +91,46 @@ def run_job(
         if is_there(job.folder / CONFIG):  # damaged shards are quarantined on the way
             failed = list(Run(job.folder).unreadable())
         run = engine.run(job, report)
+        asked = job.asked()
         if retry_unreadable:  # only now, when the engine has found that it is a run of the same configuration
-            for row in _of_job(job, failed):
+            for row in _among(asked, failed):
                 run.remove(row.dataset, row.seed, row.column, row.index)
-        run, scores, missing = _score(job)
+        run, scores, missing = _score(job.folder, asked)
         while missing:  # removed, or found damaged just now
             report(Repeated(sum(item.images for item in missing)))
             engine.run(job, report)
-            run, scores, missing = _score(job)
+            run, scores, missing = _score(job.folder, asked)
     run.tidy()  # of a process that shared the work and was killed
     found = run.unreadable() if any(score.unreadable for score in scores) else ()
-    unreadable = {(row.dataset, row.id): row.reason for row in _of_job(job, found)}
+    unreadable = {(row.dataset, row.id): row.reason for row in _among(asked, found)}
     return Result(run, scores, time.monotonic() - started, unreadable)
 
 
-def _score(job: Job) -> tuple[Run, list[Score], list[WorkItem]]:
-    """The run as it is now, its scores, and what it lacks of the job; metrics are written if that is nothing.
+def _score(folder: Path, asked: Sequence[dict[str, Any]]) -> tuple[Run, list[Score], list[WorkItem]]:
+    """The run as it is now, its scores, and what it lacks of ``asked``; metrics are written if that is nothing.
 
     One process at a time: of several that grow a run, the last one writes the metrics of all.
     """
-    with Locks(job.folder / LOCKS) as locks:
+    with Locks(folder / LOCKS) as locks:
         locks.wait_for(SCORING)
-        run = Run(job.folder)
+        run = Run(folder)
         scores = score_run(run)
-        missing = job.missing(run)
+        missing = run.missing(asked)
         if not missing:
             write_metrics(run, scores)
     return run, scores, missing
 
 
-def _of_job(job: Job, rows: Iterable[Unreadable]) -> Iterator[Unreadable]:
-    """Those of the data sets, seeds and columns that the job asks for; a run may hold those of others."""
-    asked = {
+def _among(asked: Sequence[dict[str, Any]], rows: Iterable[Unreadable]) -> Iterator[Unreadable]:
+    """Those of the data sets, seeds and columns that are asked for; a run may hold those of others."""
+    columns = {
         (dataset["name"], int(seed), (column["prompt"]["name"], column["method"]))
-        for dataset in job.asked()
+        for dataset in asked
         for column in dataset["columns"]
         for seed in column["images"]
     }
-    return (row for row in rows if (row.dataset, row.seed, row.column) in asked)
+    return (row for row in rows if (row.dataset, row.seed, row.column) in columns)
 
 
-def _as_it_is(backbone: Model, device: str) -> Model:
-    return backbone
-
-
-def _constant(value: _T) -> _T:
-    return value
+def _as_it_is(dataset: Dataset) -> Dataset:
+    return dataset

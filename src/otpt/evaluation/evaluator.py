@@ -1,4 +1,4 @@
-"""Work items → shards: the loop of an evaluation, in one process, without a word about files or other processes."""
+"""Work items → shards: the loop of an evaluation in one process; it knows nothing of files or other processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from otpt.views import ViewRecipe
 
 @dataclass(frozen=True)
 class Predicted:
-    """An image that is done, as progress is told: outputs column by column; none if it could not be read."""
+    """An image that is done, as progress is reported: outputs column by column; none if it could not be read."""
 
     item: WorkItem
     label: int
@@ -77,33 +77,32 @@ class Evaluator:
         # in rounds, the first images of the next data set are asked for while the last ones are predicted
         self._kept = 2 if settings.recipe.rounds else 1
         self._calibrations = {method.name: settings.calibrated(method.name) for method in settings.chosen}
-        for dataset in datasets:
-            check_fit(backbone, settings.task_for(dataset), settings.chosen)
-            check_calibrations(backbone, settings.task_for(dataset), settings.chosen, self._calibrations)
+        self._tasks = {dataset.name: settings.task_for(dataset) for dataset in datasets}
+        for task in self._tasks.values():
+            check_fit(backbone, task, settings.chosen)
+            check_calibrations(backbone, task, settings.chosen, self._calibrations)
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         """(item, shards that are ready, whether these were its last), in the order of the items."""
-        encoded = self._pipeline(self._tasks(items))
+        encoded = self._pipeline(self._image_tasks(items))
         for item, images in groupby(encoded, key=lambda pair: pair[0].key.item):
             predictor = self._predictor(item)
             yield from self._shards(item, predictor, predictor.stream(images))
 
-    def _tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
+    def _image_tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
         for item in items:
             dataset, size = self._datasets[item.dataset], self._settings.shard_size
-            methods = self._methods(item)
-            task = self._settings.task_for(dataset)
+            methods, task = self._methods(item), self._tasks[item.dataset]
             recipes = task.recipes_for(methods)
             keep = task.needs_images(methods)
             order = stream_order(item.seed, dataset.ids[: item.stop]) if item.in_order else range(item.start, item.stop)
+            last = {index // size: index for index in order}
             digests: dict[int, ShardDigests] = {}
             if self._cache is not None:
-                ranges = dict.fromkeys(index // size for index in order)
                 digests = {
                     r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size, self._settings.view_key)
-                    for r in ranges
+                    for r in last
                 }
-            last = {index // size: index for index in order}
             for index in order:
                 yield ImageTask(
                     _Place(item, index, dataset.ids[index]),
@@ -131,16 +130,15 @@ class Evaluator:
             index, name = task.key.index, task.key.name
             # with BAPLe's trigger the target class, which is the seed, is what counts as right
             label = item.seed if dataset.backdoor else dataset.labels[index]
-            outputs = [] if isinstance(answer, OtptError) else [answer[i] for i in chosen]
-            for k, output in enumerate(outputs):
-                calibrated = self._calibrations[item.columns[k][1]]
-                if calibrated is not None:
-                    outputs[k] = calibrated_output(calibrated, output, label)
-            for k, own in enumerate(rows):
+            outputs: list[Output] = []
+            for i, own, (_, method) in zip(chosen, rows, item.columns, strict=True):
                 if isinstance(answer, OtptError):
                     own.add_unreadable(index, name, label, str(answer))
-                else:
-                    own.add(index, name, label, outputs[k])
+                    continue
+                calibrated = self._calibrations[method]
+                output = answer[i] if calibrated is None else calibrated_output(calibrated, answer[i], label)
+                own.add(index, name, label, output)
+                outputs.append(output)
             if self._on_image is not None:
                 self._on_image(Predicted(item, label, outputs))
             last = position == item.stop - 1
@@ -165,7 +163,7 @@ class Evaluator:
         if key not in self._prepared:
             while len(self._prepared) >= self._kept:
                 del self._prepared[next(iter(self._prepared))]
-            task = self._settings.task_for(self._datasets[item.dataset])
+            task = self._tasks[item.dataset]
             names = {prompt for prompt, _ in item.columns}
             own = replace(task, prompts=[prompt for prompt in task.prompts if prompt.name in names])
             self._prepared[key] = Predictor(self._backbone, own, self._methods(item), cache=self._cache)

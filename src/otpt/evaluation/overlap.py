@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from otpt.data import Dataset
+from otpt.data import Dataset, stratified
 from otpt.evaluation.settings import Settings
 
 
 def overlaps(settings: Settings, dataset: Dataset) -> Iterator[str]:
     """A sentence for each learned prompt or network that has seen images of ``dataset``, as far as it says so."""
     learned = [(what, set(keys)) for what, keys in _learned(settings, dataset) if keys]
-    own = dataset.image_keys(settings.limit) if learned else ()
+    own = stratified(dataset).image_keys(settings.limit) if learned else ()
     for what, keys in learned:
         seen = sum(key in keys for key in own)
         if seen:

@@ -1,4 +1,4 @@
-"""How far an evaluation is: rate, time left, and the accuracy and ECE of each method so far.
+"""Progress of an evaluation: rate, time left, and the accuracy and ECE of each method so far.
 
 On a terminal a bar with a small table; otherwise a line every ten seconds.
 """
@@ -46,7 +46,7 @@ class ImageDone:
 
 @dataclass(frozen=True)
 class Repeated:
-    """So many images (times seeds) of those that were done are computed once more."""
+    """This many images (times seeds) that were done are computed again."""
 
     images: int
 
@@ -89,7 +89,7 @@ class Tally:
 
 
 class Reporter(Protocol):
-    """What tells people how far an evaluation is; a context manager that is called with events."""
+    """Shows the progress of an evaluation; a context manager that is called with events."""
 
     def __call__(self, event: ProgressEvent) -> None: ...
     def __enter__(self) -> Reporter: ...
@@ -99,7 +99,7 @@ class Reporter(Protocol):
 
 
 class Silent:
-    """Tells nothing: the progress of a program that is called by another."""
+    """Shows nothing: for evaluations that another program calls."""
 
     def __call__(self, event: ProgressEvent) -> None:
         return None
@@ -157,19 +157,19 @@ class Counter(Silent):
         return self.now / max(time.monotonic() - self._started, 1e-9)
 
     def pace(self) -> str:
-        """Rate, time left and images that could not be read, in words; of what is computed now, not what was there."""
+        """Rate, time left and images that could not be read, in words; of this call, not of what was done before."""
         if self.now == 0:
-            return f"{self.earlier} were there" if self.earlier else ""
+            return f"{self.earlier} were done before" if self.earlier else ""
         left = (self.total - self.earlier - self.now) / self.rate
         rate = f"{self.rate:.1f} images/s" if self.rate >= 1 else f"{1 / self.rate:.1f} s per image"
         unreadable = f", {self.unreadable} unreadable" if self.unreadable else ""
         return f"{rate}, {duration(max(left, 0.0))} left{unreadable}"
 
     def _begin(self) -> None:
-        """What is there already is known."""
+        """Called once, when it is known how many images were done before."""
 
     def _show(self) -> None:
-        return None
+        """Called after each image."""
 
 
 class LogProgress(Counter):
@@ -182,7 +182,7 @@ class LogProgress(Counter):
 
     def _begin(self) -> None:
         if 0 < self.earlier < self.total:
-            self._say(f"{self.earlier}/{self.total} images are there; {self.total - self.earlier} are to be predicted")
+            self._say(f"{self.earlier}/{self.total} images are already done; {self.total - self.earlier} are left")
 
     def _show(self) -> None:
         if time.monotonic() - self._told < self._seconds:

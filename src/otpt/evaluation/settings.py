@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 
 from otpt.calibration import Calibrated
 from otpt.data import Dataset
 from otpt.errors import OtptError, unknown
-from otpt.evaluation.attributes import Attributes, AttributeSource, find_attributes
 from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_calibrations
-from otpt.evaluation.contexts import find_contexts
+from otpt.evaluation.sources import AttributeSource, find_attributes, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.fpp.settings import Fpp
 from otpt.methods.inits.trained import TrainedFile, file_for, read_trained_files
@@ -37,7 +38,7 @@ class Settings:
         recipe: number and kind of views. Where no method needs views, one is made.
         augmix: mix the views or not; None lets each method and data set decide.
         family: whose weights the methods take; None takes each data set's own.
-        limit: only so many images of each set, a stratified subset: classes as in the whole set. A larger one holds it.
+        limit: images of each set, a stratified subset: classes as in the whole set. A larger one includes a smaller.
         shard_size: images in a shard, which is what a killed run may lose.
         features: "full" keeps image features as the backbone gives them; "float16" rounds them (and halves the cache).
         view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
@@ -91,9 +92,11 @@ class Settings:
             raise OtptError(
                 f"The prompts are the single text {self.prompts!r}; expected a list, as [{self.prompts!r}]."
             )
-        if isinstance(self.seeds, (int, str)):
-            raise OtptError(f"The seeds are {self.seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
-        for name in ("seeds", "contexts", "trained"):
+        seeds = self.seeds if isinstance(self.seeds, (int, str)) else tuple(self.seeds)
+        if isinstance(seeds, (int, str)) or not all(map(_is_seed, seeds)):
+            raise OtptError(f"The seeds are {seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
+        object.__setattr__(self, "seeds", seeds)
+        for name in ("contexts", "trained"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         methods, calibrations = with_calibrations(get_methods(self.methods), self.calibrations)
         object.__setattr__(self, "methods", methods)
@@ -104,12 +107,12 @@ class Settings:
             each_once("prompt", [prompt.name for prompt in prompts])
         each_once("method", [method.name for method in self.chosen])
         each_once("seed", list(self.seeds))
+        named = ", ".join(method.name for method in self.chosen)
         kinds = list(dict.fromkeys(each.adapt if each.adapt in OWN_NETWORK else "" for each in self.chosen))
         if len(kinds) > 1:
-            named = ", ".join(method.name for method in self.chosen)
             raise OtptError(f"{named}: {kinds[0] or kinds[1]} runs on a network of its own; give a command for each.")
-        if self.prompts is not None and not any(self._starts_from_words(method) for method in self.chosen):
-            named = ", ".join(method.name for method in self.chosen)
+        from_words = (each.starts_from_words and each.adapt not in OWN_NETWORK for each in self.chosen)
+        if self.prompts is not None and not any(from_words):
             raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
         if self.family is not None and self.family not in FAMILIES:
             raise unknown("family of data sets", self.family, FAMILIES)
@@ -121,7 +124,7 @@ class Settings:
         for name, value in (("limit", self.limit), ("shard size", self.shard_size)):
             if value is not None and value < 1:
                 raise OtptError(f"The {name} is {value}; expected 1 or more.")
-        object.__setattr__(self, "_files", read_trained_files(self.trained))
+        _ = self.files  # says what is wrong with them
         for method in self.chosen:
             self.seeds_of(method)
 
@@ -130,17 +133,16 @@ class Settings:
         """The methods."""
         return get_methods(self.methods)
 
-    @property
+    @cached_property
     def files(self) -> tuple[TrainedFile, ...]:
         """What was trained for BAPLe and FPT."""
-        found: tuple[TrainedFile, ...] = self._files  # type: ignore[attr-defined]
-        return found
+        return read_trained_files(self.trained)
 
     def calibrated(self, method: str) -> Calibrated | None:
         """The calibration of a method, by the name that it has in the results."""
         found: Sequence[Calibrated] = self.calibrations  # type: ignore[assignment]
-        names = (f"{each.calibration.facts['method']['name']}{CALIBRATED}" for each in found)
-        return next((each for name, each in zip(names, found, strict=True) if name == method), None)
+        own = (each for each in found if f"{each.calibration.facts['method']['name']}{CALIBRATED}" == method)
+        return next(own, None)
 
     def seeds_of(self, method: Method) -> tuple[int, ...]:
         """The seeds that a method is run with.
@@ -166,27 +168,18 @@ class Settings:
         """The learned prompts that a data set's images are predicted with, by the init that they are for."""
         return find_contexts(self.contexts, dataset.name, self.chosen)
 
-    def attributes_for(self, dataset: Dataset) -> Attributes:
-        """The attributes of a data set's classes; none if no method starts from them."""
-        return find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen)
-
-    def prompts_for(self, dataset: Dataset) -> tuple[Prompt, ...]:
-        """The contexts that a data set's images are predicted with."""
-        given = self.prompts or (dataset.prompt,)
-        return tuple(Prompt(each) if isinstance(each, str) else each for each in given)
-
     def task_for(self, dataset: Dataset) -> Task:
         """What methods are to do on a data set."""
         name = "" if dataset.is_own else dataset.name  # one's own images may be called like a registered set
         noise_prompt = NOISE_PROMPTS.get(name.partition("-")[0]) if self.prompts is None else None
         return Task(
             dataset.class_names,
-            prompts=self.prompts_for(dataset),
+            prompts=[Prompt(each) if isinstance(each, str) else each for each in self.prompts or (dataset.prompt,)],
             contexts=self.contexts_for(dataset),
-            attributes=self.attributes_for(dataset),
+            attributes=find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen),
             family=self.family or dataset.family,
             dataset=name,
-            recipe=ViewRecipe(**{**vars(self.recipe), "augmix": dataset.augmix}),
+            recipe=replace(self.recipe, augmix=dataset.augmix),
             augmix=self.augmix,
             official_precision=self.official_precision,
             allow_duplicates=dataset.allow_duplicates,
@@ -203,9 +196,9 @@ class Settings:
             reject_threshold=self.reject_threshold,
         )
 
-    @staticmethod
-    def _starts_from_words(method: Method) -> bool:
-        return method.starts_from_words and method.adapt not in OWN_NETWORK
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:

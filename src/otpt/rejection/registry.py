@@ -92,11 +92,12 @@ def get_score(name: str) -> Score:
 def chosen_threshold(score: str, given: float | None) -> float:
     """The threshold of a score, or the one given; ``OtptError`` if there is none."""
     own = get_score(score).threshold
-    if given is not None and not math.isfinite(given):
-        raise OtptError(f"The threshold of {score!r} is {given}; expected a finite number.")
-    if given is None and own is None:
+    threshold = own if given is None else given
+    if threshold is None:
         raise OtptError(
             f"The score {score!r} has no threshold that means something without labels; give one "
             f"(--reject-threshold), or take {DEFAULT_SCORE!r}."
         )
-    return given if given is not None else float(own or 0.0)
+    if not math.isfinite(threshold):
+        raise OtptError(f"The threshold of {score!r} is {threshold}; expected a finite number.")
+    return threshold

@@ -15,7 +15,7 @@ from otpt.rejection.words import furthest_first, negative_words
 
 
 class Rejector:
-    """Says of image features how unknown the image is, whatever the method that predicts it.
+    """Scores image features by how unknown the image is, whichever method predicts it.
 
     Args:
         class_names: (C,).
@@ -45,7 +45,8 @@ class Rejector:
         self._words: Tensor | None = None
         self.words: tuple[str, ...] = ()
         if self.score.needs_words:
-            listed = [word for word in negative_words() if word not in class_names]
+            classes = {name.replace("_", " ").lower() for name in class_names}  # "Dog" and "dog" are one text to CLIP
+            listed = [word for word in negative_words() if word not in classes]
             texts = _text_features(backbone, listed, given, memory_budget)
             order = furthest_first(texts, self._classes)
             self._words, self.words = texts[order], tuple(listed[i] for i in order.tolist())

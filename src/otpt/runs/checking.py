@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from otpt.errors import OtptError
-from otpt.runs.shards import COLUMNS, LAST, CorruptShardError
+from otpt.runs.shards import COLUMNS, LAST, OPTIONAL, CorruptShardError
 
 _MOST_IMAGES = 10**9
 _MOST_SHARDS = 10**6  # of one column and seed
@@ -42,20 +42,34 @@ def check_config(config: Mapping[str, Any], folder: Path) -> None:
                     )
 
 
+def check_asked(config: Mapping[str, Any], folder: Path) -> None:
+    """``OtptError`` for the configuration of a new run that nobody could read again; before it is written."""
+    fault = _fault(config)
+    if fault:
+        raise OtptError(
+            f"The run {str(folder)!r} cannot be made: {fault}; choose another value, and names that are UTF-8 text."
+        )
+
+
 def check_rows(table: pa.Table, sums: npt.NDArray[np.int64], classes: int) -> None:
     """:class:`CorruptShardError` for rows with columns, classes or probabilities that no run writes."""
     if len(sums) != classes:
         raise CorruptShardError(f"it has sums of {len(sums)} classes in place of {classes}")
-    for name, kind in {**COLUMNS, **LAST}.items():
-        if table.column_names.count(name) != 1 or not _alike(table.schema.field(name).type, kind):
+    names = table.column_names
+    if len(set(names)) < len(names):
+        raise CorruptShardError("it has two columns of one name")
+    known = {**COLUMNS, **LAST, **{name: kind for name, kind in OPTIONAL.items() if name in names}}
+    for name, kind in known.items():
+        if name not in names or not _alike(table.schema.field(name).type, kind):
             raise CorruptShardError(f"its column {name!r} is missing or of another type")
-    for name in table.column_names:
-        if name not in COLUMNS and name not in LAST and name != "probabilities":
-            kind = table.schema.field(name).type
-            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-                raise CorruptShardError(f"its column {name!r} does not hold numbers")
+    for name in names:
+        kind = table.schema.field(name).type
+        if name not in known and not (
+            pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+        ):
+            raise CorruptShardError(f"its column {name!r} does not hold numbers")
     read = table.filter(table["error"].is_null())
-    if any(read[name].null_count for name in COLUMNS):
+    if any(read[name].null_count for name in (*COLUMNS, "flags")):
         raise CorruptShardError("it has rows with gaps")
     for name in _CLASSES:
         _within(name, read[name], 0, classes - 1)
@@ -67,7 +81,7 @@ def check_rows(table: pa.Table, sums: npt.NDArray[np.int64], classes: int) -> No
     _within("top_probabilities", lists[1].flatten(), 0.0, 1.0 + 1e-6)
     if not lists[0].value_lengths().equals(lists[1].value_lengths()):
         raise CorruptShardError("its kept classes and their probabilities differ in number")
-    if "probabilities" in table.column_names:
+    if "probabilities" in names:
         lengths = set(pc.unique(read["probabilities"].combine_chunks().value_lengths()).to_pylist())
         if not lengths <= {classes}:
             raise CorruptShardError("its probabilities are not those of all classes")
@@ -115,11 +129,9 @@ def _fault(config: Mapping[str, Any]) -> str:
 
 def _fault_of_dataset(dataset: Mapping[str, Any], where: str, config: Mapping[str, Any]) -> str:
     classes, columns = dataset.get("classes"), dataset.get("columns")
-    for key in ("name", "fingerprint"):
-        if not _is_text(dataset.get(key)):
+    for key, otherwise in (("name", None), ("fingerprint", None), ("family", ""), ("source", "")):
+        if not _is_text(dataset.get(key, otherwise)):
             return _wrong(f"{where}.{key}", dataset.get(key))
-    if not _is_text(dataset.get("family", "")) or not _is_text(dataset.get("source", "")):
-        return _wrong(f"{where}.family or source", dataset.get("source"))
     if not _is_plain(dataset.get("folder")):
         return _wrong(f"{where}.folder", dataset.get("folder"))
     if not isinstance(classes, list) or not classes or not all(map(_is_text, classes)):

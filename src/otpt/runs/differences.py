@@ -10,13 +10,12 @@ def differences(stored: Any, given: Any, where: str = "") -> list[str]:
     if where == "backbone.name" or stored == given:
         return []
     if isinstance(stored, dict) and isinstance(given, dict):
-        keys = [*stored, *(key for key in given if key not in stored)]
-        found = (differences(stored.get(k), given.get(k), _below(where, str(k))) for k in keys)
-        return [each for part in found for each in part]
-    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
-        found = (differences(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(stored, given, strict=True)))
-        return [each for part in found for each in part]
-    return [f"{where} is {_short(stored)} there and {_short(given)} now"]
+        pairs = {_below(where, str(key)): (stored.get(key), given.get(key)) for key in {**stored, **given}}
+    elif isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
+        pairs = {f"{where}[{i}]": pair for i, pair in enumerate(zip(stored, given, strict=True))}
+    else:
+        return [f"{where} is {_short(stored)} there and {_short(given)} now"]
+    return [each for place, (one, other) in pairs.items() for each in differences(one, other, place)]
 
 
 def _below(where: str, key: str) -> str:

@@ -41,14 +41,22 @@ class LockFile:
 
     def lock(self, number: int) -> None:
         """Lock a byte; ``OSError`` if another process has it, or where there are no locks."""
-        _lock(self._file, number)
+        if sys.platform == "win32":  # pragma: no cover
+            os.lseek(self._file, number, os.SEEK_SET)
+            msvcrt.locking(self._file, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
 
     def unlock(self, number: int) -> None:
-        """Let it go."""
-        _unlock(self._file, number)
+        """Release it."""
+        if sys.platform == "win32":  # pragma: no cover
+            os.lseek(self._file, number, os.SEEK_SET)
+            msvcrt.locking(self._file, msvcrt.LK_UNLCK, 1)
+        else:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, number)
 
     def close(self) -> None:
-        """Let all go."""
+        """Release all."""
         os.close(self._file)
 
 
@@ -140,22 +148,3 @@ class Locks:
         del self._shared.holders[number]
         with suppress(OSError):
             self._shared.file.unlock(number)
-
-
-if sys.platform == "win32":  # pragma: no cover
-
-    def _lock(file: int, number: int) -> None:
-        os.lseek(file, number, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-
-    def _unlock(file: int, number: int) -> None:
-        os.lseek(file, number, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
-
-else:
-
-    def _lock(file: int, number: int) -> None:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-
-    def _unlock(file: int, number: int) -> None:
-        fcntl.lockf(file, fcntl.LOCK_UN, 1, number)

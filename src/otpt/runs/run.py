@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError, cannot_read
-from otpt.files import DISK, Disk, as_json, is_there, remove_leftovers, write_atomically
-from otpt.runs.checking import check_config, check_rows
+from otpt.files import DISK, Disk, is_there, remove_leftovers, write_atomically
+from otpt.runs.checking import check_asked, check_config, check_rows
 from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
 from otpt.runs.sealing import read_sealed, sealed
@@ -101,7 +101,8 @@ class Run:
         """The run in ``folder``, new or grown by what ``config`` asks for; never with other settings."""
         folder = Path(folder)
         _check_folder(folder)
-        given = json.loads(as_json(config))
+        given = json.loads(json.dumps(config, allow_nan=False))
+        check_asked(begun(given), folder)
         if not is_there(folder / CONFIG):
             with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
                 locks.wait_for(_GROWING)
@@ -141,20 +142,20 @@ class Run:
     def columns(self, dataset: str, seed: int | None = None) -> tuple[Column, ...]:
         """(prompt, method) of the rows of a data set; of one seed, if given."""
         return tuple(
-            _key(each) for each in self._entry(dataset)["columns"] if seed is None or str(seed) in each["images"]
+            _key(each) for each in self._datasets[dataset]["columns"] if seed is None or str(seed) in each["images"]
         )
 
     def seeds_of(self, dataset: str) -> list[int]:
         """The seeds of a data set."""
-        return sorted({int(seed) for each in self._entry(dataset)["columns"] for seed in each["images"]})
+        return sorted({int(seed) for each in self._datasets[dataset]["columns"] for seed in each["images"]})
 
     def items(self, datasets: Sequence[Mapping[str, Any]] | None = None) -> list[WorkItem]:
         """Everything that the run consists of; or what of it is asked for, as in its configuration."""
-        return list(self._items(self.datasets if datasets is None else datasets, only_missing=False))
+        return list(self._items(datasets, only_missing=False))
 
     def missing(self, datasets: Sequence[Mapping[str, Any]] | None = None) -> list[WorkItem]:
         """What of that is still to be computed."""
-        return list(self._items(self.datasets if datasets is None else datasets, only_missing=True))
+        return list(self._items(datasets, only_missing=True))
 
     def progress(self, datasets: Sequence[Mapping[str, Any]] | None = None) -> tuple[int, int]:
         """(images that are done, all images), each counted once per seed and pass."""
@@ -201,7 +202,7 @@ class Run:
             raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
         try:
             table, sums = decode_shard(data, owner=self._owner(dataset, seed, column, path), rows=stop - first)
-            check_rows(table, sums, len(self._entry(dataset)["classes"]))
+            check_rows(table, sums, len(self._datasets[dataset]["classes"]))
         except CorruptShardError as reason:
             _quarantine(path, reason)
             return None
@@ -235,23 +236,25 @@ class Run:
             if in_order or first <= index < stop:
                 path = self.shard_path(dataset, seed, column, first, stop)
                 try:
-                    self.files.remove(path)
+                    path.unlink(missing_ok=True)
                 except OSError as error:
-                    raise OtptError(f"Cannot delete {str(path)!r}: {error.strerror or error}.") from None
+                    raise OtptError(
+                        f"Cannot delete {str(path)!r}: {error.strerror or error}; make its folder writable, or copy "
+                        "the run."
+                    ) from None
 
     def folder_of(self, dataset: str, seed: int, column: Column | None = None) -> Path:
         """Where the shards of a data set and seed, or of one of its columns, lie."""
-        entry = self._entry(dataset)
-        folder = self.folder / str(entry["folder"]) / f"seed-{seed}"
+        folder = self.folder / str(self._datasets[dataset]["folder"]) / f"seed-{seed}"
         return folder if column is None else folder / str(self._column(dataset, column)["folder"])
 
     def metrics_path(self, dataset: str, seed: int) -> Path:
         """The metrics of a data set and seed; beside the folder of its rows, which readers of Parquet take whole."""
-        return self.folder / str(self._entry(dataset)["folder"]) / f"metrics-seed-{seed}.json"
+        return self.folder / str(self._datasets[dataset]["folder"]) / f"metrics-seed-{seed}.json"
 
-    def _items(self, datasets: Sequence[Mapping[str, Any]], *, only_missing: bool) -> Iterator[WorkItem]:
+    def _items(self, datasets: Sequence[Mapping[str, Any]] | None, *, only_missing: bool) -> Iterator[WorkItem]:
         size = int(self.config["numbers"]["shard_size"])
-        for dataset in datasets:
+        for dataset in self.datasets if datasets is None else datasets:
             name = str(dataset["name"])
             in_order = [column for column in dataset["columns"] if column.get("order")]
             by_image = [column for column in dataset["columns"] if not column.get("order")]
@@ -310,10 +313,9 @@ class Run:
         return f"{self._digests[dataset, column]} {seed} {path.name}"
 
     def _digest(self, dataset: str, column: Column) -> str:
-        entry, own = self._entry(dataset), self._column(dataset, column)
-        common = {key: self.config[key] for key in ("format", "versions", "numbers")}
+        entry, own = self._datasets[dataset], self._column(dataset, column)
         facts = {
-            **common,
+            **{key: self.config[key] for key in ("format", "versions", "numbers")},
             "backbone": {key: value for key, value in self.config["backbone"].items() if key != "name"},
             "dataset": {key: value for key, value in entry.items() if key not in ("columns", "folder", "source")},
             "column": {key: value for key, value in own.items() if key not in ("images", "folder")},
@@ -328,11 +330,8 @@ class Run:
                 for column in self.columns(dataset, seed):
                     yield dataset, seed, column
 
-    def _entry(self, dataset: str) -> dict[str, Any]:
-        return self._datasets[dataset]
-
     def _column(self, dataset: str, column: Column) -> dict[str, Any]:
-        return next(each for each in self._entry(dataset)["columns"] if _key(each) == column)
+        return next(each for each in self._datasets[dataset]["columns"] if _key(each) == column)
 
 
 def _key(column: Mapping[str, Any]) -> Column:

@@ -77,12 +77,7 @@ def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> 
     scoring = run.config["scoring"]
     bins, side = scoring["bins"] if bins is None else bins, side or scoring["side"]
     check_bins(bins, side)
-    return [
-        _score(run, str(dataset["name"]), seed, column, bins, side)
-        for dataset in run.datasets
-        for seed in run.seeds_of(str(dataset["name"]))
-        for column in run.columns(str(dataset["name"]), seed)
-    ]
+    return [_score(run, dataset, seed, column, bins, side) for dataset, seed, column in run.everything()]
 
 
 def write_metrics(run: Run, scores: Sequence[Score]) -> None:

@@ -55,7 +55,7 @@ COLUMNS = {
     "top_probabilities": pa.list_(pa.float64()),
 }
 LAST = {"flags": pa.list_(pa.string()), "error": pa.string()}
-_OPTIONAL = {"probabilities": pa.list_(pa.float32())}
+OPTIONAL = {"probabilities": pa.list_(pa.float32())}
 
 _MAX_BYTES = 1 << 30  # of a shard's rows in memory
 _SEAL = "sha256:" + 64 * "0"
@@ -96,15 +96,15 @@ def joined(earlier: Shard, later: Shard) -> Shard:
 
 def make_table(columns: dict[str, list[Any]]) -> pa.Table:
     """Rows from lists, with the types above; names that are not among them are extras."""
-    known = {**COLUMNS, **LAST, **_OPTIONAL}
+    known = {**COLUMNS, **LAST, **OPTIONAL}
     arrays = {name: pa.array(values, known.get(name, pa.float64())) for name, values in columns.items()}
     table = pa.table(arrays)
     return table.select(_in_order(table))
 
 
 def _in_order(table: pa.Table) -> list[str]:
-    extras = sorted(set(table.column_names) - set(COLUMNS) - set(LAST) - set(_OPTIONAL))
-    optional = [name for name in _OPTIONAL if name in table.column_names]
+    extras = sorted(set(table.column_names) - set(COLUMNS) - set(LAST) - set(OPTIONAL))
+    optional = [name for name in OPTIONAL if name in table.column_names]
     return [*COLUMNS, *extras, *LAST, *optional]
 
 
@@ -150,5 +150,5 @@ def decode_shard(data: bytes, *, owner: str, rows: int) -> tuple[pa.Table, npt.N
     except CorruptShardError:
         raise
     except Exception as error:  # whoever knows the checksum can seal anything
-        raise CorruptShardError(f"it is no table of rows, {type(error).__name__}") from None
+        raise CorruptShardError(f"it is not a table of rows ({type(error).__name__})") from None
     return table.replace_schema_metadata(None), sums

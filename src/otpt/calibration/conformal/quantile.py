@@ -22,8 +22,7 @@ def conformal_quantile(scores: Floats, coverage: float) -> float:
     >>> conformal_quantile(np.arange(1.0, 10.0), 0.9), conformal_quantile(np.arange(1.0, 9.0), 0.9)
     (9.0, inf)
     """
-    check_coverage(coverage)
-    rank = math.ceil((len(scores) + 1) * Fraction(str(float(coverage))))  # 0.9 as it is written, not as it is stored
+    rank = math.ceil((len(scores) + 1) * _as_written(coverage))
     return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
 
 
@@ -33,14 +32,14 @@ def labels_for(coverage: float) -> int:
     >>> labels_for(0.9), labels_for(0.95), labels_for(0.99)
     (9, 19, 99)
     """
-    check_coverage(coverage)
-    fraction = Fraction(str(float(coverage)))
+    fraction = _as_written(coverage)
     return math.ceil(fraction / (1 - fraction))
 
 
-def check_coverage(coverage: float) -> None:
-    """Refuse what is no probability strictly between 0 and 1."""
+def _as_written(coverage: float) -> Fraction:
+    """0.9 as it is written, not as it is stored; checked."""
     check_fraction("coverage", coverage, such_as="0.9")
+    return Fraction(str(float(coverage)))
 
 
 def check_fraction(name: str, value: Any, *, such_as: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +11,10 @@ import numpy.typing as npt
 
 from otpt.calibration.maps.inputs import Floats, Integers, as_stored
 from otpt.errors import OtptError, unknown
+from otpt.functions import resolve
 
 LEAST_LABELS = 20
-"""Of any calibration; fewer say next to nothing, whatever is fitted on them."""
+"""Of any calibration; fewer say next to nothing, whatever is fitted to them."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Kind:
     """A kind of map.
 
     Attributes:
-        name: of the map; the module and functions behind it are named below.
+        module: of this room, with a function ``apply``; fit_name: its function that fits.
         labels: the least number to fit it on; per_class: and the least per class of the list.
         keeps_label: whether the most probable class stays the same.
     """
@@ -37,31 +37,28 @@ class Kind:
     @property
     def fit(self) -> Callable[[Floats, Integers], dict[str, Any]]:
         """Probabilities (N, C) and labels (N,) → parameters."""
-        found: Callable[[Floats, Integers], dict[str, Any]] = getattr(import_module(self.module), self.fit_name)
-        return found
+        return resolve(f"otpt.calibration.maps.{self.module}:{self.fit_name}")
 
     @property
     def apply(self) -> Callable[[Floats, Mapping[str, Any]], Floats]:
         """Probabilities (N, C) and parameters → probabilities (N, C)."""
-        found: Callable[[Floats, Mapping[str, Any]], Floats] = import_module(self.module).apply
-        return found
+        return resolve(f"otpt.calibration.maps.{self.module}:apply")
 
     def needs(self, classes: int) -> int:
         """How many labels it takes for a list of classes."""
         return max(self.labels, self.per_class * classes)
 
 
-_ROOM = "otpt.calibration.maps"
 MAPS: Mapping[str, Kind] = MappingProxyType(
     {
         kind.name: kind
         for kind in (
-            Kind("identity", f"{_ROOM}.identity", LEAST_LABELS),
-            Kind("temperature", f"{_ROOM}.temperature", LEAST_LABELS),
-            Kind("beta", f"{_ROOM}.beta", 100),
-            Kind("isotonic", f"{_ROOM}.isotonic", 500),
-            Kind("bias", f"{_ROOM}.linear", 100, per_class=5, keeps_label=False, fit_name="fit_bias"),
-            Kind("vector", f"{_ROOM}.linear", 200, per_class=20, keeps_label=False, fit_name="fit_vector"),
+            Kind("identity", "identity", LEAST_LABELS),
+            Kind("temperature", "temperature", LEAST_LABELS),
+            Kind("beta", "beta", 100),
+            Kind("isotonic", "isotonic", 500),
+            Kind("bias", "linear", 100, per_class=5, keeps_label=False, fit_name="fit_bias"),
+            Kind("vector", "linear", 200, per_class=20, keeps_label=False, fit_name="fit_vector"),
         )
     }
 )
@@ -114,7 +111,7 @@ def fit_map(kind: str, probabilities: Floats, labels: Integers) -> CalibrationMa
 
 
 def candidates(wanted: Sequence[str] | None, labels: int, classes: int) -> list[str]:
-    """The maps that so many labels carry; an error for one that was asked for and needs more."""
+    """The maps that this many labels suffice for; an error for one that was asked for and needs more."""
     if isinstance(wanted, str):
         raise OtptError(f"The maps are the single text {wanted!r}; expected a list of names, such as [{wanted!r}].")
     for name in wanted or ():

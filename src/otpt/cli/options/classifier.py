@@ -36,7 +36,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], 
     """The classifier that the options describe, classes not yet set; the class list may have settings of its own."""
     from dataclasses import replace
 
-    from otpt.evaluation.contexts import find_contexts
+    from otpt.evaluation.sources import find_contexts
     from otpt.rejection.registry import chosen_threshold
 
     given = options.prompt is not None or options.prompt_tokens is not None

@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict every image that can be read."""
-    from otpt.evaluation.attributes import find_attributes
+    from otpt.evaluation.sources import find_attributes
 
     images = collect_images(options)
     load_plugins(options)

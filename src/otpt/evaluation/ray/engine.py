@@ -63,9 +63,10 @@ class RayEngine:
         """See :class:`otpt.evaluation.Engine`."""
         threads = self._cpus if job.threads is None else job.threads
         job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=threads)
-        with _quiet_ray() as ray, connected(ray, self._address), _stops_told(ray):
+        with _quiet_ray() as ray, connected(ray, self._address), _failures_told(ray):
             self._check_resources(ray)
-            config = self._configure(ray, job)
+            packed = PackedJob.of(job, ray.cloudpickle.dumps)
+            config = self._configure(ray, packed)
             run, asked = Run.create(job.folder, config), config["datasets"]
             report(Started(*run.progress(asked)))
             # What another process is at work on is left to it at first. What is still missing then is done here in any
@@ -73,16 +74,12 @@ class RayEngine:
             done: set[WorkItem] = set()
             for lock in (True, False):
                 items = [item for item in run.missing(asked) if item not in done]
-                for item, images in self._make(ray, job, items, lock=lock):
+                for item, images in self._make(ray, packed, items, lock=lock):
                     done.add(item)
                     for results in images:
                         report(ImageDone(item.dataset, item.seed, results))
         _wait_until_seen(run, asked)
         return run
-
-    @staticmethod
-    def _packed(ray: Any, job: Job) -> PackedJob:
-        return PackedJob.of(job, ray.cloudpickle.dumps)
 
     def _device(self, job: Job) -> str:
         """Ray shows each actor its own GPUs only, so they need no numbers."""
@@ -107,14 +104,14 @@ class RayEngine:
                     "less, or give the address of a larger cluster."
                 )
 
-    def _configure(self, ray: Any, job: Job) -> dict[str, Any]:
+    def _configure(self, ray: Any, packed: PackedJob) -> dict[str, Any]:
         """The run's configuration as a machine that computes sees it: here there may be no GPU."""
         remote = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=3)(configure)
-        config: dict[str, Any] = _heard(ray.get(remote.remote(self._packed(ray, job), os.getcwd(), self._cpus)))
+        config: dict[str, Any] = _unwrap(ray.get(remote.remote(packed, os.getcwd(), self._cpus)))
         return config
 
     def _make(
-        self, ray: Any, job: Job, items: Sequence[WorkItem], *, lock: bool
+        self, ray: Any, packed: PackedJob, items: Sequence[WorkItem], *, lock: bool
     ) -> Iterator[tuple[WorkItem, list[dict[tuple[str, str], tuple[float, bool]]]]]:
         """(item, results of its images) as it is finished; not of those that others have."""
         if not items:
@@ -127,7 +124,7 @@ class RayEngine:
         )
         answers = ray.data.from_items([as_text(item) for item in items], override_num_blocks=tasks).map_batches(
             RayWorker,
-            fn_constructor_args=(self._packed(ray, job), os.getcwd(), self._cpus, lock),
+            fn_constructor_args=(packed, os.getcwd(), self._cpus, lock),
             batch_size=1,
             compute=pool,
             num_cpus=self._cpus,
@@ -135,15 +132,15 @@ class RayEngine:
         )
         for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
             for text, answer in zip(batch["item"], batch["answer"], strict=True):
-                images = _heard(answer)
+                images = _unwrap(answer)
                 if images is not None:
                     yield as_item(text), [{(p, m): (c, bool(ok)) for p, m, c, ok in image} for image in images]
 
 
-def _heard(answer: str) -> Any:
-    """What a worker found; its warnings are warned of here, its error is raised here."""
-    found, error, heard = read_answer(answer)
-    for message in heard:
+def _unwrap(answer: str) -> Any:
+    """What a worker found; its warnings are issued and its error is raised here."""
+    found, error, warned = read_answer(answer)
+    for message in warned:
         warnings.warn(message, stacklevel=2)
     if error:
         raise OtptError(error)
@@ -155,15 +152,16 @@ def _wait_until_seen(run: Run, asked: Sequence[dict[str, Any]]) -> None:
     while missing := run.missing(asked):
         if time.monotonic() > until:
             raise OtptError(
-                f"{len(missing)} shards that Ray actors wrote are not seen here in {str(run.folder)!r}; put the run "
-                "folder on storage that all machines of the Ray cluster share, under the same path."
+                f"Shards of {sum(item.images for item in missing)} images that Ray actors wrote are not visible in "
+                f"{str(run.folder)!r} here; put the run folder on storage that all machines of the Ray cluster share, "
+                "under the same path."
             )
         time.sleep(0.5)
 
 
 @contextmanager
-def _stops_told(ray: Any) -> Iterator[None]:
-    """A cluster that fails in one sentence; a mistake in the code keeps its traceback."""
+def _failures_told(ray: Any) -> Iterator[None]:
+    """One sentence where the cluster fails; a mistake in the code keeps its traceback."""
     try:
         yield
     except ray.exceptions.RayError as error:

@@ -6,10 +6,9 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ def configure(packed: PackedJob, folder: str, threads: int) -> str:
     def find() -> dict[str, Any]:
         job = packed.unpack()
         backbone, datasets = _load(job, folder, threads)
-        Evaluator(backbone, datasets, job.settings, threads=0)  # what does not fit is told before a run is made
+        Evaluator(backbone, datasets, job.settings, threads=0)  # refuses what does not fit before a run is made
         return run_config(backbone, datasets, job.settings, command=job.command)
 
     return _answer(find)
@@ -47,7 +46,6 @@ class RayWorker:
 
     def __init__(self, packed: PackedJob, folder: str, threads: int, lock: bool) -> None:
         self._packed, self._folder, self._threads, self._lock = packed, folder, threads, lock
-        self._begun: tuple[Run, Evaluator, Locks] | None = None
         self._images: list[ImageDone] = []
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -57,9 +55,7 @@ class RayWorker:
         return {"item": items, "answer": [_answer(partial(self._results, as_item(item))) for item in items]}
 
     def _results(self, item: WorkItem) -> list[Any] | None:
-        if self._begun is None:
-            self._begun = self._begin()
-        run, evaluator, locks = self._begun
+        run, evaluator, locks = self._loaded
         if not run.lacks(item):  # it was written by an actor that died before it could answer
             return _stored_results(run, item)
         if self._lock and not locks.take(item.lock):
@@ -72,7 +68,8 @@ class RayWorker:
             locks.release(item.lock)
         return [[[*column, *result] for column, result in image.results.items()] for image in self._images]
 
-    def _begin(self) -> tuple[Run, Evaluator, Locks]:
+    @cached_property
+    def _loaded(self) -> tuple[Run, Evaluator, Locks]:
         job = self._packed.unpack()
         if not (job.folder / CONFIG).exists():
             raise OtptError(
@@ -112,27 +109,21 @@ def as_item(text: str) -> WorkItem:
 
 def read_answer(answer: str) -> tuple[Any, str, list[str]]:
     """(what was found, error or nothing, warnings)."""
-    found, error, heard = json.loads(answer)
-    return found, error, heard
+    found, error, warned = json.loads(answer)
+    return found, error, warned
 
 
 def _answer(work: Callable[[], Any]) -> str:
-    """What ``work`` finds, its error, and what it warned of: in one line of JSON, since that needs no more of Ray."""
-    heard: list[str] = []
+    """What ``work`` finds, its error, and its warnings: one line of JSON, which asks nothing more of Ray."""
+    warned: list[str] = []
     found, error = None, ""
-    with _overhear(heard):
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: warned.append(str(message))
         try:
             found = work()
         except OtptError as problem:
             error = str(problem)
-    return json.dumps([found, error, heard])
-
-
-@contextmanager
-def _overhear(heard: list[str]) -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
-        yield
+    return json.dumps([found, error, warned])
 
 
 def _load(job: Job, folder: str, threads: int) -> tuple[Model, list[Dataset]]:
