@@ -68,7 +68,11 @@ class CausalTower:
     projection: Tensor | None  # (W, D), right-multiplied
     projection_bias: Tensor | None  # (D,)
     activation: str  # "quick_gelu" | "gelu" | "gelu_tanh"
-    end_token: int | None  # id whose position is read; 49407 for CLIP
+    end_token: int | None  # id whose position is read; 49407 for CLIP; None: the largest id of a text
+
+    def ends(self, ids: Tensor) -> Tensor:
+        """The position that is read in each text, that of its first end token: (N, L) → (N,)."""
+        return ids.argmax(dim=-1) if self.end_token is None else (ids == self.end_token).int().argmax(dim=-1)
 
 
 def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tensor:
@@ -110,7 +114,7 @@ def read_causal_tower(
         return None  # a tower of another make: a missing bias, part or attribute
     with torch.no_grad():
         expected = encode_text(ids)
-        ends = ids.argmax(dim=-1) if end_token is None else (ids == end_token).int().argmax(dim=-1)
+        ends = tower.ends(ids)
         length = int(ends.max()) + 1
         try:
             found = encode_causal(tower, text.token_embedding(ids[:, :length]), ends)

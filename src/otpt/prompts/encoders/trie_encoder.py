@@ -19,7 +19,7 @@ from otpt.prompts.encoders.beginnings import make_blocks
 from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, Rows, row_bytes
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.encoders.trie import Trie, class_texts, make_tries, sight
-from otpt.prompts.tokens import PromptTokens
+from otpt.prompts.tokens import PromptTokens, text_lengths
 
 
 class TrieChunk(Chunk):
@@ -39,7 +39,8 @@ class TrieEncoder(CausalEncoder[TrieChunk]):
     """Text features through a :class:`CausalTower`, every common beginning shared, no padding."""
 
     def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
-        tries = make_tries(class_texts(tokens), max(memory_budget // row_bytes(tower), 1))
+        texts = class_texts(tokens, text_lengths(tower, tokens.ids))
+        tries = make_tries(texts, max(memory_budget // row_bytes(tower), 1))
         chunks = [torch.tensor(trie.texts) for trie in tries]
         rows = sum(len(trie.places) for trie in tries)
         super().__init__(tower, chunks, rows=rows, memory_budget=memory_budget)
