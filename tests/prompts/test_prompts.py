@@ -142,6 +142,11 @@ def test_prompts_that_cannot_be(prompt, message: str) -> None:
             r"5 words but 7 tokens \('H&E' is not a single token\).*tokens=1 to 7",
         ),
         (Prompt("a photo of a", tokens=5), "has 4 tokens; 5 cannot be tuned"),
+        (
+            Prompt("a photo of a", vectors=torch.zeros(2, 64)),
+            "has 2 vectors, but 4 tokens",
+        ),
+        (Prompt("a photo of a", tokens=2, vectors=torch.zeros(4, 64)), "has 4 vectors, but 2 tokens"),
         (Prompt("a photo of [CLS] in the wild", tokens=2), "all of its 6 context tokens are tuned"),
     ],
 )

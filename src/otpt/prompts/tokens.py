@@ -92,7 +92,7 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     rows = torch.arange(tunable).expand_as(slots)
     if prompt.vectors is None:
         return PromptTokens(ids, slots, tower.embed(expected), rows)
-    _check_vectors(tower, names, prompt, prompt.vectors)
+    _check_vectors(tower, names, prompt, prompt.vectors, tunable)
     if prompt.vectors.ndim == 3:
         rows = torch.arange(slots.numel()).view_as(slots)
     return PromptTokens(ids, slots, prompt.vectors.flatten(0, -2), rows)
@@ -129,7 +129,12 @@ def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, T
     return PromptTokens(tokens.ids, positions, start, rows), distinct // vocabulary
 
 
-def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor) -> None:
+def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor, tunable: int) -> None:
+    if vectors.shape[-2] != tunable:
+        raise OtptError(
+            f"The context has {vectors.shape[-2]} vectors, but {tunable} tokens of the prompt {prompt.words!r} are "
+            "tuned; expected one vector per token."
+        )
     if vectors.shape[-1] != tower.width:
         raise OtptError(
             f"The context's vectors are {vectors.shape[-1]} wide; this text tower is {tower.width} wide. "

@@ -83,6 +83,17 @@ def hub_weights(repository: str, what: str) -> Path:
     return hub_file(repository, *_WEIGHT_FILES, what=what)
 
 
+def hub_tokenizer(source: str, context_length: int, *, what: str, **options: Any) -> Any:
+    """A tokenizer of transformers from the hub or a folder, as open_clip wraps it; none of its own code is run."""
+    from open_clip.tokenizer import HFTokenizer
+
+    with hub(what):
+        try:
+            return HFTokenizer(source, context_length=context_length, trust_remote_code=False, **options)
+        except ImportError as error:
+            raise OtptError(f"Cannot read {what}: it needs transformers: pip install 'otpt[hf]'.") from error
+
+
 def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
     """The weights of one of open_clip's tags: on the hub, or at a web address."""
     location = pretrained.get("hf_hub")

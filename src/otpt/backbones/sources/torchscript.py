@@ -152,8 +152,10 @@ class TensorUnpickler(pickle.Unpickler):
         if kind != "storage" or not isinstance(dtype, torch.dtype) or not str(key).isalnum():
             raise pickle.UnpicklingError("holds a record that is not a tensor's memory")
         if key not in self._memory:
-            data = bytearray(self._read_record(key))
-            self._memory[key] = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+            data = self._read_record(key)
+            # never memory of torch's own, even for no values: a pickle can have a tensor of it grow to any size
+            whole = torch.frombuffer(bytearray(data or bytes(dtype.itemsize)), dtype=dtype)
+            self._memory[key] = whole if data else whole[:0]
         return self._memory[key]
 
 

@@ -82,7 +82,8 @@ def _words(shape: Shape) -> str:
 
 def _safetensors(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
-        return {"state_dict": {name: file.get_tensor(name) for name in file.keys()}, **(file.metadata() or {})}  # noqa: SIM118
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return {**(file.metadata() or {}), "state_dict": tensors}
 
 
 def _torch(path: Path) -> dict[str, Any]:
