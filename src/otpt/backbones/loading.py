@@ -29,7 +29,7 @@ from otpt.backbones.pocket import load_pocket_state
 from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.sources.architectures import Config, build_model, choose_gelu, infer_config, named_config
-from otpt.backbones.sources.catalogue import has_pocket, split_name_and_tag
+from otpt.backbones.sources.catalogue import split_name_and_tag
 from otpt.backbones.sources.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.sources.hub import hub, hub_file, hub_tokenizer, hub_weights, no_remote_code, pretrained_file
@@ -147,7 +147,7 @@ def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> Parts
         return _local_dir(path, quick_gelu)
     if is_file:
         return _checkpoint_file(path, architecture, quick_gelu)
-    if spec == "pocket" and has_pocket():
+    if spec == "pocket":
         return _pocket(quick_gelu)
     if os.path.isdir(path):
         return _folder(path, quick_gelu)

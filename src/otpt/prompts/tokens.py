@@ -78,9 +78,9 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
             f"all of its {len(context)} context tokens are tuned, not {tunable}."
         )
     slots = torch.arange(first, first + tunable).repeat(len(names), 1)
-    for row, name in enumerate(names):
-        shift = len(_tokens(tower, name.replace("_", " "))) if len(before) < tunable else 0
-        slots[row, len(before) :] += shift
+    if len(before) < tunable:  # the others come after the name
+        name_lengths = [len(_tokens(tower, name.replace("_", " "))) for name in names]
+        slots[:, len(before) :] += torch.tensor(name_lengths)[:, None]
     found = ids.gather(1, slots)
     expected = torch.tensor(context[:tunable])
     if not torch.equal(found, expected.expand_as(found)):

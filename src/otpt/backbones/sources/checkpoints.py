@@ -16,15 +16,13 @@ from otpt.backbones.sources.torchscript import check_archive, check_extent, is_t
 from otpt.errors import OtptError
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
-#: Integers that OpenAI's archives carry beside the weights, and masks that follow from the architecture.
+#: Integers that OpenAI's archives carry beside the weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with
-    QuickGELU.
-    """
+    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with QuickGELU."""
 
     state: dict[str, Tensor]
     openai: bool
@@ -86,6 +84,7 @@ def _only_tensors(content: Any) -> dict[str, Tensor]:
 
 
 def _is_extra(name: str) -> bool:
+    """Whether a tensor is no weight: one of these integers, or a mask that follows from the architecture."""
     return name in _NOT_WEIGHTS or name.rsplit(".", 1)[-1] == "attn_mask"
 
 

@@ -60,9 +60,7 @@ def no_remote_code() -> Iterator[None]:
 
 
 def hub_file(repository: str, *names: str, what: str) -> Path:
-    """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for
-    errors.
-    """
+    """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for errors."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 

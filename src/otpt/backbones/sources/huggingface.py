@@ -148,9 +148,7 @@ def _is_beside(name: str) -> bool:
 
 
 def convert_huggingface(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename ``CLIPModel``'s tensors to open_clip's; names it does not know stay, to be reported as
-    unexpected.
-    """
+    """Rename ``CLIPModel``'s tensors to open_clip's; names it does not know stay, to be reported as unexpected."""
     converted: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.endswith("position_ids"):

@@ -55,9 +55,7 @@ def is_torchscript(path: Path) -> bool:
 
 
 def read_torchscript(path: Path) -> dict[str, Tensor]:
-    """All tensors of the archive's module tree by dotted name, parameters, buffers and tensor attributes
-    alike.
-    """
+    """All tensors of the archive's module tree by dotted name, parameters, buffers and tensor attributes alike."""
     tensors: dict[str, Tensor] = {}
     for visited, (name, value) in enumerate(_walk(read_archive(path, TensorUnpickler), "", frozenset())):
         if visited > _MAX_MODULES:  # a few modules that hold each other in turn make a tree without end
@@ -125,9 +123,7 @@ class _Module:
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Builds only what a module tree is made of; any other name in the pickle is refused before it is
-    looked up.
-    """
+    """Builds only what a module tree is made of; any other name in the pickle is refused before it is looked up."""
 
     def __init__(self, stream: Any, read_record: Callable[[str], bytes]) -> None:
         super().__init__(stream)

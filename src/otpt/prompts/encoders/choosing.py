@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from torch import Tensor
+
 from otpt.backbones import TextTower
 from otpt.prompts.encoders.beginnings import node_depths, saves_enough
 from otpt.prompts.encoders.encoder import PromptEncoder
@@ -10,7 +14,7 @@ from otpt.prompts.encoders.plain_encoder import PlainEncoder
 from otpt.prompts.encoders.prefix_encoder import PrefixEncoder, shared_prefix
 from otpt.prompts.encoders.trie import class_texts
 from otpt.prompts.encoders.trie_encoder import TrieEncoder
-from otpt.prompts.tokens import PromptTokens, text_lengths
+from otpt.prompts.tokens import PromptTokens, sentence_tokens, text_lengths
 
 
 def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
@@ -21,6 +25,12 @@ def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int
     encoder = kind(tower, tokens, memory_budget=memory_budget)
     encoder.autocast = tower.autocast
     return encoder
+
+
+def encode_sentences(tower: TextTower, sentences: Sequence[str], *, memory_budget: int) -> Tensor:
+    """Unit text features (N, D) of whole sentences, without a context and without graph."""
+    tokens = sentence_tokens(tower, sentences)
+    return prompt_encoder(tower, tokens, memory_budget=memory_budget).encode(tokens.start[None])[0]
 
 
 def trie_pays(tower: TextTower, tokens: PromptTokens) -> bool:

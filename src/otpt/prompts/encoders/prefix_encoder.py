@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import TextTower
-from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, Rows, row_bytes
+from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, row_bytes
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.tokens import PromptTokens, text_lengths
 
@@ -30,12 +30,11 @@ class _Group:
     visible: Tensor
 
 
+@dataclass(frozen=True)
 class PrefixChunk(Chunk):
     """Rows of the prefix, then those of the tails, in groups of equal length."""
 
-    def __init__(self, rows: Rows, groups: tuple[_Group, ...]) -> None:
-        super().__init__(rows)
-        self.groups = groups
+    groups: tuple[_Group, ...]
 
 
 class PrefixEncoder(CausalEncoder[PrefixChunk]):

@@ -10,18 +10,21 @@ what is not an ancestor. So keys and values of few rows are gathered, and all bl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import TextTower
 from otpt.prompts.encoders.beginnings import make_blocks
-from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, Rows, row_bytes
+from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, row_bytes
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.encoders.trie import Trie, class_texts, make_tries, sight
 from otpt.prompts.tokens import PromptTokens, text_lengths
 
 
+@dataclass(frozen=True)
 class TrieChunk(Chunk):
     """Nodes of a trie.
 
@@ -30,9 +33,8 @@ class TrieChunk(Chunk):
         visible: (K, 1, T, A + T) which of these, and which of its own T rows, a row may see.
     """
 
-    def __init__(self, rows: Rows, ancestors: Tensor, visible: Tensor) -> None:
-        super().__init__(rows)
-        self.ancestors, self.visible = ancestors, visible
+    ancestors: Tensor
+    visible: Tensor
 
 
 class TrieEncoder(CausalEncoder[TrieChunk]):
