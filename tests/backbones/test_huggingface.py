@@ -98,6 +98,14 @@ def test_clips_merges_are_recognised_and_others_kept(tmp_path: Path) -> None:
     assert own(["cat"])[0, :3].tolist() == [0, 6, 1]
 
 
+def test_a_broken_tokenizer_of_a_folder_is_not_blamed_on_the_network(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, "<|endoftext|>": 1, "a": 2}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na t</w>\n")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    with pytest.raises(OtptError, match=r"^Cannot read the tokenizer in .*; expected the files that transformers'"):
+        huggingface_tokenizer(tmp_path, 8)
+
+
 def test_a_vocabulary_of_its_own_that_pads_with_the_end_token(tmp_path: Path) -> None:
     """As the tokenizers of transformers do: the first end token is read, not the padding after it or what is before."""
     letters = "abcdefghijklmnopqrstuvwxyz."

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from otpt.backbones.sources.torchscript import check_archive, check_extent, is_torchscript, read_torchscript
+from otpt.backbones.sources.torchscript import check_archive, is_torchscript, read_torchscript, tensors_of
 from otpt.errors import OtptError
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
@@ -73,11 +73,7 @@ def _only_tensors(content: Any) -> dict[str, Tensor]:
     """Tensors by name, out of {"state_dict": …} if need be, without "module." before the names."""
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
-    if not isinstance(content, dict):
-        return {}
-    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    for name, tensor in tensors.items():
-        check_extent(name, tensor)
+    tensors = tensors_of(content)
     while tensors and all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     return tensors

@@ -36,7 +36,6 @@ _DTYPES = {
     "BoolStorage": torch.bool,
 }
 
-
 _MAX_RATIO = 20  # weights hardly compress, and torch stores them as they are
 _MAX_MODULES = 100_000  # the largest CLIP has some thousands
 _MAX_DEPTH = 100
@@ -92,7 +91,16 @@ def check_archive(path: Path) -> None:
         )
 
 
-def check_extent(name: str, tensor: Tensor) -> None:
+def tensors_of(content: Any) -> dict[str, Tensor]:
+    """The tensors of a dictionary by name, each with a plausible extent; none if it is something else."""
+    pairs = content.items() if isinstance(content, dict) else ()
+    tensors = {str(name): value for name, value in pairs if isinstance(value, Tensor)}
+    for name, tensor in tensors.items():
+        _check_extent(name, tensor)
+    return tensors
+
+
+def _check_extent(name: str, tensor: Tensor) -> None:
     """``OtptError`` for a large tensor whose values share memory, a few bytes as terabytes; or without any values."""
     if tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided:
         raise OtptError(
@@ -157,7 +165,7 @@ class TensorUnpickler(pickle.Unpickler):
 
 def _rebuild_tensor(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
     tensor = storage.as_strided(size, stride, offset)  # torch refuses what would reach beyond the record
-    check_extent("of the archive", tensor)
+    _check_extent("of the archive", tensor)
     return tensor
 
 

@@ -81,7 +81,7 @@ class ImageTower:
             features = self._compiled.in_its_thread(partial(list, map(encode, chunks)))
         return torch.cat(features)  # outside of inference mode: an ordinary tensor, which later gradients may pass by
 
-    def _compile(self) -> None:  # now, so that what is wrong is told before the first image
+    def _compile(self) -> None:  # now, so that a failure shows before the first image
         views = check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
         plain = self(views, unit=False)
         order = torch.channels_last if self.convolutional else torch.contiguous_format

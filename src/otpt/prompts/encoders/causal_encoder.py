@@ -1,8 +1,8 @@
 """What the encoders of causal text towers share: rows that stand for tokens go through the layers together.
 
 A CLIP text tower is causal and read at the end token. So a token's row depends on the tokens before it alone: rows
-after an end token are never computed, and where texts begin alike their rows are the same. Which rows there are, and
-what each of them may see, is an encoder's own; all linear maps see one tall matrix. In the last layer only the end
+after an end token are never computed, and where texts begin alike their rows are the same. Each encoder decides which
+rows there are and what each of them may see; all linear maps act on one tall matrix. In the last layer only the end
 tokens are carried on.
 """
 
