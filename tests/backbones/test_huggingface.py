@@ -15,6 +15,7 @@ from oracles.models.tiny import randomise
 from otpt.backbones import QuickGeluWarning, load_backbone
 from otpt.backbones.sources.huggingface import huggingface_tokenizer
 from otpt.errors import OtptError
+from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, PromptEncoder, TrieEncoder, tokenize_prompts
 
 transformers = pytest.importorskip("transformers")
 
@@ -95,3 +96,32 @@ def test_clips_merges_are_recognised_and_others_kept(tmp_path: Path) -> None:
     own = huggingface_tokenizer(tmp_path, 8)
     assert isinstance(own, HFTokenizer)
     assert own(["cat"])[0, :3].tolist() == [0, 6, 1]
+
+
+def test_a_broken_tokenizer_of_a_folder_is_not_blamed_on_the_network(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, "<|endoftext|>": 1, "a": 2}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na t</w>\n")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    with pytest.raises(OtptError, match=r"^Cannot read the tokenizer in .*; expected the files that transformers'"):
+        huggingface_tokenizer(tmp_path, 8)
+
+
+def test_a_vocabulary_of_its_own_that_pads_with_the_end_token(tmp_path: Path) -> None:
+    """As the tokenizers of transformers do: the first end token is read, not the padding after it or what is before."""
+    letters = "abcdefghijklmnopqrstuvwxyz."
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "at</w>", "<|startoftext|>", "<|endoftext|>"]
+    end = len(tokens) - 1
+    text = {"vocab_size": len(tokens), "max_position_embeddings": 16, "bos_token_id": end - 1, "pad_token_id": end}
+    model = write_folder(tmp_path, eos=end, text=text)
+    (tmp_path / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na t</w>\n")
+    backbone = load_backbone(str(tmp_path), device="cpu")
+    names, prompt = ["cat", "dog fox"], Prompt("a b")
+    ids = backbone.text.tokenize([prompt.sentence(name) for name in names])
+    assert ids[0, -2:].tolist() == [end, end]
+    with torch.no_grad():
+        expected = F.normalize(model.get_text_features(ids).pooler_output, dim=-1)
+    found = tokenize_prompts(backbone.text, names, prompt)
+    encoders: list[PromptEncoder] = [kind(backbone.text, found) for kind in (PrefixEncoder, TrieEncoder, PlainEncoder)]
+    for encoder in encoders:
+        torch.testing.assert_close(encoder.encode(found.start[None])[0], expected, rtol=0, atol=1e-5)

@@ -161,6 +161,36 @@ def test_a_checkpoint_of_another_architecture(tmp_path: Path) -> None:
         load_backbone(str(tmp_path / "other.safetensors"), device="cpu")
 
 
+def test_weights_that_imply_a_huge_model_are_refused_before_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The width of the text tower was taken from one vector: 34 kB built a model of 4 GB."""
+    state = open_clip_safetensors(tmp_path / "m.safetensors").state_dict()
+    state["ln_final.weight"] = torch.zeros(2**13)
+    save_file(state, tmp_path / "m.safetensors")
+    monkeypatch.setattr("otpt.backbones.loading.build_model", lambda *_: pytest.fail("built"))
+    with pytest.raises(OtptError, match=r"needs more than [\d,]+ parameters, but the weights have [\d,]+"):
+        load_backbone(str(tmp_path / "m.safetensors"), device="cpu", quick_gelu=True)
+
+
+def test_what_to_do_about_weights_that_do_not_fit(tmp_path: Path) -> None:
+    """architecture= is refused for a folder, so a folder's error must not recommend it."""
+    open_clip_local_dir(tmp_path / "d")
+    state = load_file(tmp_path / "d" / "open_clip_model.safetensors")
+    del state["visual.ln_pre.bias"]
+    for path in (tmp_path / "d" / "open_clip_model.safetensors", tmp_path / "m.safetensors"):
+        save_file(state, path)
+    with pytest.raises(OtptError, match=r"1 missing .*; take weights and configuration from the same model\.$"):
+        load_backbone(str(tmp_path / "d"), device="cpu")
+    with pytest.raises(OtptError, match=r"1 missing .*; name the right one with architecture=…\.$"):
+        load_backbone(str(tmp_path / "m.safetensors"), device="cpu", quick_gelu=True)
+
+
+def test_the_name_of_a_folder_does_not_choose_its_tokenizer(tmp_path: Path) -> None:
+    model = open_clip_local_dir(tmp_path / "better-than-siglip")
+    assert_same_model(str(tmp_path / "better-than-siglip"), model)
+
+
 def test_nan_weights(tmp_path: Path) -> None:
     model = tiny_clip_like(tiny_clip("vit", head_width=64), "vit")
     state = model.state_dict()
@@ -180,6 +210,7 @@ def test_nan_weights(tmp_path: Path) -> None:
         ("ViT-B/16", r"Did you mean: ViT-B-16/openai"),
         ("ViT-M-16", r"open_clip has no weights for 'ViT-M-16'"),
         ("random:ViT-B-61", r"Unknown architecture 'ViT-B-61'.*Did you mean: .*ViT-B-16"),
+        ("random:local-dir:/no/such/folder", r"Unknown architecture 'local-dir:/no/such/folder' of open_clip"),
         ("random:", r"A name is missing after 'random:'"),
         ("no-such-file.pt", r"There is no checkpoint file no-such-file.pt"),
         ("local-dir:/no/such/folder", r"There is no folder /no/such/folder"),
@@ -208,8 +239,19 @@ def test_wrong_folders(tmp_path: Path) -> None:
         load_backbone(str(tmp_path / "d"), architecture="RN50", device="cpu")
 
 
-@pytest.mark.parametrize("spec", ["ViT-B-16/openai", "RN50/cc12m", "hf-hub:someone/something", "hf:someone/something"])
-def test_an_unreachable_hub_is_one_sentence_at_once(spec: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ("ViT-B-16/openai", "ViT-B-16/openai"),
+        ("RN50/cc12m", "RN50/cc12m"),
+        ("hf-hub:someone/something", "hf-hub:someone/something"),
+        ("hf:someone/something", "hf:someone/something"),
+        ("random:roberta-ViT-B-32", "the text tower of roberta-ViT-B-32"),
+    ],
+)
+def test_an_unreachable_hub_is_one_sentence_at_once(
+    spec: str, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise ConnectionRefusedError
 
@@ -218,7 +260,7 @@ def test_an_unreachable_hub_is_one_sentence_at_once(spec: str, monkeypatch: pyte
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     start = time.monotonic()
-    with pytest.raises(OtptError, match=rf"Cannot get {spec}: .* cannot be reached .*give the file's path") as error:
+    with pytest.raises(OtptError, match=rf"Cannot get {what}: .* cannot be reached .*give the file's path") as error:
         load_backbone(spec, device="cpu")
     assert "\n" not in str(error.value)
     assert time.monotonic() - start < 5

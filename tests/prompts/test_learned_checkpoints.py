@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,17 +110,23 @@ def test_maple_of_both_kinds(depth: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth.tar-50"])
-@pytest.mark.parametrize("kind", ["coop", "maple"])
+@pytest.mark.parametrize("kind", ["coop", "cocoop", "maple"])
 def test_both_formats_give_back_what_was_written(suffix: str, kind: str, tmp_path: Path) -> None:
     save_file(maple_state("vit", 3), tmp_path / "m.safetensors")
-    names = ("cat", "Hündin")
-    learned = CoopContext(normal(2, 4, 64), names) if kind == "coop" else read_learned(tmp_path / "m.safetensors")
+    names, images = ("cat", "Hündin"), ("cat/1.jpg", "cat/2.jpg")
+    net = (normal(2, 8), normal(2), normal(64, 2), normal(64))
+    learned = {
+        "coop": CoopContext(normal(2, 4, 64), names, images=images),
+        "cocoop": CocoopContext(normal(4, 64), *net, images=images),
+        "maple": replace(read_learned(tmp_path / "m.safetensors"), images=images),
+    }[kind]
     path = tmp_path / f"again{suffix}"
     path.write_bytes(write_learned(path, learned))
     found = read_learned(path)
     assert type(found) is type(learned)
     assert fingerprint(found) == fingerprint(learned)
     assert getattr(found, "class_names", names) == names
+    assert found.images == images
     if suffix != ".safetensors":  # plain data: also those who refuse objects can read it
         assert set(torch.load(path, weights_only=True)["state_dict"]) == set(learned.state())
 
@@ -194,6 +201,11 @@ def without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
 def test_wrong_files_are_named(state: dict[str, Tensor], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(OtptError, match=sentence):
         read_learned(dassl(tmp_path / "x.pth.tar-50", state))
+
+
+def test_notes_do_not_hide_the_tensors(tmp_path: Path) -> None:
+    save_file({"ctx": normal(4, 8)}, tmp_path / "m.safetensors", {"state_dict": "a note of that name"})
+    assert torch.equal(context_alone(read_learned(tmp_path / "m.safetensors")).vectors, normal(4, 8))
 
 
 def test_no_file_and_no_checkpoint(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from otpt.prompts import (
     PlainEncoder,
     PrefixEncoder,
     Prompt,
+    TrieEncoder,
     check_class_names,
     prompt_encoder,
     tokenize_prompts,
@@ -46,6 +47,17 @@ def test_start_features_are_those_of_the_sentences(prompt: Prompt, backbone: Bac
     for encoder in (prompt_encoder(backbone.text, tokens), PlainEncoder(backbone.text, tokens)):
         found = encoder.encode(tokens.start[None])[0]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [PrefixEncoder, TrieEncoder])
+def test_a_text_that_fills_all_positions_is_read_at_its_end_token(
+    kind: type[PrefixEncoder | TrieEncoder], backbone: Backbone
+) -> None:
+    tokens = tokenize_prompts(backbone.text, ["cat", "x " * 69 + "x"], Prompt())
+    assert tokens.ids[1, -1] == 49407
+    expected = F.normalize(backbone.text._model.encode_text(tokens.ids), dim=-1)
+    found = kind(backbone.text, tokens).encode(tokens.start[None])[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("budget", [10, pytest.param(300_000, marks=pytest.mark.slow), 2**31])
@@ -130,6 +142,11 @@ def test_prompts_that_cannot_be(prompt, message: str) -> None:
             r"5 words but 7 tokens \('H&E' is not a single token\).*tokens=1 to 7",
         ),
         (Prompt("a photo of a", tokens=5), "has 4 tokens; 5 cannot be tuned"),
+        (
+            Prompt("a photo of a", vectors=torch.zeros(2, 64)),
+            "has 2 vectors, but 4 tokens",
+        ),
+        (Prompt("a photo of a", tokens=2, vectors=torch.zeros(4, 64)), "has 4 vectors, but 2 tokens"),
         (Prompt("a photo of [CLS] in the wild", tokens=2), "all of its 6 context tokens are tuned"),
     ],
 )

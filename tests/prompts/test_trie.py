@@ -18,8 +18,9 @@ from otpt.prompts import (
     prompt_encoder,
     tokenize_prompts,
 )
-from otpt.prompts.encoders.beginnings import make_blocks, node_depths
+from otpt.prompts.encoders.beginnings import Text, make_blocks, node_depths
 from otpt.prompts.encoders.trie import class_texts, make_tries, sight
+from otpt.prompts.tokens import text_lengths
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,10 @@ def backbone() -> Backbone:
 
 def _tokens(backbone: Backbone, names: list[str], prompt: Prompt | None = None) -> PromptTokens:
     return tokenize_prompts(backbone.text, names, prompt or Prompt())
+
+
+def _texts(backbone: Backbone, tokens: PromptTokens) -> list[Text]:
+    return class_texts(tokens, text_lengths(backbone.text, tokens.ids))
 
 
 @pytest.mark.parametrize("budget", [10, 600_000, 2**31])
@@ -52,7 +57,7 @@ def test_values_and_gradients_are_those_of_the_plain_encoder(prompt: Prompt, bud
 def test_a_context_for_each_class_is_shared_by_nobody(backbone: Backbone) -> None:
     vectors = torch.randn(4, 2, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     tokens = _tokens(backbone, ALIKE[:4], Prompt.learned(vectors))
-    assert len(node_depths(class_texts(tokens))) == 1 + sum(len(text) - 1 for text in class_texts(tokens))
+    assert len(node_depths(_texts(backbone, tokens))) == 1 + sum(len(text) - 1 for text in _texts(backbone, tokens))
     encoders = (TrieEncoder(backbone.text, tokens), PlainEncoder(backbone.text, tokens))
     found, expected = (each.encode(tokens.start[None]) for each in encoders)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
@@ -60,7 +65,7 @@ def test_a_context_for_each_class_is_shared_by_nobody(backbone: Backbone) -> Non
 
 @pytest.mark.parametrize("most", [1, 3, 8, 100])
 def test_a_node_sees_its_ancestors_and_itself(most: int, backbone: Backbone) -> None:
-    texts = class_texts(_tokens(backbone, ALIKE))
+    texts = _texts(backbone, _tokens(backbone, ALIKE))
     (trie,) = make_tries(texts, 10**6)
     beginnings = {text[:length] for text in texts for length in range(1, len(text) + 1)}
     assert len(trie.places) == len(node_depths(texts)) == len(beginnings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,7 +66,8 @@ class Backbone:
         self.logit_bias = 0.0 if bias is None else float(bias.detach().double().mean())
         model = model.to(device=device, dtype=weights).eval().requires_grad_(False)
         self._model, self._tokenizer = model, tokenizer
-        self.text = TextTower(model, Tokenizer(tokenizer, text_context_length(model)))
+        # L as the text tower itself counts it: CoCa's outer model counts its caption decoder
+        self.text = TextTower(model, Tokenizer(tokenizer, int(getattr(model, "text", model).context_length)))
         self.text.autocast = text_autocast(precision)
         self.visual: nn.Module = model.visual
         self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast, compile=compiled)
@@ -90,16 +92,16 @@ class Backbone:
         place = pick_device(device)
         if place == self.device:
             return self
-        model, tokenizer, preprocessing, options = self._parts()
-        return Backbone(deepcopy(model), tokenizer, preprocessing, **{**options, "device": place})
+        return self._like(place)(deepcopy(self._model), self._tokenizer, self.preprocessing)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """For pickle: the model and what it is built with; what is tuned for this machine is computed anew."""
-        return _rebuilt, self._parts()
+        return self._like(self.device), (self._model, self._tokenizer, self.preprocessing)
 
-    def _parts(self) -> tuple[Any, Any, Preprocessing, dict[str, Any]]:
-        names = ("name", "architecture", "device", "precision", "compiled")
-        return self._model, self._tokenizer, self.preprocessing, {name: getattr(self, name) for name in names}
+    def _like(self, device: torch.device) -> partial[Backbone]:
+        """What builds a backbone with these options on a device."""
+        options = {name: getattr(self, name) for name in ("name", "architecture", "precision", "compiled")}
+        return partial(Backbone, device=device, **options)
 
     def __repr__(self) -> str:
         return (
@@ -109,18 +111,9 @@ class Backbone:
         )
 
 
-def _rebuilt(model: Any, tokenizer: Any, preprocessing: Preprocessing, options: dict[str, Any]) -> Backbone:
-    return Backbone(model, tokenizer, preprocessing, **options)
-
-
 def image_family(visual: nn.Module) -> str:
     """ "vit", "resnet" or "other", by the class of the image tower (or of timm's trunk in it)."""
     kind = type(getattr(visual, "trunk", visual)).__name__.lower()
     if "resnet" in kind:
         return "resnet"
     return "vit" if ("vision" in kind and "transformer" in kind) or kind in {"eva", "vit"} else "other"
-
-
-def text_context_length(model: Any) -> int:
-    """L, as the text tower itself counts it (CoCa's outer model counts its caption decoder)."""
-    return int(getattr(model, "text", model).context_length)

@@ -16,7 +16,6 @@ PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "fp16-both": (torch.float32, torch.float16),
     "float64": (torch.float64, None),
 }
-_BOTH = "-both"
 
 
 def available_devices() -> list[str]:
@@ -54,4 +53,4 @@ def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch
 
 def text_autocast(name: str) -> torch.dtype | None:
     """Dtype of autocast around the text tower; ``None`` for none."""
-    return PRECISIONS[name][1] if name.endswith(_BOTH) else None
+    return PRECISIONS[name][1] if name.endswith("-both") else None

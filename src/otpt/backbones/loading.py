@@ -18,7 +18,6 @@ processor.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,10 @@ from otpt.backbones.pocket import load_pocket_state
 from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.sources.architectures import Config, build_model, choose_gelu, infer_config, named_config
-from otpt.backbones.sources.catalogue import has_pocket, split_name_and_tag
+from otpt.backbones.sources.catalogue import split_name_and_tag
 from otpt.backbones.sources.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
-from otpt.backbones.sources.hub import hub, hub_file, hub_weights, no_remote_code, pretrained_file
+from otpt.backbones.sources.hub import hub, hub_file, hub_tokenizer, hub_weights, no_remote_code, pretrained_file
 from otpt.backbones.sources.huggingface import (
     download_huggingface_clip,
     huggingface_config,
@@ -43,7 +42,7 @@ from otpt.backbones.sources.huggingface import (
     is_huggingface_clip,
 )
 from otpt.backbones.sources.medclip import load_medclip
-from otpt.backbones.sources.objects import object_parts
+from otpt.backbones.sources.objects import Parts, object_parts
 from otpt.backbones.sources.untrusted import check_config
 from otpt.backbones.sources.weights import load_weights
 from otpt.backbones.tuned.compiling import check_compile
@@ -51,14 +50,6 @@ from otpt.errors import OtptError
 from otpt.files import parse_json
 
 _CONFIG_FILE = "open_clip_config.json"
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    model: Any
-    tokenizer: Any
-    preprocess: dict[str, Any]
-    architecture: str
 
 
 def load_backbone(
@@ -99,7 +90,7 @@ def load_backbone(
         check_compile(place)
     if in_memory:
         _refuse("of files", architecture=architecture, quick_gelu=quick_gelu)
-        loaded = _Loaded(*object_parts(spec, tokenizer, preprocess))
+        loaded = object_parts(spec, tokenizer, preprocess)
         spec = loaded.architecture
     else:
         _refuse("of models in memory", tokenizer=tokenizer, preprocess=preprocess)
@@ -130,39 +121,40 @@ def _refuse(what: str, **given: Any) -> None:
         raise OtptError(f"{named[0]}= is an option {what} only; leave it out.")
 
 
-def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
-    form, colon, rest = spec.partition(":")
-    path = Path(os.path.expanduser(rest if colon and form == "local-dir" else spec))
+def _load(spec: str, architecture: str | None, quick_gelu: bool | None) -> Parts:
+    before, colon, rest = spec.partition(":")
+    form = before if colon else ""
+    path = Path(os.path.expanduser(rest if form == "local-dir" else spec))
     is_file = path.suffix in SUFFIXES and form != "medclip"
     if architecture is not None and not is_file:
         raise OtptError(
             f"architecture={architecture!r} is for checkpoint files ({', '.join(SUFFIXES)}); "
             f"{spec!r} says its architecture itself."
         )
-    if colon and not rest and form in {"random", "hf-hub", "hf", "local-dir", "medclip"}:
+    if not rest and form in {"random", "hf-hub", "hf", "local-dir", "medclip"}:
         raise OtptError(f"A name is missing after {spec!r}.")
-    if colon and form == "random":
+    if form == "random":
         return _random(rest, quick_gelu)
-    if colon and form == "hf-hub":
+    if form == "hf-hub":
         return _from_hub(rest, quick_gelu)
-    if colon and form == "hf" and os.path.isdir(local := Path(os.path.expanduser(rest))):
+    if form == "hf" and os.path.isdir(local := Path(os.path.expanduser(rest))):
         return _folder(local, quick_gelu)
-    if colon and form == "hf":
+    if form == "hf":
         return _huggingface(download_huggingface_clip(rest), rest, quick_gelu)
-    if colon and form == "medclip":
-        return _Loaded(*load_medclip(rest))
-    if colon and form == "local-dir":
+    if form == "medclip":
+        return Parts(*load_medclip(rest))
+    if form == "local-dir":
         return _local_dir(path, quick_gelu)
     if is_file:
         return _checkpoint_file(path, architecture, quick_gelu)
-    if spec == "pocket" and has_pocket():
+    if spec == "pocket":
         return _pocket(quick_gelu)
     if os.path.isdir(path):
         return _folder(path, quick_gelu)
     return _named(spec, quick_gelu)
 
 
-def _named(spec: str, quick_gelu: bool | None) -> _Loaded:
+def _named(spec: str, quick_gelu: bool | None) -> Parts:
     name, pretrained = split_name_and_tag(spec)
     config = named_config(name)
     # one of open_clip's tags does not repeat what its architecture already says
@@ -170,25 +162,25 @@ def _named(spec: str, quick_gelu: bool | None) -> _Loaded:
     state = read_checkpoint(pretrained_file(pretrained, spec)).state
     model = _build(config, choose_gelu(quick_gelu, needed, None, spec), name)
     load_weights(model, state, source=spec, architecture=name, resize=True)
-    return _Loaded(model, _tokenizer(config, name), pretrained, name)
+    return Parts(model, _tokenizer(config, name), pretrained, name)
 
 
-def _random(name: str, quick_gelu: bool | None) -> _Loaded:
+def _random(name: str, quick_gelu: bool | None) -> Parts:
     config = named_config(name)
     quick = choose_gelu(quick_gelu, None, bool(config.get("quick_gelu", False)), name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = _build(config, quick, name)
-    return _Loaded(model, _tokenizer(config, name), {}, name)
+    return Parts(model, _tokenizer(config, name), {}, name)
 
 
-def _from_hub(repository: str, quick_gelu: bool | None) -> _Loaded:
+def _from_hub(repository: str, quick_gelu: bool | None) -> Parts:
     source = f"hf-hub:{repository}"
     whole = _read_config(hub_file(repository, _CONFIG_FILE, what=source))
     return _configured(whole, hub_weights(repository, source), source, None, quick_gelu)
 
 
-def _local_dir(folder: Path, quick_gelu: bool | None) -> _Loaded:
+def _local_dir(folder: Path, quick_gelu: bool | None) -> Parts:
     if not os.path.isdir(folder):
         raise OtptError(f"There is no folder {folder}.")
     if not os.path.isfile(folder / _CONFIG_FILE):
@@ -202,7 +194,7 @@ def _local_dir(folder: Path, quick_gelu: bool | None) -> _Loaded:
 
 def _configured(
     whole: dict[str, Any], weights: Path, source: str, folder: Path | None, quick_gelu: bool | None
-) -> _Loaded:
+) -> Parts:
     """A model with a configuration beside its weights."""
     config: Config = whole["model_cfg"]
     state = read_checkpoint(weights).state
@@ -210,31 +202,33 @@ def _configured(
     model = _build(config, choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source), source)
     load_weights(model, state, source=source, architecture=f"of its own {_CONFIG_FILE}", resize=True)
     name = source.rstrip("/").rsplit("/", 1)[-1]
-    return _Loaded(model, _tokenizer(config, name, folder), whole.get("preprocess_cfg") or {}, name)
+    return Parts(model, _tokenizer(config, name, folder), whole.get("preprocess_cfg") or {}, name)
 
 
-def _pocket(quick_gelu: bool | None) -> _Loaded:
+def _pocket(quick_gelu: bool | None) -> Parts:
     whole, state = load_pocket_state()
     config: Config = whole["model_cfg"]
     model = build_pocket(config, state, quick_gelu=choose_gelu(quick_gelu, False, None, "pocket"))
-    return _Loaded(model, clip_tokenizer(model.context_length), whole.get("preprocess_cfg") or {}, "pocket")
+    return Parts(model, clip_tokenizer(model.context_length), whole.get("preprocess_cfg") or {}, "pocket")
 
 
-def _checkpoint_file(path: Path, architecture: str | None, quick_gelu: bool | None) -> _Loaded:
+def _checkpoint_file(path: Path, architecture: str | None, quick_gelu: bool | None) -> Parts:
     checkpoint = read_checkpoint(path)
     needed = True if checkpoint.openai else None
     if architecture is None:
         name, config = infer_config(checkpoint.state, str(path))
+        check_config(config, checkpoint.state, str(path))
         named = None
     else:
         name, config = architecture, named_config(architecture)
         named = bool(config.get("quick_gelu", False))
     model = _build(config, choose_gelu(quick_gelu, needed, named, str(path)), name)
-    load_weights(model, checkpoint.state, source=str(path), architecture=name)
-    return _Loaded(model, _tokenizer(config, name), {}, name)
+    remedy = "name the right one with architecture=…"
+    load_weights(model, checkpoint.state, source=str(path), architecture=name, remedy=remedy)
+    return Parts(model, _tokenizer(config, name), {}, name)
 
 
-def _folder(folder: Path, quick_gelu: bool | None) -> _Loaded:
+def _folder(folder: Path, quick_gelu: bool | None) -> Parts:
     if os.path.isfile(folder / _CONFIG_FILE):
         return _local_dir(folder, quick_gelu)
     if is_huggingface_clip(folder):
@@ -245,45 +239,42 @@ def _folder(folder: Path, quick_gelu: bool | None) -> _Loaded:
     )
 
 
-def _huggingface(folder: Path, source: str, quick_gelu: bool | None) -> _Loaded:
+def _huggingface(folder: Path, source: str, quick_gelu: bool | None) -> Parts:
     config, state = huggingface_config(folder), huggingface_weights(folder)
     check_config(config, state, source)
     model = _build(config, choose_gelu(quick_gelu, config["quick_gelu"], None, source), source)
     load_weights(model, state, source=source, architecture="of its own config.json")
     tokenizer = huggingface_tokenizer(folder, config["text_cfg"]["context_length"])
     name = source.rstrip("/").rsplit("/", 1)[-1]
-    return _Loaded(model, tokenizer, huggingface_preprocessing(folder), name)
+    return Parts(model, tokenizer, huggingface_preprocessing(folder), name)
 
 
 def _build(config: Config, quick_gelu: bool, name: str) -> Any:
     if not config["text_cfg"].get("hf_model_name"):
         return build_model(config, quick_gelu)
     with hub(f"the text tower of {name}"), no_remote_code():
-        return build_model(config, quick_gelu)
+        try:
+            return build_model(config, quick_gelu)
+        except OtptError as error:
+            if isinstance(error.__cause__, OSError):  # no fault of the configuration: its files cannot be had
+                raise error.__cause__ from None
+            raise
 
 
 def _tokenizer(config: Config, name: str, folder: Path | None = None) -> Any:
     text = config["text_cfg"]
     length = text.get("context_length", 77)
     options = text.get("tokenizer_kwargs") or {}
-    source = str(folder) if folder is not None else text.get("hf_tokenizer_name")
-    if not text.get("hf_tokenizer_name") and "siglip" not in name.lower():
+    repository = text.get("hf_tokenizer_name")
+    if not repository:
         try:
             return clip_tokenizer(length, **options)
         except Exception as error:  # options of somebody's configuration
             raise OtptError(f"The tokenizer of {name} does not take {options!r}; check tokenizer_kwargs.") from error
-    from open_clip.tokenizer import HFTokenizer, SigLipTokenizer
-
-    with hub(f"the tokenizer of {name}"):
-        try:
-            if text.get("hf_tokenizer_name"):
-                mode = text.get("tokenizer_mode")
-                return HFTokenizer(
-                    source, context_length=length, tokenizer_mode=mode, trust_remote_code=False, **options
-                )
-            return SigLipTokenizer("gemma" if "siglip2" in name.lower() else "c4-en", context_length=length)
-        except ImportError as error:
-            raise OtptError(f"The tokenizer of {name} needs transformers: pip install 'otpt[hf]'.") from error
+    mode = text.get("tokenizer_mode")
+    return hub_tokenizer(
+        str(folder or repository), length, what=f"the tokenizer of {name}", tokenizer_mode=mode, **options
+    )
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from torch.nn import functional as F
 
 from otpt.backbones import TextTower
 from otpt.errors import OtptError
-from otpt.prompts.encoders.choosing import prompt_encoder
+from otpt.prompts.encoders.choosing import encode_sentences
 from otpt.prompts.encoders.encoder import PromptEncoder
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.templates import Templates
-from otpt.prompts.tokens import sentence_tokens
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ class DescriptionEncoder(PromptEncoder):
         self._tower, self._texts = tower, descriptions.texts
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        tokens = sentence_tokens(self._tower, [text for own in self._texts for text in own])
-        encoder = prompt_encoder(self._tower, tokens, memory_budget=self._memory_budget)
-        features = encoder.encode(tokens.start[None])[0]
+        sentences = [text for own in self._texts for text in own]
+        features = encode_sentences(self._tower, sentences, memory_budget=self._memory_budget)
         means = [own.mean(dim=0) for own in features.split([len(own) for own in self._texts])]
         return torch.stack(means).expand(len(contexts), -1, -1)
 

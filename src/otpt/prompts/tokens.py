@@ -78,9 +78,9 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
             f"all of its {len(context)} context tokens are tuned, not {tunable}."
         )
     slots = torch.arange(first, first + tunable).repeat(len(names), 1)
-    for row, name in enumerate(names):
-        shift = len(_tokens(tower, name.replace("_", " "))) if len(before) < tunable else 0
-        slots[row, len(before) :] += shift
+    if len(before) < tunable:  # the others come after the name
+        name_lengths = [len(_tokens(tower, name.replace("_", " "))) for name in names]
+        slots[:, len(before) :] += torch.tensor(name_lengths)[:, None]
     found = ids.gather(1, slots)
     expected = torch.tensor(context[:tunable])
     if not torch.equal(found, expected.expand_as(found)):
@@ -92,7 +92,7 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     rows = torch.arange(tunable).expand_as(slots)
     if prompt.vectors is None:
         return PromptTokens(ids, slots, tower.embed(expected), rows)
-    _check_vectors(tower, names, prompt, prompt.vectors)
+    _check_vectors(tower, names, prompt, prompt.vectors, tunable)
     if prompt.vectors.ndim == 3:
         rows = torch.arange(slots.numel()).view_as(slots)
     return PromptTokens(ids, slots, prompt.vectors.flatten(0, -2), rows)
@@ -108,7 +108,7 @@ def sentence_tokens(tower: TextTower, sentences: Sequence[str]) -> PromptTokens:
 def check_lengths(tower: TextTower, texts: Sequence[Sequence[str]]) -> None:
     """``OtptError`` if a text (T, C) of some template does not fit the tower; only the longest template is tried."""
     first = tower.tokenize([own[0] for own in texts])
-    tower.tokenize(texts[int(real_lengths(first).argmax())])
+    tower.tokenize(texts[int(text_lengths(tower, first).argmax())])
 
 
 def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, Tensor]:
@@ -129,7 +129,12 @@ def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, T
     return PromptTokens(tokens.ids, positions, start, rows), distinct // vocabulary
 
 
-def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor) -> None:
+def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor, tunable: int) -> None:
+    if vectors.shape[-2] != tunable:
+        raise OtptError(
+            f"The context has {vectors.shape[-2]} vectors, but {tunable} tokens of the prompt {prompt.words!r} are "
+            "tuned; expected one vector per token."
+        )
     if vectors.shape[-1] != tower.width:
         raise OtptError(
             f"The context's vectors are {vectors.shape[-1]} wide; this text tower is {tower.width} wide. "
@@ -173,15 +178,20 @@ def whole_context(tower: TextTower, prompt: Prompt) -> Prompt:
     return replace(prompt, tokens=len(_tokens(tower, prompt.context)))
 
 
-def real_lengths(ids: Tensor) -> Tensor:
-    """Number of tokens before the trailing padding, special tokens included: (N, L) → (N,)."""
-    padding = ids[:, -1:]
+def text_lengths(tower: TextTower, ids: Tensor) -> Tensor:
+    """Number of tokens of each text, special tokens included: (N, L) → (N,).
+
+    A causal tower reads no further than the end token. Elsewhere it is what stands before the trailing padding.
+    """
+    if tower.causal is not None:
+        return tower.causal.ends(ids) + 1
+    padding = int(tower.tokenize([""])[0, -1])
     return ids.shape[1] - (ids == padding).flip(1).cumprod(1).sum(1)
 
 
 def _tokens(tower: TextTower, text: str) -> list[int]:
     """Ids of a text without special tokens and padding."""
     ids = tower.tokenize([text, ""]).cpu()
-    length, empty = real_lengths(ids).tolist()
+    length, empty = text_lengths(tower, ids).tolist()
     found: list[int] = ids[0, tower.start_length : tower.start_length + length - empty].tolist()
     return found

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from otpt.backbones.pocket.trunk import SIZE, WIDTH, HybridVisionTransformer
-from otpt.backbones.towers.quick_gelu import QuickGELU
+from otpt.backbones.towers.activations import QuickGELU
 
 __all__ = ["PocketClip", "build_pocket"]
 

@@ -21,24 +21,21 @@ class QuickGeluWarning(UserWarning):
 
 
 def named_config(name: str) -> Config:
-    """open_clip's ``model_cfg`` of a built-in architecture; ``OtptError`` with suggestions for an unknown
-    name.
-    """
+    """open_clip's ``model_cfg`` of a built-in architecture; ``OtptError`` with suggestions for an unknown name."""
     import open_clip
 
-    config: Config | None = open_clip.get_model_config(name)
-    if config is None or ":" in name:
-        near = difflib.get_close_matches(name.lower(), {known.lower(): known for known in open_clip.list_models()})
-        names = [known for known in open_clip.list_models() if known.lower() in near]
-        hint = f" Did you mean: {', '.join(names)}?" if names else ""
+    known = open_clip.list_models()
+    if name not in known:  # not left to open_clip, which takes some names for folders and repositories
+        folded = {each.lower(): each for each in known}
+        near = [folded[each] for each in difflib.get_close_matches(name.lower(), folded)]
+        hint = f" Did you mean: {', '.join(near)}?" if near else ""
         raise OtptError(f"Unknown architecture {name!r} of open_clip.{hint} `otpt models` lists the names.")
-    return copy.deepcopy(config)
+    config: Config = open_clip.get_model_config(name)
+    return config
 
 
 def build_model(config: Config, quick_gelu: bool) -> Any:
-    """An open_clip model of that configuration, with the weights of its initialisation (nothing
-    downloaded).
-    """
+    """An open_clip model of that configuration, with the weights of its initialisation."""
     from open_clip.coca_model import CoCa
     from open_clip.model import CLIP, CustomTextCLIP
 
@@ -71,9 +68,9 @@ def infer_config(state: dict[str, Tensor], source: str) -> tuple[str, Config]:
     import open_clip
 
     custom_text = "text.positional_embedding" in state
-    names = {name.removeprefix("text.") if custom_text else name: tensor.shape for name, tensor in state.items()}
+    shapes = {name.removeprefix("text.") if custom_text else name: tuple(state[name].shape) for name in state}
     try:
-        config = _config_from_shapes({name: tuple(shape) for name, shape in names.items()})
+        config = _config_from_shapes(shapes)
     except (KeyError, IndexError, ValueError, ZeroDivisionError, TypeError) as error:
         lacking = f"no {error} of a CLIP" if isinstance(error, KeyError) else "no CLIP has such shapes"
         raise OtptError(

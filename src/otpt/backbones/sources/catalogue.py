@@ -5,14 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from otpt.backbones.sources.open_clip_names import open_clip_names
 from otpt.errors import OtptError
-
-#: The model that comes with the package: a folder with open_clip_config.json and weights.
-_POCKET = Path(__file__).parent.parent / "pocket"
 
 
 @dataclass(frozen=True)
@@ -39,23 +35,14 @@ _FORMS = (
 
 
 def list_models() -> list[ModelEntry]:
-    """What ``load_backbone`` takes: the forms first, then models of the package, then open_clip's names
-    with tags.
-    """
-    embedded = [ModelEntry("pocket", "a small CLIP that ships with the package: no download")] if has_pocket() else []
+    """What ``load_backbone`` takes: the forms first, then models of the package, then open_clip's names with tags."""
+    pocket = ModelEntry("pocket", "a small CLIP that ships with the package: no download")
     named = [ModelEntry(name, "tags: " + ", ".join(tags)) for name, tags in open_clip_names().tags.items()]
-    return [*_FORMS, *embedded, *named]
-
-
-def has_pocket() -> bool:
-    """Whether this installation includes the embedded model."""
-    return (_POCKET / "open_clip_config.json").is_file()
+    return [*_FORMS, pocket, *named]
 
 
 def split_name_and_tag(spec: str) -> tuple[str, dict[str, Any]]:
-    """``ViT-B-16/openai`` → the architecture's name and open_clip's entry for the tag; helpful errors
-    otherwise.
-    """
+    """``ViT-B-16/openai`` → the architecture's name and open_clip's entry for the tag; helpful errors otherwise."""
     name, _, tag = spec.rpartition("/") if "/" in spec else (spec, "", "")
     known = open_clip_names()
     tags = known.tags.get(name)
@@ -83,7 +70,7 @@ def _unknown(spec: str, tags: Mapping[str, Sequence[str]]) -> OtptError:
     whole = difflib.get_close_matches(spec.lower().replace("/", "-"), folded, n=1, cutoff=0.9)  # ViT-B/16
     names = [folded[name] for name in dict.fromkeys([*whole, *near])]
     specs = [f"{name}/{tag if tag in tags[name] else tags[name][0]}" for name in names]
-    if has_pocket() and difflib.get_close_matches(wanted, ["pocket"], cutoff=0.7):
+    if difflib.get_close_matches(wanted, ["pocket"], cutoff=0.7):
         specs.insert(0, "pocket")
     hint = f" Did you mean: {', '.join(specs)}?" if specs else ""
     if not specs and spec.count("/") == 1:

@@ -12,19 +12,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from otpt.backbones.sources.torchscript import check_archive, check_extent, is_torchscript, read_torchscript
+from otpt.backbones.sources.torchscript import check_archive, is_torchscript, read_torchscript, tensors_of
 from otpt.errors import OtptError
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
-#: Integers that OpenAI's archives carry beside the weights, and masks that follow from the architecture.
+#: Integers that OpenAI's archives carry beside the weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with
-    QuickGELU.
-    """
+    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with QuickGELU."""
 
     state: dict[str, Tensor]
     openai: bool
@@ -75,17 +73,14 @@ def _only_tensors(content: Any) -> dict[str, Tensor]:
     """Tensors by name, out of {"state_dict": …} if need be, without "module." before the names."""
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
-    if not isinstance(content, dict):
-        return {}
-    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    for name, tensor in tensors.items():
-        check_extent(name, tensor)
+    tensors = tensors_of(content)
     while tensors and all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     return tensors
 
 
 def _is_extra(name: str) -> bool:
+    """Whether a tensor is no weight: one of these integers, or a mask that follows from the architecture."""
     return name in _NOT_WEIGHTS or name.rsplit(".", 1)[-1] == "attn_mask"
 
 

@@ -37,7 +37,7 @@ def hub(what: str) -> Iterator[None]:
     except OtptError:
         raise
     except Exception as error:
-        raise _no_way(what, constants.ENDPOINT, error) from error
+        raise _no_way(what, constants.ENDPOINT, None if constants.HF_HUB_OFFLINE else error) from error
     finally:
         constants.HF_HUB_OFFLINE = before
         quiet.setLevel(level)
@@ -48,7 +48,7 @@ def no_remote_code() -> Iterator[None]:
     """Within this block, transformers refuses a repository that wants to run code of its own, instead of asking."""
     try:
         from transformers import dynamic_module_utils
-    except ImportError:  # told by whoever needs it
+    except ImportError:  # reported where it is needed
         yield
         return
     before = dynamic_module_utils.TIME_OUT_REMOTE_CODE
@@ -60,9 +60,7 @@ def no_remote_code() -> Iterator[None]:
 
 
 def hub_file(repository: str, *names: str, what: str) -> Path:
-    """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for
-    errors.
-    """
+    """The first of ``names`` that exists in the repository, from the cache or downloaded; ``what`` is for errors."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -81,6 +79,23 @@ def hub_file(repository: str, *names: str, what: str) -> Path:
 def hub_weights(repository: str, what: str) -> Path:
     """The weights file of an open_clip repository on the hub, safetensors preferred."""
     return hub_file(repository, *_WEIGHT_FILES, what=what)
+
+
+def hub_tokenizer(source: str, context_length: int, *, what: str, **options: Any) -> Any:
+    """A tokenizer of transformers from the hub or a folder, as open_clip wraps it; none of its own code is run."""
+    from open_clip.tokenizer import HFTokenizer
+
+    with hub(what):
+        try:
+            return HFTokenizer(source, context_length=context_length, trust_remote_code=False, **options)
+        except ImportError as error:
+            raise OtptError(f"Cannot read {what}: it needs transformers: pip install 'otpt[hf]'.") from error
+        except Exception as error:
+            if not os.path.isdir(source):
+                raise
+            raise OtptError(
+                f"Cannot read {what}: {_in_short(error)}; expected the files that transformers' save_pretrained writes."
+            ) from error
 
 
 def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
@@ -106,10 +121,10 @@ def pretrained_file(pretrained: Mapping[str, Any], what: str) -> Path:
 
 
 def reachable(url: str) -> bool:
-    """Whether its host takes a connection within a moment; with a proxy between, that cannot be told beforehand."""
+    """Whether its host accepts a connection within a few seconds; behind a proxy the download has to find out."""
     parts = urlsplit(url)
     if parts.scheme in urllib.request.getproxies():
-        return True  # a proxy stands between; let the download itself find out
+        return True
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         with socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS):
@@ -119,14 +134,16 @@ def reachable(url: str) -> bool:
 
 
 def _no_way(what: str, url: str, error: Exception | None = None) -> OtptError:
-    from huggingface_hub import constants
-
+    """``error``: what a host that can be reached answered."""
     host = urlsplit(url).hostname
-    if error is not None and not constants.HF_HUB_OFFLINE:
-        reason = f"{host} answered: {' '.join(str(error).split())[:200]}"
-    else:
-        reason = f"{host} cannot be reached and it is not in the local cache"
+    reason = f"{host} cannot be reached and it is not in the local cache"
+    if error is not None:
+        reason = f"{host} answered: {_in_short(error)}"
     return OtptError(
         f"Cannot get {what}: {reason}. Download its weights elsewhere and give the file's path, "
         f"or local-dir:FOLDER, instead."
     )
+
+
+def _in_short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from otpt.backbones.sources.checkpoints import read_checkpoint
 from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
-from otpt.backbones.sources.hub import hub, hub_file
+from otpt.backbones.sources.hub import hub_file, hub_tokenizer
 from otpt.errors import OtptError
 from otpt.files import parse_json
 
@@ -148,9 +148,7 @@ def _is_beside(name: str) -> bool:
 
 
 def convert_huggingface(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename ``CLIPModel``'s tensors to open_clip's; names it does not know stay, to be reported as
-    unexpected.
-    """
+    """Rename ``CLIPModel``'s tensors to open_clip's; names it does not know stay, to be reported as unexpected."""
     converted: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.endswith("position_ids"):
@@ -215,15 +213,7 @@ def huggingface_tokenizer(folder: Path, context_length: int) -> Any:
     merges = _merges(folder)
     if merges is None or merges == set(own.bpe_ranks):
         return own
-    from open_clip.tokenizer import HFTokenizer
-
-    with hub(f"the tokenizer in {folder}"):
-        try:
-            return HFTokenizer(str(folder), context_length=context_length, trust_remote_code=False)
-        except ImportError as error:
-            raise OtptError(
-                "The folder brings a vocabulary of its own, which needs transformers: pip install 'otpt[hf]'."
-            ) from error
+    return hub_tokenizer(str(folder), context_length, what=f"the tokenizer in {folder}")
 
 
 def _merges(folder: Path) -> set[tuple[str, ...]] | None:

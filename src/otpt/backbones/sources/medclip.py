@@ -45,7 +45,7 @@ _HEAD_WIDTH = 64  # of BERT; the weights do not tell
 _INDEX_BUFFERS = ("position_ids", "relative_position_index")
 
 
-class ImageSide(nn.Module):
+class SwinTower(nn.Module):
     """Pixels (N, 3, S, S) → (N, D): Swin's pooled output, projected."""
 
     def __init__(self, swin: nn.Module, projection: Tensor) -> None:
@@ -59,7 +59,7 @@ class ImageSide(nn.Module):
         return pooled @ self.projection.mT
 
 
-class TextSide(nn.Module):
+class BertTower(nn.Module):
     """Token ids (N, L) → (N, D).
 
     h = mean over (first block, second block, last block) of the mean over **all** L positions, padding included;
@@ -84,7 +84,7 @@ class TextSide(nn.Module):
 class MedClip(nn.Module):
     """The two sides and the scale, under the names that :class:`otpt.backbones.Backbone` asks for."""
 
-    def __init__(self, visual: ImageSide, text: TextSide, logit_scale: Tensor) -> None:
+    def __init__(self, visual: SwinTower, text: BertTower, logit_scale: Tensor) -> None:
         super().__init__()
         self.visual = visual
         self.text = text
@@ -124,10 +124,10 @@ def load_medclip(path: str | Path) -> tuple[MedClip, HFTokenizer, dict[str, Any]
             f"The weights in {str(file)!r} are not MedCLIP-ViT's: a part of Swin or BERT is missing ({error})."
         ) from None
     model = MedClip(
-        ImageSide(
+        SwinTower(
             _filled(transformers.SwinModel, vision_config, swin, file), state["vision_model.projection_head.weight"]
         ),
-        TextSide(_filled(transformers.BertModel, text_config, bert, file), state["text_model.projection_head.weight"]),
+        BertTower(_filled(transformers.BertModel, text_config, bert, file), state["text_model.projection_head.weight"]),
         state["logit_scale"],
     )
     return model, _tokenizer(file.parent), dict(PREPROCESSING), "MedCLIP-ViT"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -20,8 +20,14 @@ from otpt.backbones.sources.transforms import processor_config, transform_config
 from otpt.backbones.sources.weights import load_weights
 from otpt.errors import OtptError
 
-Parts = tuple[Any, Any, dict[str, Any], str]
-"""A model with open_clip's interface, tokenizer, preprocessing in the words of ``preprocess_cfg``, architecture."""
+
+class Parts(NamedTuple):
+    """What a backbone is made of."""
+
+    model: Any  # with open_clip's interface
+    tokenizer: Any
+    preprocess: dict[str, Any]  # in the words of ``preprocess_cfg``
+    architecture: str
 
 
 def object_parts(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
@@ -47,7 +53,7 @@ def object_parts(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
         )
         raise OtptError(f"A model of open_clip came without its {what.split('=')[0]}; give {what}.")
     config = transform_config(preprocess, _side(model.visual.image_size))  # type: ignore[union-attr]
-    return deepcopy(model), tokenizer, config, kind
+    return Parts(deepcopy(model), tokenizer, config, kind)
 
 
 def _unpacked(tokenizer: Any, preprocess: Any) -> tuple[Any, Any]:
@@ -86,13 +92,13 @@ def _clip(model: Any, tokenizer: Any, processor: Any) -> Parts:
     length = config["text_cfg"]["context_length"]
     own = clip_tokenizer(length)
     chosen = own if _merges(tokenizer) == set(own.bpe_ranks) else TransformersTokenizer(tokenizer)
-    return built, chosen, processor_config(processor, config["vision_cfg"]["image_size"]), name
+    return Parts(built, chosen, processor_config(processor, config["vision_cfg"]["image_size"]), name)
 
 
 def _siglip(model: Any, tokenizer: Any, processor: Any) -> Parts:
     copy = SiglipClip(deepcopy(model))
     config = processor_config(processor, copy.visual.image_size)
-    return copy, TransformersTokenizer(tokenizer), config, model.config.name_or_path or "SiglipModel"
+    return Parts(copy, TransformersTokenizer(tokenizer), config, model.config.name_or_path or "SiglipModel")
 
 
 def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:

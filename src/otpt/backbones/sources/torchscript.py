@@ -36,7 +36,6 @@ _DTYPES = {
     "BoolStorage": torch.bool,
 }
 
-
 _MAX_RATIO = 20  # weights hardly compress, and torch stores them as they are
 _MAX_MODULES = 100_000  # the largest CLIP has some thousands
 _MAX_DEPTH = 100
@@ -55,9 +54,7 @@ def is_torchscript(path: Path) -> bool:
 
 
 def read_torchscript(path: Path) -> dict[str, Tensor]:
-    """All tensors of the archive's module tree by dotted name, parameters, buffers and tensor attributes
-    alike.
-    """
+    """All tensors of the archive's module tree by dotted name, parameters, buffers and tensor attributes alike."""
     tensors: dict[str, Tensor] = {}
     for visited, (name, value) in enumerate(_walk(read_archive(path, TensorUnpickler), "", frozenset())):
         if visited > _MAX_MODULES:  # a few modules that hold each other in turn make a tree without end
@@ -94,7 +91,16 @@ def check_archive(path: Path) -> None:
         )
 
 
-def check_extent(name: str, tensor: Tensor) -> None:
+def tensors_of(content: Any) -> dict[str, Tensor]:
+    """The tensors of a dictionary by name, each with a plausible extent; none if it is something else."""
+    pairs = content.items() if isinstance(content, dict) else ()
+    tensors = {str(name): value for name, value in pairs if isinstance(value, Tensor)}
+    for name, tensor in tensors.items():
+        _check_extent(name, tensor)
+    return tensors
+
+
+def _check_extent(name: str, tensor: Tensor) -> None:
     """``OtptError`` for a large tensor whose values share memory, a few bytes as terabytes; or without any values."""
     if tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided:
         raise OtptError(
@@ -125,9 +131,7 @@ class _Module:
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Builds only what a module tree is made of; any other name in the pickle is refused before it is
-    looked up.
-    """
+    """Builds only what a module tree is made of; any other name in the pickle is refused before it is looked up."""
 
     def __init__(self, stream: Any, read_record: Callable[[str], bytes]) -> None:
         super().__init__(stream)
@@ -152,14 +156,16 @@ class TensorUnpickler(pickle.Unpickler):
         if kind != "storage" or not isinstance(dtype, torch.dtype) or not str(key).isalnum():
             raise pickle.UnpicklingError("holds a record that is not a tensor's memory")
         if key not in self._memory:
-            data = bytearray(self._read_record(key))
-            self._memory[key] = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+            data = self._read_record(key)
+            # never memory of torch's own, even for no values: a pickle can have a tensor of it grow to any size
+            whole = torch.frombuffer(bytearray(data or bytes(dtype.itemsize)), dtype=dtype)
+            self._memory[key] = whole if data else whole[:0]
         return self._memory[key]
 
 
 def _rebuild_tensor(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
     tensor = storage.as_strided(size, stride, offset)  # torch refuses what would reach beyond the record
-    check_extent("of the archive", tensor)
+    _check_extent("of the archive", tensor)
     return tensor
 
 

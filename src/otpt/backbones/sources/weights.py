@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,12 +12,18 @@ from otpt.errors import OtptError
 _SHOWN = 3  # names of keys listed in an error, of each kind
 
 
-def load_weights(model: Any, state: dict[str, Tensor], *, source: str, architecture: str, resize: bool = False) -> None:
-    """Copy ``state`` into ``model`` (float32); ``OtptError`` if keys or shapes differ or a value is not
-    finite.
+def load_weights(
+    model: Any,
+    state: dict[str, Tensor],
+    *,
+    source: str,
+    architecture: str,
+    resize: bool = False,
+    remedy: str = "take weights and configuration from the same model",
+) -> None:
+    """Copy ``state`` into ``model`` (float32); ``OtptError`` if keys or shapes differ or a value is not finite.
 
-    ``resize`` lets open_clip interpolate position embeddings, for weights whose own configuration asks for
-    it.
+    ``resize`` lets open_clip interpolate position embeddings, for weights whose own configuration asks for it.
     """
     state = _as_this_model_names_them(model, dict(state))
     if resize:
@@ -31,7 +36,9 @@ def load_weights(model: Any, state: dict[str, Tensor], *, source: str, architect
             raise OtptError(
                 f"The position embeddings in {source} cannot be resized for the architecture {architecture}: {error}."
             ) from error
-    _check_keys(model.state_dict(), state, source, architecture)
+    misfit = _misfit(model.state_dict(), state)
+    if misfit:
+        raise OtptError(f"The weights in {source} do not fit the architecture {architecture}: {misfit}; {remedy}.")
     _check_finite(state, source)
     with torch.no_grad():
         model.load_state_dict(state, strict=True)
@@ -57,7 +64,8 @@ def _as_this_model_names_them(model: Any, state: dict[str, Tensor]) -> dict[str,
     return state
 
 
-def _check_keys(own: dict[str, Tensor], state: dict[str, Tensor], source: str, architecture: str) -> None:
+def _misfit(own: dict[str, Tensor], state: dict[str, Tensor]) -> str:
+    """Which tensors a model has and a state has not, the other way round, and which have another shape."""
     missing = [name for name in own if name not in state]
     unexpected = [name for name in state if name not in own]
     misshapen = [
@@ -66,15 +74,11 @@ def _check_keys(own: dict[str, Tensor], state: dict[str, Tensor], source: str, a
         if name in state and state[name].shape != own[name].shape
     ]
     found = [
-        f"{len(names)} {kind} ({_some(names)})"
+        f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''})"
         for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
         if names
     ]
-    if found:
-        raise OtptError(
-            f"The weights in {source} do not fit the architecture {architecture}: of its {len(own)} tensors "
-            f"{'; '.join(found)}. Name the right one with architecture=…"
-        )
+    return f"of its {len(own)} tensors {'; '.join(found)}" if found else ""
 
 
 def _check_finite(state: dict[str, Tensor], source: str) -> None:
@@ -84,11 +88,6 @@ def _check_finite(state: dict[str, Tensor], source: str) -> None:
             raise OtptError(
                 f"The weights in {source} are damaged: {bad} of {tensor.numel()} values of {name} are not finite."
             )
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:_SHOWN]) + (", …" if len(listed) > _SHOWN else "")
 
 
 def _shape(tensor: Tensor) -> str:

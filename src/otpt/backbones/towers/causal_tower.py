@@ -22,8 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from otpt.backbones.imported import is_instance
-from otpt.backbones.towers.quick_gelu import QuickGELU
+from otpt.backbones.towers.activations import ACTIVATIONS, activation_name
 
 #: Relative difference allowed between canonical form and model: float32 rounding of deep towers, not more.
 _TOLERANCE = 1e-4
@@ -68,13 +67,15 @@ class CausalTower:
     projection: Tensor | None  # (W, D), right-multiplied
     projection_bias: Tensor | None  # (D,)
     activation: str  # "quick_gelu" | "gelu" | "gelu_tanh"
-    end_token: int | None  # id whose position is read; 49407 for CLIP
+    end_token: int | None  # id whose position is read; 49407 for CLIP; None: the largest id of a text
+
+    def ends(self, ids: Tensor) -> Tensor:
+        """The position that is read in each text, that of its first end token: (N, L) → (N,)."""
+        return ids.argmax(dim=-1) if self.end_token is None else (ids == self.end_token).int().argmax(dim=-1)
 
 
 def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tensor:
-    """The formula above, literally: embeddings (N, n, W), end positions (N,) → features (N, D), not
-    normalised.
-    """
+    """The formula above, literally: embeddings (N, n, W), end positions (N,) → features (N, D), not normalised."""
     count, length, width = embeddings.shape
     h = embeddings + tower.positional[:length]
     for layer in tower.layers:
@@ -82,18 +83,12 @@ def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tenso
         q, k, v = qkv.view(count, length, 3, tower.heads, -1).permute(2, 0, 3, 1, 4)  # each (N, heads, n, W/heads)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         h = h + F.linear(mixed.transpose(1, 2).reshape(count, length, width), layer.out_weight, layer.out_bias)
-        hidden = _activate(F.linear(layer.norm2(h), layer.fc_weight, layer.fc_bias), tower.activation)
+        hidden = ACTIVATIONS[tower.activation](F.linear(layer.norm2(h), layer.fc_weight, layer.fc_bias))
         h = h + F.linear(hidden, layer.proj_weight, layer.proj_bias)
     feature = tower.final_norm(h[torch.arange(count, device=h.device), ends])
     if tower.projection is not None:
         feature = feature @ tower.projection
     return feature if tower.projection_bias is None else feature + tower.projection_bias
-
-
-def _activate(x: Tensor, activation: str) -> Tensor:
-    if activation == "quick_gelu":
-        return x * torch.sigmoid(1.702 * x)
-    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
 def read_causal_tower(
@@ -110,7 +105,7 @@ def read_causal_tower(
         return None  # a tower of another make: a missing bias, part or attribute
     with torch.no_grad():
         expected = encode_text(ids)
-        ends = ids.argmax(dim=-1) if end_token is None else (ids == end_token).int().argmax(dim=-1)
+        ends = tower.ends(ids)
         length = int(ends.max()) + 1
         try:
             found = encode_causal(tower, text.token_embedding(ids[:, :length]), ends)
@@ -133,7 +128,7 @@ def _read(text: Any, end_token: int | None) -> CausalTower:
         final_norm=_read_norm(text.ln_final),
         projection=None if projection is None else (projection.weight.T if linear else projection).detach(),
         projection_bias=projection.bias.detach() if linear and projection.bias is not None else None,
-        activation=_activation_name(blocks[0].mlp.gelu),
+        activation=activation_name(blocks[0].mlp.gelu),
         end_token=end_token,
     )
 
@@ -155,11 +150,3 @@ def _read_layer(block: Any) -> CausalLayer:
 
 def _read_norm(norm: nn.LayerNorm) -> Norm:
     return Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
-
-
-def _activation_name(module: nn.Module) -> str:
-    if isinstance(module, QuickGELU) or is_instance(module, "open_clip.transformer", "QuickGELU"):
-        return "quick_gelu"
-    if isinstance(module, nn.GELU):
-        return "gelu_tanh" if module.approximate == "tanh" else "gelu"
-    raise TypeError(f"activation {type(module).__name__} has no canonical name")

@@ -81,8 +81,8 @@ class ImageTower:
             features = self._compiled.in_its_thread(partial(list, map(encode, chunks)))
         return torch.cat(features)  # outside of inference mode: an ordinary tensor, which later gradients may pass by
 
-    def _compile(self) -> None:  # now, so that what is wrong is told before the first image
-        views = _check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
+    def _compile(self) -> None:  # now, so that a failure shows before the first image
+        views = check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
         plain = self(views, unit=False)
         order = torch.channels_last if self.convolutional else torch.contiguous_format
         self._compiled = CompiledTower(self._visual, self.device, order=order)
@@ -107,7 +107,7 @@ class ImageTower:
 def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Module:
     """The tower as it will run; ``visual`` itself where nothing can be tuned or the result would differ."""
     parameter = next(visual.parameters())
-    pixels = _check_pixels(image_size, parameter.device, parameter.dtype)
+    pixels = check_pixels(image_size, parameter.device, parameter.dtype)
     with torch.no_grad():
         try:
             tuned = _tuned(visual, pixels, chunk, pack=pack)
@@ -123,7 +123,7 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
     return tuned if agrees else visual
 
 
-def _check_pixels(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def check_pixels(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """(1, 3, S, S), by which towers are compared."""
     return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 

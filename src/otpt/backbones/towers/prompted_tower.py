@@ -11,6 +11,7 @@ not depend on the prompts: :meth:`PromptedTower.embed` computes them once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from otpt.backbones.backbone import Backbone
 from otpt.backbones.imported import is_instance
 from otpt.backbones.pocket.trunk import HybridVisionTransformer
-from otpt.backbones.towers.image_tower import first, is_convolutional, tune
+from otpt.backbones.towers.image_tower import check_pixels, first, is_convolutional, tune
 from otpt.errors import OtptError
 from otpt.threads import in_threads
 from otpt.transfers import to_device
@@ -61,14 +62,9 @@ class PromptedTower:
         pixels = to_device(pixels, backbone.device, backbone.dtype).contiguous(memory_format=self._layout)
         return torch.cat(in_threads(torch.no_grad()(self._tokens), pixels.split(self._chunk)))
 
-    @torch.no_grad()
     def __call__(self, tokens: Tensor, prompts: Tensor) -> Tensor:
         """Tokens (N, T, W_v) under prompts (J, n, W_v) → unit features (N, D), without graph."""
-
-        @torch.no_grad()
-        def encode(chunk: Tensor) -> Tensor:
-            return self._encode(chunk, prompts)
-
+        encode = torch.no_grad()(partial(self._encode, prompts=prompts))
         return torch.cat(in_threads(encode, tokens.split(self._chunk)))
 
     def linearise(self, tokens: Tensor, prompts: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -120,13 +116,13 @@ class PromptedTower:
 
     def _check(self) -> tuple[int, int]:
         """Without prompts the parts must give what the tower gives; returns T and W_v."""
-        backbone, size = self._backbone, self._backbone.preprocessing.size
-        pixels = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+        backbone = self._backbone
+        pixels = check_pixels(backbone.preprocessing.size, backbone.device, backbone.dtype)
         tokens = self.embed(pixels)
         width = tokens.shape[-1]
+        found = self(tokens, tokens.new_empty(0, 0, width))
         with torch.no_grad():
-            found = self(tokens, tokens.new_empty(0, 0, width))
-            expected = F.normalize(first(backbone.visual(pixels.to(backbone.device, backbone.dtype))), dim=-1)
+            expected = F.normalize(first(backbone.visual(pixels)), dim=-1)
         if not bool((found - expected).abs().max() <= _TOLERANCE):
             raise OtptError(
                 f"The image tower of {backbone.name!r} is a vision transformer of a kind that MaPLe cannot take."

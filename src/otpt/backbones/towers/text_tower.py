@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,9 +45,7 @@ class TextTower:
         return self._embedding.weight.device
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
-        """Token ids (N, L) int64, padded, on the tower's device; ``OtptError`` for a text that does not
-        fit.
-        """
+        """Token ids (N, L) int64, padded, on the tower's device; ``OtptError`` for a text that does not fit."""
         ids = self._tokenizer(texts)
         known, largest = self._embedding.weight.shape[0], int(ids.max()) if ids.numel() else 0
         if largest >= known:
@@ -87,8 +86,7 @@ class TextTower:
 class _EmbeddingSwap:
     """Replaces the output of an embedding module, for one thread and one call at a time.
 
-    A permanent hook looks into thread-local memory, so that one thread's replacement is never seen by
-    another.
+    A permanent hook looks into thread-local memory, so that one thread's replacement is never seen by another.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -109,27 +107,18 @@ class _EmbeddingSwap:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._local = threading.local()
 
-    def by(self, embeddings: Tensor) -> _Swapped:
-        return _Swapped(self._local, embeddings)
-
-
-class _Swapped:
-    def __init__(self, local: threading.local, embeddings: Tensor) -> None:
-        self._local = local
-        self._embeddings = embeddings
-
-    def __enter__(self) -> None:
-        self._before = getattr(self._local, "replacement", None)
-        self._local.replacement = self._embeddings
-
-    def __exit__(self, *error: object) -> None:
-        self._local.replacement = self._before
+    @contextmanager
+    def by(self, embeddings: Tensor) -> Iterator[None]:
+        """Within this block, and in this thread, the module gives ``embeddings``."""
+        self._local.replacement = embeddings
+        try:
+            yield
+        finally:
+            self._local.replacement = None
 
 
 def _token_embedding(model: Any) -> Any:
-    """The module that turns token ids into embeddings: of ``CLIP``, of a ``TextTransformer``, of a Hugging
-    Face tower.
-    """
+    """What turns token ids into embeddings: in ``CLIP``, in a ``TextTransformer``, in a tower of transformers."""
     text = getattr(model, "text", model)
     if hasattr(text, "token_embedding"):
         return text.token_embedding

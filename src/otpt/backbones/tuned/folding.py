@@ -20,8 +20,7 @@ from torch import Tensor, nn
 def fold_batch_norms(visual: nn.Module, pixels: Tensor) -> nn.Module:
     """A copy of the image tower with its batch-norms folded; ``visual`` itself if it has none.
 
-    ``pixels`` (1, 3, S, S) is any input; whether the copy agrees with the original is for the caller to
-    check.
+    ``pixels`` (1, 3, S, S) is any input; whether the copy agrees with the original is for the caller to check.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in visual.modules()):
         return visual
@@ -29,7 +28,9 @@ def fold_batch_norms(visual: nn.Module, pixels: Tensor) -> nn.Module:
     with torch.no_grad():
         names = {module: name for name, module in folded.named_modules()}
         for convolution, norm in followers(folded, pixels, (nn.BatchNorm2d,)):
-            _fold(folded, names[convolution], names[norm])
+            _fold(convolution, norm)
+            # timm's batch-norms carry the activation that follows them
+            folded.set_submodule(names[norm], getattr(norm, "act", None) or nn.Identity())
     return folded
 
 
@@ -62,9 +63,7 @@ def followers(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], .
     return [(conv, follower) for conv, follower in pairs if calls[conv] == calls[follower] == 1]
 
 
-def _fold(visual: nn.Module, convolution_name: str, norm_name: str) -> None:
-    convolution: Any = visual.get_submodule(convolution_name)
-    norm: Any = visual.get_submodule(norm_name)
+def _fold(convolution: Any, norm: Any) -> None:
     weight, variance = convolution.weight, norm.running_var.double()
     gamma = torch.ones_like(variance) if norm.weight is None else norm.weight.double()
     beta = torch.zeros_like(variance) if norm.bias is None else norm.bias.double()
@@ -74,5 +73,3 @@ def _fold(visual: nn.Module, convolution_name: str, norm_name: str) -> None:
     folded_bias = (bias - norm.running_mean.double()) * scale + beta
     convolution.weight = nn.Parameter(folded_weight.to(weight.dtype), requires_grad=False)
     convolution.bias = nn.Parameter(folded_bias.to(weight.dtype), requires_grad=False)
-    # timm's batch-norms carry the activation that follows them
-    visual.set_submodule(norm_name, getattr(norm, "act", None) or nn.Identity())

@@ -24,19 +24,19 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: RELU, nn.ReLU6: ("har
 
 def fuse_activations(folded: nn.Module, pixels: Tensor, chunk: int) -> nn.Module:
     """Replaces, in place, the convolutions of a folded tower, for chunks of ``chunk`` views like ``pixels``."""
-    convolutions = {module: name for name, module in folded.named_modules() if isinstance(module, nn.Conv2d)}
+    names = {module: name for name, module in folded.named_modules()}
+    convolutions = [module for module in names if isinstance(module, nn.Conv2d)]
     if not all(can_pack_convolution(module.weight) for module in convolutions):
         return folded
     shapes = input_shapes(folded, chunk, pixels.shape[-1])
-    names = {module: name for name, module in folded.named_modules()}
     following = dict(followers(folded, pixels, tuple(ACTIVATIONS)))
-    for module, name in convolutions.items():
+    for module in convolutions:
         if module not in shapes or not _is_plain(module):
             continue
         activation = following.get(module)
         fused = ("none", ()) if activation is None else ACTIVATIONS[type(activation)]
         same = pads_like_tensorflow(module)
-        folded.set_submodule(name, Convolution(module, shapes[module], activation=fused, same=same))
+        folded.set_submodule(names[module], Convolution(module, shapes[module], activation=fused, same=same))
         if activation is not None:
             folded.set_submodule(names[activation], nn.Identity())
     return folded

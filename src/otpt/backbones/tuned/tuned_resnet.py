@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def tune_resnet(folded: ModifiedResNet, chunk: int, *, pack: bool) -> nn.Module:
-    """Tunes ``folded`` in place (batch-norms already folded, channels_last), for chunks of ``chunk``
-    views.
-    """
+    """Tunes ``folded`` in place (batch-norms already folded, channels_last), for chunks of ``chunk`` views."""
     if pack and can_pack_convolution(folded.conv1.weight):
         shapes = input_shapes(folded, chunk, folded.image_size)
         for index in (1, 2, 3):

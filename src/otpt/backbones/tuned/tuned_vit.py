@@ -30,10 +30,11 @@ def tune_vit(visual: VisionTransformer, chunk: int, *, pack: bool) -> nn.Module:
         return visual
     tokens = visual.positional_embedding.shape[0]
     reads_class_token = visual.attn_pool is None and visual.pool_type == "tok" and not visual.output_tokens
-    tuned: list[nn.Module] = [_Block(block, chunk, tokens, only_first=False, pack=pack) for block in blocks[:-1]]
-    tuned.append(_Block(blocks[-1], chunk, tokens, only_first=reads_class_token, pack=pack))
     tower, transformer = _shallow(visual), _shallow(visual.transformer)
-    transformer.resblocks = nn.ModuleList(tuned)
+    transformer.resblocks = nn.ModuleList(
+        _Block(block, chunk, tokens, only_first=reads_class_token and block is blocks[-1], pack=pack)
+        for block in blocks
+    )
     tower.transformer = transformer
     return tower
 

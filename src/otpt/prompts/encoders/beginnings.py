@@ -14,7 +14,7 @@ Text = tuple[int, ...]
 
 LEAST_SAVED_ROWS = 64
 LEAST_SAVED_FRACTION = 0.15
-"""A trie is used where it saves so many rows of the shared-prefix encoder, and such a fraction of them; other class
+"""A trie is used where it saves at least this many rows of the shared-prefix encoder, and this fraction; other class
 lists keep that encoder and its bits. Of Cars it saves 45 %, of Aircraft 23 %, of SUN397 7 % and of ImageNet 4 %."""
 
 _BLOCK = 32
@@ -55,12 +55,12 @@ def node_depths(texts: Sequence[Text]) -> list[int]:
 
 
 def make_blocks(depths: Sequence[int], most: int = _BLOCK) -> Blocks:
-    """Blocks of at most so many nodes, of as equal a size as can be, for nodes of these depths."""
+    """Blocks of at most ``most`` nodes, as equal in size as possible, for nodes of these depths."""
     count = -(-len(depths) // most)
     rows = -(-len(depths) // count)
     return Blocks(count, rows, max(depths[::rows]))
 
 
 def saves_enough(rows: int, nodes: int) -> bool:
-    """Whether a trie of so many nodes pays where the shared-prefix encoder has so many rows."""
+    """Whether a trie of ``nodes`` nodes pays where the shared-prefix encoder has ``rows`` rows."""
     return rows - nodes >= max(LEAST_SAVED_ROWS, LEAST_SAVED_FRACTION * rows)

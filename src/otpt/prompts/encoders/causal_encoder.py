@@ -1,8 +1,8 @@
 """What the encoders of causal text towers share: rows that stand for tokens go through the layers together.
 
 A CLIP text tower is causal and read at the end token. So a token's row depends on the tokens before it alone: rows
-after an end token are never computed, and where texts begin alike their rows are the same. Which rows there are, and
-what each of them may see, is an encoder's own; all linear maps see one tall matrix. In the last layer only the end
+after an end token are never computed, and where texts begin alike their rows are the same. Each encoder decides which
+rows there are and what each of them may see; all linear maps act on one tall matrix. In the last layer only the end
 tokens are carried on.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import CausalLayer, TextTower
-from otpt.prompts.encoders.activations import activation
+from otpt.backbones.towers.activations import ACTIVATIONS
 from otpt.prompts.encoders.encoder import PromptEncoder
 from otpt.prompts.tokens import PromptTokens
 
@@ -43,11 +43,11 @@ class Rows:
     end_rows: Tensor
 
 
+@dataclass(frozen=True)
 class Chunk:
     """A chunk of classes: its rows, and by subclasses what each of them may see."""
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
+    rows: Rows
 
 
 AnyChunk = TypeVar("AnyChunk", bound=Chunk)
@@ -67,7 +67,7 @@ class CausalEncoder(PromptEncoder, Generic[AnyChunk]):
         """``rows``: of all chunks."""
         assert tower.causal is not None
         self._tower = tower.causal
-        self._activation = activation(self._tower.activation)
+        self._activation = ACTIVATIONS[self._tower.activation]
         self._device = self._tower.positional.device
         self._prepared: list[AnyChunk] = []
         super().__init__(chunks, graph_bytes=rows * row_bytes(tower), memory_budget=memory_budget)

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import TextTower
-from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, Rows, row_bytes
+from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, row_bytes
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
-from otpt.prompts.tokens import PromptTokens, real_lengths
+from otpt.prompts.tokens import PromptTokens, text_lengths
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,18 @@ class _Group:
     visible: Tensor
 
 
+@dataclass(frozen=True)
 class PrefixChunk(Chunk):
     """Rows of the prefix, then those of the tails, in groups of equal length."""
 
-    def __init__(self, rows: Rows, groups: tuple[_Group, ...]) -> None:
-        super().__init__(rows)
-        self.groups = groups
+    groups: tuple[_Group, ...]
 
 
 class PrefixEncoder(CausalEncoder[PrefixChunk]):
     """Text features through a :class:`CausalTower`, prefix shared, no padding."""
 
     def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
-        lengths = real_lengths(tokens.ids)
+        lengths = text_lengths(tower, tokens.ids)
         self._prefix = shared_prefix(tokens, lengths)
         tails = lengths - self._prefix
         by_length = torch.argsort(tails, stable=True)
@@ -90,14 +89,12 @@ class PrefixEncoder(CausalEncoder[PrefixChunk]):
 def shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
     """Number of leading positions that hold the same token, or the same tunable token, in every class."""
     ids, slots = tokens.ids, tokens.slots
-    same = (ids == ids[:1]).all(dim=0)
-    positions = torch.arange(ids.shape[1])
     # (C, L): which row of the context is there, or −1
-    token_at = torch.full(ids.shape, -1).scatter(1, slots, tokens.rows)
-    same &= (token_at == token_at[:1]).all(dim=0)
+    row_at = torch.full(ids.shape, -1).scatter(1, slots, tokens.rows)
+    same = ((ids == ids[:1]) & (row_at == row_at[:1])).all(dim=0)
     shared = int(same.long().cumprod(0).sum())
     # Every class keeps at least its end token as a tail.
-    return min(shared, int(lengths.min()) - 1, len(positions))
+    return min(shared, int(lengths.min()) - 1)
 
 
 def _cut(by_length: Tensor, tails: Tensor, rows_that_fit: int) -> list[Tensor]:

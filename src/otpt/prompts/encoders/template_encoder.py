@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from otpt.backbones import TextTower
-from otpt.prompts.encoders.choosing import prompt_encoder
+from otpt.prompts.encoders.choosing import encode_sentences
 from otpt.prompts.encoders.encoder import PromptEncoder
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.templates import Templates
-from otpt.prompts.tokens import sentence_tokens
 from otpt.threads import in_threads
 
 
@@ -30,13 +30,7 @@ class TemplateEncoder(PromptEncoder):
         self._tower, self._texts = tower, templates.texts(names)
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        if self._tower.device.type == "cpu":
-            found = in_threads(self._of_template, self._texts)
-        else:
-            found = [self._of_template(texts) for texts in self._texts]
+        encode = partial(encode_sentences, self._tower, memory_budget=self._memory_budget)
+        on_cpu = self._tower.device.type == "cpu"
+        found = in_threads(encode, self._texts) if on_cpu else [encode(texts) for texts in self._texts]
         return torch.stack(found).mean(dim=0).expand(len(contexts), -1, -1)
-
-    def _of_template(self, texts: Sequence[str]) -> Tensor:
-        """Unit text features (C, D)."""
-        tokens = sentence_tokens(self._tower, texts)
-        return prompt_encoder(self._tower, tokens, memory_budget=self._memory_budget).encode(tokens.start[None])[0]

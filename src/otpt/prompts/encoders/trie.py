@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from otpt.prompts.encoders.beginnings import Blocks, Text, walk
-from otpt.prompts.tokens import PromptTokens, real_lengths
+from otpt.prompts.tokens import PromptTokens
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,10 @@ class Trie:
         self.ends.append(path[-1])
 
 
-def class_texts(tokens: PromptTokens) -> list[Text]:
-    """The text of each class without padding."""
+def class_texts(tokens: PromptTokens, lengths: Tensor) -> list[Text]:
+    """The text of each class, cut to its length (C,)."""
     what = tokens.ids.scatter(1, tokens.slots, -1 - tokens.rows)
-    lengths = real_lengths(tokens.ids).tolist()
-    return [tuple(own[:length]) for own, length in zip(what.tolist(), lengths, strict=True)]
+    return [tuple(own[:length]) for own, length in zip(what.tolist(), lengths.tolist(), strict=True)]
 
 
 def make_tries(texts: Sequence[Text], nodes_that_fit: int) -> list[Trie]:

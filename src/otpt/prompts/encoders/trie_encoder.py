@@ -10,18 +10,21 @@ what is not an ancestor. So keys and values of few rows are gathered, and all bl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import TextTower
 from otpt.prompts.encoders.beginnings import make_blocks
-from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, Rows, row_bytes
+from otpt.prompts.encoders.causal_encoder import CausalEncoder, Chunk, row_bytes
 from otpt.prompts.encoders.memory import MEMORY_BUDGET
 from otpt.prompts.encoders.trie import Trie, class_texts, make_tries, sight
-from otpt.prompts.tokens import PromptTokens
+from otpt.prompts.tokens import PromptTokens, text_lengths
 
 
+@dataclass(frozen=True)
 class TrieChunk(Chunk):
     """Nodes of a trie.
 
@@ -30,16 +33,16 @@ class TrieChunk(Chunk):
         visible: (K, 1, T, A + T) which of these, and which of its own T rows, a row may see.
     """
 
-    def __init__(self, rows: Rows, ancestors: Tensor, visible: Tensor) -> None:
-        super().__init__(rows)
-        self.ancestors, self.visible = ancestors, visible
+    ancestors: Tensor
+    visible: Tensor
 
 
 class TrieEncoder(CausalEncoder[TrieChunk]):
     """Text features through a :class:`CausalTower`, every common beginning shared, no padding."""
 
     def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
-        tries = make_tries(class_texts(tokens), max(memory_budget // row_bytes(tower), 1))
+        texts = class_texts(tokens, text_lengths(tower, tokens.ids))
+        tries = make_tries(texts, max(memory_budget // row_bytes(tower), 1))
         chunks = [torch.tensor(trie.texts) for trie in tries]
         rows = sum(len(trie.places) for trie in tries)
         super().__init__(tower, chunks, rows=rows, memory_budget=memory_budget)

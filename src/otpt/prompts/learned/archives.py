@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from otpt.backbones.sources.torchscript import TensorUnpickler, check_archive, check_extent, read_archive
+from otpt.backbones.sources.torchscript import TensorUnpickler, check_archive, read_archive, tensors_of
 from otpt.errors import OtptError
 
 Shape = tuple[int | None, ...]
@@ -40,12 +40,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             f"The file {str(path)!r} cannot be read as a learned prompt: it is damaged or of another format; expected "
             "a checkpoint of torch.save, or .safetensors."
         ) from None
-    state = content.get("state_dict", content)
-    if not isinstance(state, dict):
-        state = {}
-    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
-    for name, tensor in tensors.items():
-        check_extent(name, tensor)
+    tensors = tensors_of(content.get("state_dict", content))
     notes = {str(name): value for name, value in content.items() if isinstance(value, str)}
     return {name: tensor.detach().cpu() for name, tensor in tensors.items()}, notes
 
@@ -82,7 +77,8 @@ def _words(shape: Shape) -> str:
 
 def _safetensors(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
-        return {"state_dict": {name: file.get_tensor(name) for name in file.keys()}, **(file.metadata() or {})}  # noqa: SIM118
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return {**(file.metadata() or {}), "state_dict": tensors}
 
 
 def _torch(path: Path) -> dict[str, Any]:

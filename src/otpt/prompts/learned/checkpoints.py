@@ -17,7 +17,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -37,17 +36,18 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     tensors, notes = read_tensors(Path(path))
     own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
     check_values(path, own)
+    images = _names(notes, "images", path) or ()
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
-        return replace(_maple(own, path), images=_names(notes, "images", path) or ())
+        return _maple(own, path, images)
     if any(name.startswith("meta_net.") for name in own):
-        return _cocoop(own, path)
+        return _cocoop(own, path, images)
     if "ctx" not in own:
         held = list(tensors) or ["no tensor"]
         shown = ", ".join(held[:_SHOWN]) + (", …" if len(held) > _SHOWN else "")
         raise OtptError(f"{_file(path)} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
     if own["ctx"].ndim != 3:
         expect_tensors(path, own, {"ctx": (None, None)})
-    return CoopContext(own["ctx"], _names(notes, "class_names", path), images=_names(notes, "images", path) or ())
+    return CoopContext(own["ctx"], _names(notes, "class_names", path), images=images)
 
 
 def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
@@ -69,7 +69,7 @@ def _is_own(name: str) -> bool:
     return inner == "ctx" or inner.startswith(("proj.", "compound_prompt", "meta_net."))
 
 
-def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
+def _maple(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> MaplePrompts:
     counts = [_count(own, "compound_prompts_text."), _count(own, "compound_prompt_projections.")]
     deep = range(max(counts))
     texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
@@ -83,7 +83,7 @@ def _maple(own: Mapping[str, Tensor], path: str | Path) -> MaplePrompts:
     expect_tensors(path, own, expected)
     stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
     text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
-    return MaplePrompts(text, weights, biases)
+    return MaplePrompts(text, weights, biases, images=images)
 
 
 def _count(own: Mapping[str, Tensor], start: str) -> int:
@@ -92,7 +92,7 @@ def _count(own: Mapping[str, Tensor], start: str) -> int:
     return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdecimal()), default=0))
 
 
-def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
+def _cocoop(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> CocoopContext:
     context, inner = own.get("ctx"), own.get("meta_net.linear1.weight")
     width = context.shape[-1] if context is not None and context.ndim == 2 else None
     hidden = len(inner) if inner is not None and inner.ndim == 2 else None
@@ -104,7 +104,7 @@ def _cocoop(own: Mapping[str, Tensor], path: str | Path) -> CocoopContext:
         "meta_net.linear2.bias": (width,),
     }
     expect_tensors(path, own, names)
-    return CocoopContext(*(own[name] for name in names))
+    return CocoopContext(*(own[name] for name in names), images=images)
 
 
 def _file(path: str | Path) -> str:

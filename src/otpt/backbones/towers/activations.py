@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 
@@ -32,13 +32,24 @@ def quick_gelu(x: Tensor) -> Tensor:
     return result
 
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
 }
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The function of that name."""
-    return _ACTIVATIONS[name]
+class QuickGELU(nn.Module):
+    """As open_clip's module of that name, which the fingerprint counts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return quick_gelu(x)
+
+
+def activation_name(module: nn.Module) -> str:
+    """The name of a module's activation; ``TypeError`` for one that has none here."""
+    if type(module).__name__ == "QuickGELU":  # ours or open_clip's, which need not be imported
+        return "quick_gelu"
+    if isinstance(module, nn.GELU):
+        return "gelu_tanh" if module.approximate == "tanh" else "gelu"
+    raise TypeError(f"activation {type(module).__name__} has no canonical name")
