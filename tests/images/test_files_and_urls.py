@@ -46,6 +46,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "2000")
             self.end_headers()
             self.wfile.write(bytes(1000))
+        elif self.path == "/headers":  # without an end
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n")
+            for _ in range(90):
+                self.wfile.write(b"X: x\r\n")
+                self.wfile.flush()
+                time.sleep(0.05)
         elif self.path == "/drip":
             self.send_response(200)
             self.end_headers()
@@ -116,7 +122,8 @@ def test_what_goes_wrong_is_told_in_a_sentence(server: str) -> None:
 
 def test_a_server_that_drips_or_is_silent_does_not_outlast_the_deadline(server: str) -> None:
     started = time.monotonic()
-    assert "within 0.2 s" in refusal(f"{server}/drip", UrlLimits(seconds=0.2))
+    for path in ("drip", "headers"):
+        assert "within 0.2 s" in refusal(f"{server}/{path}", UrlLimits(seconds=0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "within 0.2 s" in refusal(f"http://127.0.0.1:{silent.getsockname()[1]}/", UrlLimits(seconds=0.2))
     assert time.monotonic() - started < 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.server
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,7 +30,15 @@ def site() -> Iterator[tuple[int, list[str]]]:
                 self.send_header("Location", "/image")
                 self.end_headers()
                 return
+            if self.path == "/drip":
+                with suppress(ConnectionError):  # who asked has heard enough
+                    for letter in b"HTTP/1.0 200 OK\r\n" + b"X: x\r\n" * 90:
+                        self.wfile.write(bytes([letter]))
+                        time.sleep(0.05)
+                return
             self.send_response(200)
+            if self.path == "/half":
+                self.send_header("Content-Length", "20")
             self.end_headers()
             self.wfile.write(b"x" * (5000 if self.path == "/large" else 10))
 
@@ -44,9 +54,11 @@ def site() -> Iterator[tuple[int, list[str]]]:
     server.server_close()
 
 
-def refused(url: str, hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "images.example")) -> str:
+def refused(
+    url: str, hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "images.example"), *, seconds: float = 30
+) -> str:
     with pytest.raises(RequestError) as caught:
-        fetch(url, hosts, max_bytes=1000, seconds=30)
+        fetch(url, hosts, max_bytes=1000, seconds=seconds)
     assert caught.value.status == 422
     return caught.value.what
 
@@ -112,4 +124,12 @@ def test_the_connection_goes_to_the_address_that_was_checked(
     assert asked == [f"images.example:{port} /image?size=1"]
     assert "redirects are not followed" in refused(f"{url}/moved")
     assert "more than 1,000 bytes" in refused(f"{url}/large")
-    assert len(asked) == 3
+    assert "ended after 10 of 20 bytes" in refused(f"{url}/half")
+    assert len(asked) == 4
+
+
+def test_a_server_that_sends_a_byte_now_and_then_does_not_outlast_the_deadline(
+    site: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "public_address", lambda *_: "127.0.0.1")
+    assert "it took more than 0.3 s" in refused(f"http://images.example:{site[0]}/drip", seconds=0.3)

@@ -10,10 +10,10 @@ import http.client
 import ipaddress
 import socket
 import ssl
-import time
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from otpt.images.urls import Deadline
 from otpt.serve.http.errors import RequestError
 
 _CHUNK = 1 << 16
@@ -22,7 +22,6 @@ _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 
 def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -> bytes:
     """The bytes at an http(s) address of an allowed host; ``RequestError`` otherwise."""
-    deadline = time.monotonic() + seconds
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
@@ -36,19 +35,20 @@ def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -
         raise _refused(url, "it holds a name or password")
     address = public_address(url, host, port)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = _Connection(host, port, address, tls=parts.scheme.lower() == "https", timeout=seconds)
-    try:
-        connection.request("GET", target, headers={"Accept": "image/*", "Connection": "close"})
-        with connection.getresponse() as response:
-            if response.status != 200:
-                raise _refused(url, f"the server answered {response.status}; redirects are not followed")
-            return _read(response, url, max_bytes, deadline)
-    except TimeoutError:
-        raise _refused(url, f"it took more than {seconds:.3g} s") from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _refused(url, f"it cannot be fetched ({type(error).__name__})") from None
-    finally:
-        connection.close()
+    with Deadline(seconds) as deadline:
+        connection = _Connection(host, port, address, tls=parts.scheme.lower() == "https", deadline=deadline)
+        try:
+            connection.request("GET", target, headers={"Accept": "image/*", "Connection": "close"})
+            with connection.getresponse() as response:
+                if response.status != 200:
+                    raise _refused(url, f"the server answered {response.status}; redirects are not followed")
+                return _read(response, url, max_bytes, deadline)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, TimeoutError) or deadline.is_over:
+                raise _refused(url, f"it took more than {seconds:.3g} s") from None
+            raise _refused(url, f"it cannot be fetched ({type(error).__name__})") from None
+        finally:
+            connection.close()
 
 
 def public_address(url: str, host: str, port: int) -> str:
@@ -77,17 +77,21 @@ def is_public(address: str) -> bool:
 class _Connection(http.client.HTTPConnection):
     """To one checked address; the name serves the Host header and the certificate."""
 
-    def __init__(self, host: str, port: int, address: str, *, tls: bool, timeout: float) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._address, self._tls = address, tls
+    def __init__(self, host: str, port: int, address: str, *, tls: bool, deadline: Deadline) -> None:
+        super().__init__(host, port)
+        self._address, self._tls, self._deadline = address, tls, deadline
 
     def connect(self) -> None:
-        self.sock = socket.create_connection((self._address, self.port), self.timeout)
+        self.sock = socket.create_connection((self._address, self.port), self._deadline.left)
         if self._tls:
-            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+        self._deadline.watch(self.sock)
+        if isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
 
 
-def _read(response: http.client.HTTPResponse, url: str, max_bytes: int, deadline: float) -> bytes:
+def _read(response: http.client.HTTPResponse, url: str, max_bytes: int, deadline: Deadline) -> bytes:
     parts: list[bytes] = []
     size = 0
     while part := response.read1(_CHUNK):
@@ -95,8 +99,10 @@ def _read(response: http.client.HTTPResponse, url: str, max_bytes: int, deadline
         size += len(part)
         if size > max_bytes:
             raise _refused(url, f"it has more than {max_bytes:,} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError
+    if deadline.is_over:  # the end of the connection may be ours, not that of the file
+        raise TimeoutError
+    if response.length:
+        raise _refused(url, f"the connection ended after {size:,} of {size + response.length:,} bytes")
     return b"".join(parts)
 
 
