@@ -180,6 +180,8 @@ def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (code, "make it with 'otpt train fpt'" in err) == (2, True)
     code, _, err = run(capsys, *command[:-1], 64, "--out", tmp_path / "none")
     assert (code, "sees 48 pixels, not 64; give --frozen-size 48" in err) == (2, True)
+    code, _, err = run(capsys, *command[:-1], 0, "--out", tmp_path / "none")
+    assert (code, "Images of 0 pixels" in err) == (2, True), "not the default"
 
 
 def test_without_a_backbone_it_is_the_published_one(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import say
 from otpt.cli.options.class_names import chosen_classes, has_splits
-from otpt.cli.options.medical import FPT_BACKBONE, add_frozen_options, refuse_for_fpt
+from otpt.cli.options.medical import FPT_BACKBONE, add_frozen_options, chosen_frozen_size, refuse_for_fpt
 from otpt.cli.options.methods import chosen_methods
 from otpt.cli.options.models import add_model_options, chosen_backbone
 from otpt.cli.options.spellings import (
@@ -25,7 +25,7 @@ from otpt.cli.options.training_data import add_number, add_training_data_options
 from otpt.errors import OtptError
 from otpt.learning.baple_recipe import BapleRecipe
 from otpt.learning.fpt_recipe import FptRecipe
-from otpt.methods.fpt.variants import FROZEN_SIZE, ROWS, VARIANTS
+from otpt.methods.fpt.variants import ROWS, VARIANTS
 from otpt.runs.names import folder_name
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def run_fpt(options: argparse.Namespace) -> int:
     names = ("rows", "variant", "epochs", "batch", "learning_rate", "seed")
     recipe = FptRecipe(weight, **{name: getattr(options, name) for name in names})
     path = _path(options, dataset, method.name)
-    size = options.frozen_size or FROZEN_SIZE
+    size = chosen_frozen_size(options)
     frozen = load_frozen_vit(options.backbone, device=options.device, precision=options.precision, size=size)
     network = train_fpt(
         frozen,

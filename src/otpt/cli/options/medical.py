@@ -70,6 +70,11 @@ def add_frozen_options(group: Any) -> None:
     group.add_argument("--keep-frozen", type=Path, metavar="DIR", help="keep FPT's keys and values, 15 MB per image")
 
 
+def chosen_frozen_size(options: argparse.Namespace) -> int:
+    """Pixels of a side that FPT's ViT sees."""
+    return FROZEN_SIZE if options.frozen_size is None else options.frozen_size
+
+
 def refuse_unused(options: argparse.Namespace, methods: Sequence[Method]) -> None:
     """``OtptError`` for the first option that no method would look at."""
     adapts = list(dict.fromkeys(method.adapt for method in methods))
@@ -122,7 +127,7 @@ def model_maker(options: argparse.Namespace, methods: Sequence[Method]) -> Calla
     if methods[0].adapt != "fpt":
         return None
     _refuse_compile(options)
-    return partial(frozen_on, options.backbone, options.precision, options.frozen_size or FROZEN_SIZE)
+    return partial(frozen_on, options.backbone, options.precision, chosen_frozen_size(options))
 
 
 def _refuse_compile(options: argparse.Namespace) -> None:
