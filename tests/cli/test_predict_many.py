@@ -35,6 +35,18 @@ def test_images_after_the_class_names_are_taken(capsys, model: str, here: Path) 
     code, out, err = run(capsys, "predict", *common, "--classes", "cat,dog", "--method", "zero-shot", "0.png")
     assert code == 0
     assert "'0.png' after --methods is taken as an image to predict" in err
+    common = (*common, "--classes", "cat,dog", "--methods", "templates")
+    _, first, _ = run(capsys, "predict", "0.png", *common, "--templates", "a {} here.")
+    code, out, err = run(capsys, "predict", *common, "--templates", "a {} here.", "0.png")
+    assert (code, out) == (0, first), err
+    assert "'0.png' after --templates is taken as an image to predict" in err
+
+
+@pytest.mark.parametrize("option", ["--plugin", "--calibration", "--context", "--set"])
+def test_an_image_after_any_option_of_several_words_is_taken(option: str, capsys, model: str, here: Path) -> None:
+    code, _, err = run(capsys, "predict", "--classes", "cat,dog", "--backbone", model, *FEW, option, "0.png")
+    assert code == 0, err
+    assert f"'0.png' after {option} is taken as an image to predict" in err
 
 
 def test_a_folder_is_taken_back_with_its_slash_and_a_class_of_its_name_stays_a_class(

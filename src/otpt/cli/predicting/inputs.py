@@ -15,9 +15,11 @@ from otpt.data.dataset import IMAGE_SUFFIXES
 from otpt.errors import OtptError, cannot_read
 from otpt.images.urls import is_url
 
-_GREEDY = {"classes": "--classes", "methods": "--methods", "settings": "--set", "context": "--context"}
+_GREEDY = {
+    "settings": "--set",
+    **{name: f"--{name}" for name in ("classes", "methods", "context", "templates", "fpp", "plugin", "calibration")},
+}
 """Options that take all words up to the next option: ``--classes cat dog *.jpg``."""
-
 
 STANDARD_INPUT = "-"
 
@@ -49,11 +51,11 @@ def is_image(word: str) -> bool:
 
 def _swallowed(options: argparse.Namespace) -> Iterator[str]:
     for name, option in _GREEDY.items():
-        words: list[str] = getattr(options, name) or []
-        images = [word for word in words if is_image(word)]
+        words: list[str | Path] = getattr(options, name) or []
+        images = [str(word) for word in words if is_image(str(word))]
         if not images:
             continue
-        setattr(options, name, [word for word in words if word not in images])
+        setattr(options, name, [word for word in words if str(word) not in images])
         others = f" and {len(images) - 1} more" if len(images) > 1 else ""
         taken = "are taken as images" if others else "is taken as an image"
         tell(f"{images[0]!r}{others} after {option} {taken} to predict.")
