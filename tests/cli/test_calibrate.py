@@ -68,7 +68,7 @@ def test_the_seed_of_a_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run",), "several of a method (zero-shot, tpt); name one"),
+        (("run",), "several methods (zero-shot, tpt); name one of them"),
         (("run", "--method", "o-tpt"), "Unknown method of the run 'o-tpt'"),
         (("run", "--method", "tpt", "--seed", "7"), "The run has no seed 7 of 'tpt'; there are 0, 1."),
         (("run", "--method", "tpt", "--seeds", "0", "1"), "each image once, so expected one seed"),
@@ -206,7 +206,7 @@ def test_labels_that_cannot_be_used_in_python() -> None:
     clf = otpt.Classifier(backbone(), "zero-shot").set_classes(NAMES)
     images = [image(seed) for seed in range(24)]
     for labels, told in (
-        ([NAMES[0]] * 24, f"All 24 labels are of the class '{NAMES[0]}'; expected images of two classes"),
+        ([NAMES[0]] * 24, f"All 24 labels are of the class '{NAMES[0]}'; expected images of at least two classes"),
         ([*NAMES[:2] * 11, "no class", NAMES[0]], "Unknown label 'no class'. Available: "),
         ([0, 1] * 11 + [0, len(NAMES)], f"The label {len(NAMES)} is not a class; expected 0 to {len(NAMES) - 1}"),
         ([0.0, 1.0] * 12, "The label 0.0 is no index; expected an integer, or a class name"),

@@ -96,7 +96,7 @@ def _check_labels(labels: Integers, classes: list[str], columns: int) -> None:
     if len(seen) == 1:
         raise OtptError(
             f"All {len(labels)} labels are of the class {classes[seen[0]]!r}; expected images of at least two classes, "
-            "as they will come."
+            "like those to be predicted."
         )
 
 
