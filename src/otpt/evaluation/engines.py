@@ -210,12 +210,8 @@ def _listen(receivers: Sequence[Connection], report: Report) -> None:
         for receiver in [each for each in still_open if each in ready]:
             try:
                 message = receiver.recv()
-            except (
-                EOFError,
-                OSError,
-                pickle.UnpicklingError,
-            ):  # it has ended, perhaps in the middle of a message
-                still_open.remove(receiver)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                still_open.remove(receiver)  # the worker has ended, perhaps in the middle of a message
                 continue
             if isinstance(message, OtptError):
                 raise message
