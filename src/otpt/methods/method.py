@@ -111,6 +111,8 @@ class Method:
         settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
         object.__setattr__(self, "settings", MappingProxyType(settings))
         for name, setting in settings.items():
+            if name not in _all_settings():
+                raise unknown("setting", name.replace("_", "-"), [each.replace("_", "-") for each in _all_settings()])
             check_setting(self.name, name.replace("_", "-"), setting, setting_bounds().get(name.replace("_", "-"), {}))
         for axis, value, known in (
             ("init", self.init, INITS),
@@ -356,3 +358,11 @@ def _flag(name: str, value: str | float | bool) -> bool:
     if text in {"off", "false", "no", "0"}:
         return False
     raise OtptError(f"The setting {name} is {value!r}; expected on or off.")
+
+
+def _all_settings() -> list[str]:
+    """Names of the settings that any function has: a method whose calibration was replaced may keep some in vain."""
+    found = {name for objective in OBJECTIVES.values() for name in objective.settings}
+    for axis in (ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES):
+        found |= {name for value in axis.values() for name in value.settings}
+    return sorted(found)
