@@ -128,6 +128,7 @@ def test_settings_reach_the_method(capsys, model: str, images: Path) -> None:
     plain = tuned()
     assert tuned("--set", "lambda=18") == plain
     assert tuned("--set", "lambda=0") == confidence("--method", "tpt")
+    assert tuned("--set", "lambda=0", "--set", "steps=2") == tuned("--set", "lambda=0", "steps=2")
     code, out, _ = run(
         capsys, "predict", images / "2.png", *CLASSES, "--backbone", model, *FEW, "--json",
         "--method", "zero-shot", "o-tpt", "--set", "lambda=0",
@@ -187,6 +188,10 @@ BAD = {
     "an unknown method": (["p.png", *CLASSES, "--method", "otp"], "Did you mean"),
     "a method twice": (["p.png", *CLASSES, "--method", "tpt", "tpt"], "given twice"),
     "a method file that is not there": (["p.png", *CLASSES, "--method", "none.toml"], "No such file"),
+    "two values of a setting": (
+        ["p.png", *CLASSES, "--method", "o-tpt", "--set", "lambda=1", "--set", "lambda=2"],
+        "--set names 'lambda' twice (1, 2); expected one value",
+    ),
     "a negative lambda": (["p.png", *CLASSES, "--method", "o-tpt", "--set", "lambda=-3"], "0 or more"),
     "a lambda that is no number": (
         ["p.png", *CLASSES, "--method", "o-tpt", "--set", "lambda=big"],

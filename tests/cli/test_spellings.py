@@ -9,7 +9,7 @@ import pytest
 from oracles.command import run
 
 from otpt.cli.options.class_names import chosen_classes
-from otpt.cli.parser import COMMANDS, make_parser
+from otpt.cli.parser import COMMANDS, make_parser, parse
 from otpt.errors import OtptError
 
 
@@ -54,6 +54,17 @@ def test_methods_and_seeds_on_every_command_that_has_several() -> None:
         if name.partition(" ")[0] not in without or name.startswith("plot "):
             assert "--methods" in known, name
             assert "--seeds" in known, name
+
+
+def test_options_of_several_words_add_up_when_they_are_repeated() -> None:
+    given = ["predict", "0.png", "--classes", "cat", "dog", "--methods", "tpt", "--set", "lambda=6"]
+    assert (once := parse(given)).methods == ["tpt"], "in place of the default"
+    assert once.settings == ["lambda=6"]
+    both = parse([*given, "--method", "o-tpt", "zero", "--set", "steps=2", "--classes", "sea"])
+    assert (both.methods, both.settings) == (["tpt", "o-tpt", "zero"], ["lambda=6", "steps=2"])
+    assert both.classes == ["cat", "dog", "sea"]
+    assert parse(given).methods == ["tpt"], "no list is shared between calls"
+    assert parse(["evaluate", "dtd", "--seeds", "1", "--seeds", "2"]).seeds == [1, 2]
 
 
 def test_threads_and_workers_on_every_command_that_computes() -> None:

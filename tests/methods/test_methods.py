@@ -152,7 +152,7 @@ def test_unknown_names_are_answered_with_suggestions() -> None:
         Method("mine", {"entropy": {"shift": 1.0}})
     with pytest.raises(OtptError, match="number of steps is inf; expected 1, 2, 3"):
         Method("mine", {"entropy": 1.0}, steps=math.inf)  # type: ignore[arg-type]
-    with pytest.raises(OtptError, match="Unknown setting 'huber-dleta'. Did you mean: huber-delta"):
+    with pytest.raises(OtptError, match=r"Unknown setting 'huber-dleta'\. Did you mean: huber-delta"):
         Method("mine", {"entropy": 1.0, "huber": 30.0}, settings={"huber_dleta": 0.3})
 
 

@@ -79,11 +79,24 @@ class _Help(argparse.HelpFormatter):
         return words if title is None else f"\n{' ' * self._indent_increment}{title}:\n{words}"
 
 
+class _Store(argparse._StoreAction):
+    """Values of an option of several words add up when it is repeated, as in ``--set lambda=6 --set steps=2``."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        before: Any = getattr(namespace, self.dest, None)
+        if self.option_strings and self.nargs == argparse.ONE_OR_MORE and before is not self.default:
+            values = [*before, *values]
+        super().__call__(parser, namespace, values, option_string)
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and where to read on, instead of printing the whole usage."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Help, **options})
+        self.register("action", None, _Store)
 
     def error(self, message: str) -> Any:
         stop = "" if message.endswith("?") else "."

@@ -98,6 +98,8 @@ def parse_fpp(given: Sequence[str]) -> Fpp:
         key = name.replace("-", "_")
         if not equals or not value:
             raise OtptError(f"--fpp was given {item!r}; expected NAME=VALUE, such as steps=200.")
+        if key in found:
+            raise OtptError(f"--fpp names {name!r} twice; expected one value.")
         if key not in known:
             raise unknown("number of FPP", name, [each.replace("_", "-") for each in known])
         try:

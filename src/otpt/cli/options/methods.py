@@ -86,11 +86,13 @@ def chosen_methods(options: argparse.Namespace) -> tuple[Method, ...]:
     """The methods that were asked for, with ``--set`` applied to each that has the setting."""
     from otpt.methods import get_methods
 
-    settings = {}
+    settings: dict[str, str] = {}
     for item in options.settings:
         name, equals, value = item.partition("=")
         if not equals or not name or not value:
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE, such as lambda=6.")
+        if name in settings:
+            raise OtptError(f"--set names {name!r} twice ({settings[name]}, {value}); expected one value.")
         settings[name] = value
     methods = get_methods(options.methods)
     if "calibrate" in settings:  # first, since a temperature may come with it
