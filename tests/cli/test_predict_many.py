@@ -178,6 +178,8 @@ def test_numbers_of_fpp() -> None:
     }.items():
         with pytest.raises(OtptError, match=says):
             parse_fpp([given])
+    with pytest.raises(OtptError, match="names 'steps' twice"):
+        parse_fpp(["steps=2", "steps=3"])
 
 
 def test_fpp_of_the_command_line_is_that_of_python(capsys, model: str, here: Path) -> None:
