@@ -204,6 +204,8 @@ def test_a_file_in_a_folder_with_such_a_name_and_one_that_begins_with_a_mark(tmp
         ("[a]\nsteps = 1.5", "expected a whole number"),
         ("[a]\nsteps = true", "expected a whole number"),
         ("[a]\ntwo_step = 1", "expected true or false"),
+        ("[a]\nlearning-rate = 0.1\nlearning_rate = 0.2", "learning-rate is given in two spellings"),
+        ("[a]\nsettings = { huber-dleta = 1 }", "Did you mean: huber-delta"),
     ],
 )
 def test_files_that_cannot_be(text: str, message: str, tmp_path: Path) -> None:

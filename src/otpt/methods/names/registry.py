@@ -116,6 +116,9 @@ def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
 def _method(name: str, table: dict[str, Any], origin: str) -> Method:
     where = f"{origin}: method {name!r}"
     given = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(given) < len(table):
+        both = next(key for key in table if "-" in key and key.replace("-", "_") in table)
+        raise OtptError(f"{where}: {both} is given in two spellings, with - and with _; expected one of them.")
     for key, value in given.items():
         if key not in _FIELDS:
             raise unknown(f"key of {where}:", key, _FIELDS)
