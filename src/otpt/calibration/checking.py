@@ -73,7 +73,7 @@ def _conformal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300  # nan is not
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300  # nor is nan
 
 
 def _is_known(value: Any) -> bool:

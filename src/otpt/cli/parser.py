@@ -50,12 +50,12 @@ COMMANDS = {name: group for group, commands in GROUPS.items() for name in comman
 """Command → its group."""
 
 _TITLES = {
-    "predict": "classify images",
-    "demo": "evaluate methods",
-    "metrics": "read results",
-    "datasets": "look things up",
+    "predicting": "classify images",
+    "evaluating": "evaluate methods",
+    "results": "read results",
+    "information": "look things up",
 }
-"""The first command of each group → the heading above it in ``otpt --help``."""
+"""Headings of the groups in ``otpt --help``."""
 
 
 class _Help(argparse.HelpFormatter):
@@ -74,9 +74,11 @@ class _Help(argparse.HelpFormatter):
 
     def _format_action(self, action: argparse.Action) -> str:
         """A line or more; before the first command of a group also its heading."""
-        title = _TITLES.get(action.dest) if isinstance(action.metavar, str) and action.metavar in COMMANDS else None
         words = super()._format_action(action)
-        return words if title is None else f"\n{' ' * self._indent_increment}{title}:\n{words}"
+        group = COMMANDS.get(str(action.metavar), "")
+        if not group or action.metavar != next(iter(GROUPS[group])):
+            return words
+        return f"\n{' ' * self._indent_increment}{_TITLES[group]}:\n{words}"
 
 
 class _Store(argparse._StoreAction):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otpt.cli.options.bins import add_bins_options
+from otpt.cli.options.scoring import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option
 from otpt.cli.terminal import Column, print_columns, terminal_width
 from otpt.errors import OtptError

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import say
-from otpt.cli.options.bins import add_bins_options
+from otpt.cli.options.scoring import add_bins_options, add_intervals_option
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.cli.results import class_metrics
 from otpt.cli.results.csv_rows import csv_bytes
 from otpt.cli.results.evaluated import print_scores
 from otpt.cli.results.headline import print_headline
-from otpt.cli.results.score_tables import add_intervals_option
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import tell
-from otpt.cli.options.bins import add_bins_options
 from otpt.cli.options.class_names import add_classes_option, chosen_classes
 from otpt.cli.options.models import DEFAULT_BACKBONE, add_model_options, chosen_backbone
+from otpt.cli.options.scoring import add_bins_options
 from otpt.cli.options.spellings import (
     add_methods_option,
     add_out_option,

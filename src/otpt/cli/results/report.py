@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from otpt.cli.options.bins import add_bins_options
+from otpt.cli.options.scoring import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.errors import OtptError
 from otpt.report.page.defaults import IMAGES, TITLE

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from otpt.cli.terminal import Column, print_columns
-from otpt.report.defaults import LEVEL
 
 if TYPE_CHECKING:
     from otpt.report.tables import ScoreTable
@@ -36,15 +34,3 @@ def _columns(table: ScoreTable) -> list[Column]:
     if table.several_prompts:
         names.append(Column("prompt", prompts, is_name=True))
     return names + [Column(title, cells) for title, cells in zip(table.columns, numbers, strict=True)]
-
-
-def add_intervals_option(parser: argparse.ArgumentParser) -> None:
-    """Intervals beside the numbers of a run."""
-    parser.add_argument(
-        "--intervals",
-        nargs="?",
-        type=float,
-        const=LEVEL,
-        metavar="LEVEL",
-        help=f"bootstrap intervals over images, of {100 * LEVEL:g} %% by default",
-    )

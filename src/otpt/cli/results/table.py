@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli.notes import say
-from otpt.cli.options.bins import add_bins_options
+from otpt.cli.options.scoring import add_bins_options, add_intervals_option
 from otpt.cli.options.spellings import add_methods_option, add_old_spelling, add_out_option, add_seeds_option
-from otpt.cli.results.score_tables import add_intervals_option
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
 from otpt.report.papers.paper import BACKBONES
