@@ -11,5 +11,6 @@ class BackdoorDataset(Dataset):
     backdoor = True
 
     def __init__(self, dataset: Dataset) -> None:
+        # in_order for its copy without the fingerprint, which is kept once computed and holds the name
         vars(self).update(vars(dataset.in_order(range(len(dataset)))))
         self.name = f"{dataset.name}:backdoor"
