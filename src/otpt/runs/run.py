@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otpt.errors import OtptError, cannot_read
 from otpt.files import DISK, Disk, is_there, remove_leftovers, write_atomically
@@ -30,6 +30,9 @@ from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
 from otpt.runs.locks import Locks
 from otpt.runs.sealing import read_sealed, sealed
 from otpt.runs.shards import CorruptShardError, Shard, decode_shard, encode_shard, joined
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable", "WorkItem"]
 
@@ -218,6 +221,24 @@ class Run:
             shard = self.read(dataset, seed, column, first, end)
             if shard is not None:
                 yield shard
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Per-image rows of everything that the run holds so far.
+
+        Columns: ``dataset``, ``variant``, ``seed``, then those of :mod:`otpt.runs.shards`. Images that could not be read
+        have an ``error`` and no prediction.
+        """
+        import pandas as pd
+
+        tables = []
+        for dataset, seed, column in self.everything():
+            for shard in self.shards(dataset, seed, column):
+                table = shard.table.to_pandas()
+                table.insert(0, "seed", seed)
+                table.insert(0, "variant", "")
+                table.insert(0, "dataset", dataset)
+                tables.append(table)
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     def unreadable(self) -> Iterator[Unreadable]:
         """The rows of images that could not be read; all shards are read for it."""
