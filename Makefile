@@ -1,13 +1,12 @@
-# `make demo` and `make test` set up everything themselves; nothing but Python >= 3.10 and make is needed.
+# `make demo` and `make test` set up everything themselves; nothing but Python >= 3.11 and make is needed.
 # The environment lives in .venv; packages come through uv, whose cache makes every later clone a matter of seconds.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 UV     := 0.13.7
-# numpy and a few others have no release that serves Python 3.10 and the newest Python alike: two lists of pins.
-PINS   := $(shell $(PYTHON) -c 'import sys; print("constraints/python-3.10.txt" if sys.version_info < (3, 11) else "constraints/python-3.11.txt")')
+PINS   := constraints/constraints.txt
 
-.PHONY: help setup demo serve test test-fast test-processors lint docs bench bench-quick clean
+.PHONY: help setup demo serve test test-fast test-long lint docs bench bench-quick clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -16,7 +15,7 @@ help:           ## show this list
 setup: $(VENV)/.ready  ## make the environment in .venv with the pinned versions
 
 $(VENV)/.ready: pyproject.toml $(PINS)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "otpt needs Python 3.10 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; set PYTHON=…")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "otpt needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; set PYTHON=…")'
 	@echo "Setting up $(VENV) (torch is large: some minutes the first time on a machine) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
@@ -29,13 +28,14 @@ demo: setup     ## set up, then the main methods on the embedded model and bench
 serve: setup    ## set up, then predictions over HTTP with the embedded model; prints the address
 	@$(BIN)/otpt serve
 
-test: setup     ## set up, then run the tests
-	@$(BIN)/python -m pytest -n auto
+test: setup     ## set up, then run the tests (some minutes)
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m 'not long'
 
-test-fast: setup  ## the quick tests only
-	@$(BIN)/python -m pytest -n auto -m 'not slow'
+test-fast: setup  ## the quick tests only (a minute)
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow and not long'
 
-test-processors: setup  ## the tests of equality on imitated processors, with 1, 2, 3 and 5 threads
+test-long: setup  ## what takes too long for every change: faults, clusters, browsers, compilers, imitated processors
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m long
 	@$(BIN)/python -m tests.processors
 
 lint: setup     ## ruff, mypy, a strict build of the documentation, links, spelling, and what it costs to start

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def _script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("first_calls", Path(__file__).with_name("first_calls.py"))

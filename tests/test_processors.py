@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from processors import PROCESSORS, THREADS, bounded, environment
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).with_name("processor_results.py")
 
 

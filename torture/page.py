@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import put_into
 from torture.parts import PARTS
 from torture.results import RESULTS, Tally, read
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 FAULTS = Path(__file__).parent / "faults.toml"

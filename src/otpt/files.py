@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import socket
-import sys
 import time
+import tomllib
 from contextlib import suppress
 from functools import cache
 from itertools import count
@@ -162,11 +162,6 @@ def parse_json(text: str) -> Any:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Tables of somebody's TOML text; ``ValueError`` if it is none, also where it is nested too deeply."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -26,6 +26,8 @@ from otpt.evaluation.config import run_config
 from otpt.features.cache import feature_key
 from otpt.views import ViewRecipe
 
+pytestmark = pytest.mark.long
+
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("g++", "clang++"))), reason="torch.compile needs a C++ compiler, and there is none"
 )
@@ -54,7 +56,6 @@ def threads() -> Iterator[Callable[[int], None]]:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_features_are_those_of_the_plain_tower(backbone: Backbone) -> None:
     pixels = images(11)
     found = backbone.encode_pixels(pixels)
@@ -63,7 +64,6 @@ def test_features_are_those_of_the_plain_tower(backbone: Backbone) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 @pytest.mark.equality
 def test_a_view_has_the_same_bits_in_every_batch_and_with_any_threads(
     backbone: Backbone, threads: Callable[[int], None]
@@ -80,7 +80,6 @@ def test_a_view_has_the_same_bits_in_every_batch_and_with_any_threads(
 
 
 @needs_compiler
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_code_is_for_one_thread_and_made_once(kind: str, threads: Callable[[int], None]) -> None:
     from torch._dynamo.utils import counters
@@ -102,7 +101,6 @@ def test_code_is_for_one_thread_and_made_once(kind: str, threads: Callable[[int]
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_low_precision_is_compiled_too() -> None:
     pixels = images(3)
     found, plain = (each.encode_pixels(pixels) for each in (compiled_backbone("bf16"), tiny_backbone("vit", "bf16")))
@@ -110,7 +108,6 @@ def test_low_precision_is_compiled_too() -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_a_copy_in_another_process_is_compiled_too(backbone: Backbone) -> None:
     copy = pickle.loads(pickle.dumps(backbone))
     assert copy.compiled
@@ -119,7 +116,6 @@ def test_a_copy_in_another_process_is_compiled_too(backbone: Backbone) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_features_and_runs_never_mix(backbone: Backbone, tmp_path: Path) -> None:
     plain = tiny_backbone("vit")
     keys = [feature_key(each, ViewRecipe(), 0, "float32", "an image") for each in (backbone, plain)]
@@ -135,7 +131,6 @@ def test_features_and_runs_never_mix(backbone: Backbone, tmp_path: Path) -> None
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_no_compiler_is_one_sentence(tmp_path: Path) -> None:
     from torch._inductor import config
     from torch._inductor.utils import fresh_cache
@@ -149,7 +144,6 @@ def test_no_compiler_is_one_sentence(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_a_tower_that_cannot_be_traced_is_one_sentence() -> None:
     class Asking(nn.Module):
         def __init__(self) -> None:

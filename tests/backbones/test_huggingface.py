@@ -17,6 +17,8 @@ from otpt.backbones.sources.huggingface import huggingface_tokenizer
 from otpt.errors import OtptError
 from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, PromptEncoder, TrieEncoder, tokenize_prompts
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers")
 
 TEXTS = ["a photo of a cat.", "a photo of a red panda."]

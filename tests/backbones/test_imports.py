@@ -15,6 +15,8 @@ from otpt.backbones import list_models
 from otpt.backbones.sources import open_clip_names
 from otpt.backbones.sources.open_clip_names import OpenClipNames, ask_open_clip, write_names
 
+pytestmark = pytest.mark.slow
+
 POCKET = """
     import sys
     import torch

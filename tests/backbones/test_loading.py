@@ -25,6 +25,8 @@ from safetensors.torch import load_file, save_file
 from otpt.backbones import QuickGeluWarning, list_models, load_backbone
 from otpt.errors import OtptError
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["a photo of a cat.", "a photo of a red panda."]
 
 

@@ -21,6 +21,8 @@ from otpt.backbones import load_backbone
 from otpt.errors import OtptError
 from otpt.views import ViewRecipe, make_views
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["a photo of a cat.", "a photo of a red panda."]
 
 

@@ -19,6 +19,8 @@ from otpt.backbones.pocket import registration as _registers_pocket_hybrid  # no
 from otpt.backbones.pocket.model import PocketClip, build_pocket
 from otpt.backbones.towers.prompted_tower import PromptedTower
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["x", "a photo of a cat.", "grinning face with smiling eyes, 2012", "Ärger! 日本"]
 
 

@@ -17,6 +17,8 @@ from open_clip.tokenizer import SimpleTokenizer
 from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.tokens import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 WORDS = st.sampled_from(
     [
         "a photo of a",

@@ -28,6 +28,8 @@ from otpt.calibration.conformal import (
 from otpt.calibration.maps.inputs import as_stored
 from otpt.errors import OtptError
 
+pytestmark = pytest.mark.slow
+
 
 def literal_aps(p: Floats, u: float, c: int) -> float:
     before = [j for j in range(len(p)) if p[j] > p[c] or (p[j] == p[c] and j < c)]

@@ -16,6 +16,8 @@ from otpt.calibration.cots import cots
 from otpt.calibration.matching import LIMITS
 from otpt.errors import OtptError
 
+pytestmark = pytest.mark.slow
+
 
 def draw(*shape: int, seed: int = 0, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)

@@ -16,6 +16,8 @@ from otpt.errors import OtptError
 from otpt.metrics import clopper_pearson
 from otpt.metrics.binomial import lower_tail
 
+pytestmark = pytest.mark.slow
+
 
 def simulated(n: int, seed: int) -> tuple[Any, Any]:
     """Confidences of (0, 1) without ties, and correct flags with P(right) = 0.5 + 0.5·s."""

@@ -16,6 +16,8 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.report import open_results
 
+pytestmark = pytest.mark.slow
+
 IMAGES = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(3)]
 
 

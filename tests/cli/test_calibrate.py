@@ -20,6 +20,8 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings, calibrate_run, evaluate
 from otpt.runs import Run
 
+pytestmark = pytest.mark.slow
+
 CLASSES, IMAGES = 10, 300
 
 

@@ -18,6 +18,8 @@ import torch
 from oracles.command import run
 from oracles.models.tiny import open_clip_safetensors, openai_archive
 
+pytestmark = pytest.mark.slow
+
 FEW = ["--views", "12"]
 CLASSES = ["--classes", "cat", "dog", "red panda"]
 

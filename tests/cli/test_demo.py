@@ -22,6 +22,8 @@ from otpt.report import open_results
 from otpt.report.ranking import Gap
 from otpt.runs import Run, score_run
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("resvg_py")
 
 

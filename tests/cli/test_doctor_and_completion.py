@@ -15,6 +15,8 @@ from oracles.command import run
 from otpt.cli.information import doctor
 from otpt.cli.parser import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 
 def test_doctor_tells_what_is_here(capsys, monkeypatch, tmp_path: Path) -> None:
     import torch

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TIMES = {"import otpt": 2.0, "import otpt.cli.parser": 3.0}
 """Processor time at most, as a multiple of what ``import asyncio`` takes; about ten times what was measured."""
 HEAVY = "torch numpy open_clip matplotlib pyarrow argcomplete fastapi uvicorn ray PIL"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
 
 # As the console script does, and it says when it listens: what Python itself does with a signal before main() is not
 # in our hands, not even between two of the script's own words.

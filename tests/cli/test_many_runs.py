@@ -15,6 +15,8 @@ from otpt.evaluation import LogProgress, Settings
 from otpt.evaluation.progress import Counter as ProgressCounter
 from otpt.evaluation.progress import ImageDone, Started
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("zero-shot", "o-tpt")
 
 

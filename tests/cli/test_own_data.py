@@ -14,6 +14,8 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from otpt.data import Dataset, load_dataset
 from otpt.evaluation import Settings
 
+pytestmark = pytest.mark.slow
+
 IMAGES = ["cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"]
 
 

@@ -14,6 +14,8 @@ import pyarrow.parquet as parquet
 import pytest
 from oracles.command import run
 
+pytestmark = pytest.mark.slow
+
 FEW = ("--views", 4)
 
 

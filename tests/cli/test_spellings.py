@@ -12,6 +12,8 @@ from otpt.cli.options.class_names import chosen_classes
 from otpt.cli.parser import COMMANDS, make_parser, parse
 from otpt.errors import OtptError
 
+pytestmark = pytest.mark.slow
+
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Every command and sub-command by name."""

@@ -12,6 +12,8 @@ import pytest
 
 from otpt import __version__
 
+pytestmark = pytest.mark.slow
+
 READING = {"torch", "open_clip", "transformers", "torchvision", "timm", "ray", "datasets"}
 HEAVY = READING | {"matplotlib", "pyarrow", "numpy"}
 

@@ -14,6 +14,8 @@ from PIL import Image
 
 from otpt.prompts.learned import CoopContext, MaplePrompts, fingerprint, read_learned
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("cat", "sea")
 
 

@@ -13,6 +13,8 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from otpt.evaluation import Settings
 from otpt.report.tables.fitting import Column, fit, wrapped
 
+pytestmark = pytest.mark.slow
+
 LONG = ("tpt", "tpt+agreement+e-cots", "coop+o-tpt+sals+weak-strong"[5:])
 
 

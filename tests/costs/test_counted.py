@@ -25,6 +25,8 @@ from otpt.data.classes import builtin_class_list
 from otpt.prompts import PrefixEncoder, Prompt, PromptEncoder, prompt_encoder, tokenize_prompts
 from otpt.prompts.encoders.trie_encoder import TrieEncoder
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("cat", "dog", "red panda", "2012 Tesla Model S", "sea", "golden retriever", "Airbus A320", "tree")
 NEARLY = {"rel": 0.05}
 AMPLE = 1e12

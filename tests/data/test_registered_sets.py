@@ -19,6 +19,8 @@ from otpt.data.dataset import FAMILIES
 from otpt.data.registered.entry import builtin_entries
 from otpt.methods import FAMILIES as METHOD_FAMILIES
 
+pytestmark = pytest.mark.slow
+
 # The table of the specification: classes, test images, family, AugMix in O-TPT's scripts.
 TABLE = {
     "imagenet": (1000, 50000, "fine-grained", False),

@@ -14,6 +14,8 @@ from oracles.runs.evaluation_bench import NAMES
 
 from otpt.methods.output import Output
 
+pytestmark = pytest.mark.slow
+
 GROUPS = {"features": FEATURES, "pixels": PIXELS, "baple": BAPLE, "frozen": FROZEN, "streams": STREAMS}
 ONE, TWO = DEVICES
 

@@ -29,6 +29,8 @@ from otpt.serve.jobs import Answer, Query
 from otpt.serve.jobs import Job as Request
 from otpt.serve.texts import TextCache
 
+pytestmark = pytest.mark.slow
+
 ONE, TWO = DEVICES
 MANY = list(dict.fromkeys(ALIKE))
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Recipe(shots=1, epochs=1, batch=3, learning_rate=0.01, crops=2)
 
 

@@ -28,6 +28,8 @@ from otpt.functions import PLUGIN
 from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES
 from otpt.objectives import OBJECTIVES
 
+pytestmark = pytest.mark.slow
+
 NAMED = ("ViT-B-16/openai", "random:ViT-B-32")
 
 

@@ -15,6 +15,8 @@ from oracles.pages.docs_pages import TUTORIALS, all_blocks
 
 from otpt.cli import main
 
+pytestmark = pytest.mark.slow
+
 FEW = ("--views", "8", "--no-cache", "--device", "cpu")
 IMAGES = "6"
 

@@ -26,6 +26,8 @@ from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
 from otpt.methods.prompt_tuning.gradients import ViewObjective
 from otpt.prompts import Linearisation, Prompt
 
+pytestmark = pytest.mark.slow
+
 ENTROPY = ViewObjective("entropy", "", 1)
 
 

@@ -17,6 +17,8 @@ from otpt.evaluation import LogProgress, TerminalProgress, duration
 from otpt.evaluation.progress import ImageDone, Repeated, Started, Tally
 from otpt.metrics import ece_from_confidence
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

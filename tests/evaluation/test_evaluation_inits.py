@@ -16,6 +16,8 @@ from otpt.methods import Fpp
 from otpt.methods.fpp import pretrain
 from otpt.prompts import Prompt, Templates, dataset_templates
 
+pytestmark = pytest.mark.slow
+
 FPP = Fpp(steps=3, seed=5)
 
 

@@ -12,6 +12,8 @@ from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 
+pytestmark = pytest.mark.slow
+
 ATTRIBUTES = {name: [f"small {i}", f"old {i}"] for i, name in enumerate(NAMES)}
 METHODS = ["tca", "attributes", "attributes+o-tpt", "a-tpt", "soc+static", "zero-shot"]
 

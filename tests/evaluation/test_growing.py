@@ -31,6 +31,8 @@ from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
 from otpt.features import FeatureCache
 from otpt.runs import Run
 
+pytestmark = pytest.mark.slow
+
 TWO = ["zero-shot", "o-tpt"]
 FOUR = [*TWO, "tpt", "tpt+sals"]
 

@@ -25,6 +25,8 @@ from otpt.prompts import Prompt
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
 from otpt.views import ViewRecipe, make_views
 
+pytestmark = pytest.mark.slow
+
 
 def normal(*shape: int, seed: int) -> torch.Tensor:
     return 0.5 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

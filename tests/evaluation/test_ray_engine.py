@@ -27,6 +27,8 @@ from otpt.evaluation.ray.engine import RayEngine
 from otpt.evaluation.ray.worker import RayWorker, as_text, configure, read_answer
 from otpt.runs import Run, WorkItem
 
+pytestmark = pytest.mark.long
+
 SECONDS = 600  # a watchdog, not a measure: a busy machine may need minutes to start its workers
 
 

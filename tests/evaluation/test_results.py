@@ -36,6 +36,8 @@ from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics
 from otpt.runs import Run, score_run
 
+pytestmark = pytest.mark.slow
+
 
 def by_the_classifier(count: int, method: str, **options: object) -> np.ndarray:
     clf = Classifier(backbone(), recipe=RECIPE, **options).set_classes(NAMES)

@@ -25,6 +25,8 @@ from otpt.evaluation.progress import ImageDone
 from otpt.files import process_space
 from otpt.runs import Run, score_run
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"methods": ["zero-shot", "o-tpt"], "shard_size": 2}
 
 

@@ -23,6 +23,8 @@ from otpt.images import image_digest
 from otpt.methods.prompt_tuning import TextSide
 from otpt.views import make_views
 
+pytestmark = pytest.mark.slow
+
 COUNT = 13
 STREAMS = ["tda", "boostadapter", "dmn", "bca", "dpe"]
 IDS = [f"p/{i}" for i in range(COUNT)]

@@ -36,6 +36,8 @@ from otpt.methods.prompt_tuning import TextSide
 from otpt.runs import Run
 from otpt.views import ViewRecipe, make_views
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["zero-shot", STREAM, "o-tpt"]
 IDS = [f"p/{i}" for i in range(11)]
 

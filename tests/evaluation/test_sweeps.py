@@ -12,6 +12,8 @@ from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate, parse_values, read_templates, sweep_method, template_prompt
 from otpt.prompts import Linearisation
 
+pytestmark = pytest.mark.slow
+
 
 def test_variants_are_named_and_numbered() -> None:
     variants = sweep_method(get_method("o-tpt"), parse_values(["lambda=0,6", "steps=1,2"]))

@@ -13,6 +13,8 @@ from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 from otpt.runs import Run
 
+pytestmark = pytest.mark.slow
+
 
 def encoded(index: int, form: str) -> bytes:
     buffer = io.BytesIO()

@@ -19,6 +19,8 @@ from otpt.features import FeatureCache, default_cache_folder
 from otpt.features import pipeline as pipeline_module
 from otpt.features.cache import feature_key
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:

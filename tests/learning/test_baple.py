@@ -24,6 +24,8 @@ from otpt.methods.baple import Patch
 from otpt.methods.baple.model import read_start
 from otpt.methods.inits.trained_files import read_trained
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("baple", "baple+o-tpt")
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]
 STD = torch.tensor([0.26862954, 0.26130258, 0.27577711], dtype=torch.float64)[:, None, None]

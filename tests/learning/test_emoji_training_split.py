@@ -10,6 +10,8 @@ from otpt.data import load_dataset
 from otpt.errors import OtptError
 from otpt.images import image_digest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("resvg_py")
 
 

@@ -19,6 +19,8 @@ from otpt.learning import FptRecipe, train_fpt
 from otpt.learning.fpt import FptTrainer, augmented_side_pixels, macro_auc
 from otpt.methods.fpt import FptNetwork, FrozenViT
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("covid", "normal", "dog")
 SMALL = FptRecipe(epochs=2, batch=4, variant="fpt-plus")
 

@@ -17,6 +17,8 @@ from otpt.learning import FptRecipe
 from otpt.learning.fpt import FptTrainer
 from otpt.methods.fpt import FrozenViT
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("covid", "normal", "dog")
 
 

@@ -26,6 +26,8 @@ from otpt.images import image_digest
 from otpt.learning import COOP, MAPLE, Epoch, Recipe, few_shots, initial_prompts, train_coop, train_maple
 from otpt.views import ViewRecipe, make_views
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("cat", "red panda", "sea")
 RATES = (1e-5, 1e-2)
 

@@ -25,6 +25,8 @@ from otpt.methods.task import Task
 from otpt.transfers import run
 from otpt.views import ViewRecipe, make_views
 
+pytestmark = pytest.mark.slow
+
 IN_ROUNDS = ViewRecipe(n_views=12, rounds=(6, 9))
 METHODS = ("tpt", "zero-shot+mean-feature", "zero-shot+reliability")
 SEEDS = (0, 4, 6, 11, 16, 21, 22, 29)

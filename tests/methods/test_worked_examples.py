@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 METHODS = ("zero-shot", "tpt", "tpt+largest-cosine", "zero-shot+median-probability", "recent-classes")
 

@@ -24,6 +24,8 @@ from otpt.prompts.learned import (
     write_learned,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

@@ -18,6 +18,8 @@ from otpt.rejection import REJECTED, SCORES, Rejector
 from otpt.rejection.registry import DEFAULT_SCORE
 from otpt.rejection.words import negative_words
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["zero-shot", "o-tpt"]
 
 

@@ -20,6 +20,8 @@ from otpt.report.compare import ALL, Comparison, Difference, compare_methods, co
 from otpt.report.results import ResultKey
 from otpt.report.statistics import bootstrap_p, mcnemar_p
 
+pytestmark = pytest.mark.slow
+
 SETS = [simulated_dataset("dtd", 5, 120), simulated_dataset("own", 4, 60)]
 METHODS = ("zero-shot", "tpt", "o-tpt")
 RESAMPLES = 200

@@ -15,6 +15,8 @@ from otpt.cli import main
 from otpt.report.figures import FIGURES
 from otpt.report.tables.layouts import LAYOUTS
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("resvg_py")
 
 SETS = ("emoji/animals", "emoji/food")

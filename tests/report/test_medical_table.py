@@ -19,6 +19,8 @@ from otpt.methods.fpt.files import write_fpt
 from otpt.methods.fpt.network import sizes_for
 from otpt.methods.promptsmooth import Smoothing
 
+pytestmark = pytest.mark.slow
+
 
 def test_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = []

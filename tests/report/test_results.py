@@ -21,6 +21,8 @@ from otpt.runs import Run, averages, score_run
 from otpt.runs.rows import ShardRows
 from otpt.views import ViewRecipe
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("zero-shot", "tpt", "o-tpt")
 DTD, OWN = simulated_dataset("dtd", 6, 22), simulated_dataset("own", 4, 9)
 

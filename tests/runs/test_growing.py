@@ -17,6 +17,8 @@ from oracles.runs.runs_bench import CLASSES, PROMPT, config, files, fill, write_
 from otpt import OtptError
 from otpt.runs import Run, score_run
 
+pytestmark = pytest.mark.slow
+
 FOUR = ("zero-shot", "tpt", "o-tpt", "radius")
 
 

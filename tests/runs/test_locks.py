@@ -11,6 +11,8 @@ import pytest
 from otpt import OtptError
 from otpt.runs.locks import Locks
 
+pytestmark = pytest.mark.slow
+
 OTHER = """
 import sys
 from pathlib import Path

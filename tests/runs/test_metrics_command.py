@@ -16,6 +16,8 @@ from otpt.metrics import bootstrap, bootstrap_from_confidence
 from otpt.runs import Run, read_rows
 from otpt.runs.scores import AVERAGED
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("zero-shot", "coop+o-tpt+sals")
 
 

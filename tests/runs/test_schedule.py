@@ -12,6 +12,8 @@ from otpt.runs import Run
 from otpt.runs.locks import Locks
 from otpt.runs.schedule import FIRST_PAUSE, PATIENCE, Schedule
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "calm": Conditions(images=60_000, workers=20, shard_size=1000, killed=0, failing=0, slow=0),
     "killed": Conditions(images=60_000, workers=20, shard_size=1000, killed=0.3, failing=0, seed=1),

@@ -20,7 +20,7 @@ from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 import otpt
 from otpt.cli.parser import parse
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]
 
 LABELS = ["cat", "dog", "red panda"]
 METHODS = ["zero-shot", "tpt", "c-tpt", "o-tpt"]

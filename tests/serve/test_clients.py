@@ -18,6 +18,8 @@ from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 import otpt
 from otpt.calibration import Calibrated, read_calibration
 
+pytestmark = pytest.mark.slow
+
 ANIMALS = ["cat", "dog", "red panda", "owl"]
 FRUIT = ["apple", "pear", "quince"]
 

@@ -11,6 +11,8 @@ from otpt.cli import main
 from otpt.cli.predicting import serve as command
 from otpt.serve.settings import read_token
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("arguments", "told"),

@@ -15,6 +15,8 @@ from otpt.cli.parser import parse
 from otpt.serve.limits import Limits
 from otpt.serve.metrics import Metrics
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = ROOT / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "otpt.json"
 LABELS = {"le", "replica"}

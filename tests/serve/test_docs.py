@@ -15,6 +15,8 @@ from otpt.cli.predicting.serve import LIMITS
 from otpt.serve.http.openapi import BAD
 from otpt.serve.limits import TEXT_CACHE, Limits
 
+pytestmark = pytest.mark.slow
+
 PAGE = DOCS / "serve.md"
 
 

@@ -13,6 +13,8 @@ from otpt.serve.http.errors import RequestError, sentence_parts, unusable, unusa
 from otpt.serve.http.reading import parse_json
 from otpt.serve.http.schemas import CompareRequest, HubRequest, PredictRequest
 
+pytestmark = pytest.mark.slow
+
 FIELDS: list[tuple[type[BaseModel], Any, str, str]] = [
     (PredictRequest, {"coverage": 1.5}, "The field 'coverage' is 1.5.", "less than 1"),
     (PredictRequest, {"top": True}, "The field 'top' is true.", "a valid integer"),

@@ -16,6 +16,8 @@ from otpt.serve.http import fetching
 from otpt.serve.http.errors import RequestError
 from otpt.serve.http.fetching import fetch, is_public
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def site() -> Iterator[tuple[int, list[str]]]:

@@ -14,6 +14,8 @@ from oracles.pages.servers import Server
 from otpt.serve.app import PAGE
 from otpt.serve.http.guard import HEADERS
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = sorted(PAGE.glob("*.js"))
 STYLES = sorted(PAGE.glob("*.css"))
 

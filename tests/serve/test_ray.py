@@ -16,6 +16,8 @@ from oracles.pages.servers import PATIENCE, Server, image_file, serving, text_of
 import otpt
 from otpt.cli import main
 
+pytestmark = pytest.mark.long
+
 IMAGES, CLIENTS, VIEWS = 24, 6, 8
 LABELS = ["cat", "dog", "red panda"]
 

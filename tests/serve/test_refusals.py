@@ -14,6 +14,8 @@ import pytest
 from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 LABELS = ["cat", "dog"]
 GOOD = {"image": text_of(image_file(1)), "labels": LABELS, "method": "zero-shot"}
 

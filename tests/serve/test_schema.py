@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from oracles.pages.servers import PATIENCE, Server
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 12
 
 

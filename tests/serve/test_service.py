@@ -25,6 +25,8 @@ from otpt.serve.metrics import Metrics
 from otpt.serve.server import protocol
 from otpt.serve.texts import TextCache, held
 
+pytestmark = pytest.mark.slow
+
 GOOD = {"image": text_of(image_file(1)), "labels": ["cat", "dog"], "method": "zero-shot"}
 TOKEN = "correct-horse-battery"
 

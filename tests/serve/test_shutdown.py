@@ -8,7 +8,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 from oracles.pages.servers import PATIENCE, Server, image_file, serving, text_of
+
+pytestmark = pytest.mark.slow
 
 IMAGES, CLIENTS = 3, 6
 

@@ -13,6 +13,8 @@ from torture.records import PartOptions
 from torture.shim import compiler
 from torture.soak import Sample, judge, run
 
+pytestmark = pytest.mark.long
+
 NEED_FILES = {"attributes", "tca", "tca-single", "coop", "cocoop", "maple", "baple", "fpt", "promptsmooth"}
 
 

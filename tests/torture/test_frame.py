@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from torture.campaign import run_part
 from torture.page import PAGE, fault_table, faults, table
 from torture.parts import PARTS
 from torture.records import Case, Outcome, PartOptions
 from torture.results import RESULTS, read
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,6 +16,8 @@ from torture.inputs.pages import Shape, check
 from torture.inputs.verdicts import SENTENCE, judged_sentence, outcome_of
 from torture.inputs.watch import Watch
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SEED = 0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="cases are bounded and watched with Linux's means")

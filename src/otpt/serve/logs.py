@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -13,7 +13,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         found: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "logger": record.name}
         found |= {"message": record.getMessage(), **getattr(record, "fields", {})}
         if record.exc_info:

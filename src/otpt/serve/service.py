@@ -175,7 +175,7 @@ class Service:
         left = self.limits.seconds - (time.perf_counter() - begun)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), max(left, 0.001))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise too_slow(self.limits.seconds) from None
         except OtptError as error:
             raise unusable(error) from None

@@ -22,6 +22,8 @@ from otpt.methods.axes import ADAPTATIONS
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.settings import setting_bounds
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("cat", "dog", "red panda", "sea", "pug", "tea")
 VIEWS = 32
 EXACT = {"rtol": 0, "atol": 1e-10}

@@ -26,6 +26,8 @@ from otpt.methods.fpp import alignment, flatness, fpp_prompt, pretrain
 from otpt.methods.fpp.noise import draw, draw_noise
 from otpt.methods.fpp.progress import SlowLines
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["cat", "red panda", "2012 BMW M3 coupe", "white-tailed eagle (adult)", "東京タワー"]
 FEW = Fpp(steps=4)
 

@@ -29,6 +29,8 @@ from otpt.methods.fpt.pixels import KeysAndValues
 from otpt.methods.fpt.variants import FROZEN_SIZE
 from otpt.methods.inits.trained_files import read_trained, write_trained
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("fpt", "fpt+o-tpt")
 NAMES = ("covid", "normal", "dog")
 

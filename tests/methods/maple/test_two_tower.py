@@ -21,6 +21,8 @@ from otpt.methods import get_method
 from otpt.methods.maple import TwoTowerSide
 from otpt.prompts.learned import MaplePrompts, read_learned
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe"]
 TUNED = ("maple+tpt", "maple+c-tpt", "maple+o-tpt")
 EXACT = {"rtol": 0, "atol": 1e-10}

@@ -14,6 +14,8 @@ import otpt
 from otpt import Classifier
 from otpt.methods import compose
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("init", ["", "cocoop+", "maple+"])
 def test_an_adaptation_is_the_literal_one(init: str, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ import otpt
 from otpt import OtptError
 from otpt.methods import compose
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("method", ["zero-shot", "tpt", "o-tpt+sals", "cocoop+tpt", "maple", "maple+o-tpt", "tpt+ts"])
 def test_an_aggregation_of_the_clean_view_is_the_clean_view(method: str, tmp_path: Path) -> None:

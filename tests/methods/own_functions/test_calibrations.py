@@ -12,6 +12,8 @@ import otpt
 from otpt import Classifier
 from otpt.methods import compose
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_calibration_by_a_number_is_a_temperature() -> None:
     @otpt.calibration

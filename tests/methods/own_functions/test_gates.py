@@ -12,6 +12,8 @@ from torch import Tensor
 
 import otpt
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.equality
 @pytest.mark.parametrize("method", ["tpt", "o-tpt+sals", "cocoop+tpt", "maple+o-tpt", "moved", "tpt+own-mean"])

@@ -11,6 +11,8 @@ import otpt
 from otpt import Method, OtptError
 from otpt.methods import compose, known_parts
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_name_belongs_to_one_function() -> None:
     def register(factor: int) -> Callable[[Tensor], Tensor]:

@@ -14,6 +14,8 @@ from otpt import Method
 from otpt.features import FeatureCache
 from otpt.methods import compose
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_an_objective_on_texts_is_the_literal_one(steps: int) -> None:

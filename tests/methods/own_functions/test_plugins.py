@@ -17,6 +17,8 @@ import otpt
 from otpt import OtptError, ViewRecipe
 from otpt.methods import compose, known_parts
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = '''
 @otpt.aggregation
 def own_mean(probabilities):

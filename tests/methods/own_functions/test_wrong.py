@@ -12,6 +12,8 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, Method, OtptError, ViewRecipe
 
+pytestmark = pytest.mark.slow
+
 
 def sentence(method: str | Method, source: Any = None) -> str:
     with pytest.raises(OtptError) as error:

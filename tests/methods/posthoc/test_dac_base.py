@@ -15,6 +15,8 @@ from otpt.methods.prompt_tuning import TextSide
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CoopContext
 
+pytestmark = pytest.mark.slow
+
 
 def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> None:
     """Classes of its own stay; of others the literal distances to these, under words and under the context."""

@@ -16,6 +16,8 @@ from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.running.groups import TextGroup
 from otpt.prompts import PromptEncoder
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_reference_values_of_the_gates() -> None:
     logits = field.logits()

@@ -7,6 +7,8 @@ from oracles.methods import field, posthoc
 
 from otpt.methods.aggregations.ensembles import se, weak_strong
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_reference_values_of_the_mixtures() -> None:
     logits = field.logits()

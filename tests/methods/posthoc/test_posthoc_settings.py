@@ -9,6 +9,8 @@ from oracles.methods.posthoc_bench import classifier, image, literal
 from otpt import OtptError
 from otpt.methods import compose
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("method", "setting", "value", "words"),

@@ -10,6 +10,8 @@ from oracles.methods.posthoc_bench import SOME_DISAGREE, answers, literal
 from otpt import OtptError
 from otpt.methods import compose
 
+pytestmark = pytest.mark.slow
+
 
 def test_use_is_the_literal_one() -> None:
     adapted = []

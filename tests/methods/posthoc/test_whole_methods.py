@@ -29,6 +29,8 @@ from otpt import Classifier
 from otpt.methods import compose
 from otpt.prompts.learned import CocoopContext, read_learned
 
+pytestmark = pytest.mark.slow
+
 AFTERWARDS = ("cots", "e-cots", "weak-strong", "se", "cor", "dac")
 
 

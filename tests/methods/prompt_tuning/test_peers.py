@@ -19,6 +19,8 @@ from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig
 from otpt.methods.prompt_tuning.attribute_side import class_logits
 from otpt.prompts import Prompt, PromptEncoder
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
 ATTRIBUTES = {
     "cat": ["furry", "small", "quick"],

@@ -13,6 +13,8 @@ from otpt.errors import OtptError
 from otpt.methods.promptsmooth import certify, lower_confidence_bound, predict_or_abstain
 from otpt.methods.promptsmooth.certificate import upper_tail
 
+pytestmark = pytest.mark.slow
+
 
 def exact_tail(successes: int, trials: int, p: Fraction) -> Fraction:
     return sum((comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(successes, trials + 1)), Fraction(0))

@@ -31,6 +31,8 @@ from otpt.prompts import Prompt
 from otpt.prompts.tokens import tokenize_prompts
 from otpt.runs import Run
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("promptsmooth", "promptsmooth+o-tpt")
 NAMES = ("cat", "dog", "red panda")
 

@@ -16,6 +16,8 @@ from otpt.report.figures.drawing.curves import (
 )
 from otpt.report.sweeps import swept, variant
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(3)
 
 

@@ -23,6 +23,8 @@ from otpt.report import ResultKey, Results, open_results
 from otpt.report.figures import FIGURES, THEMES, draw, save, select
 from otpt.report.figures.drawing.looks import looks
 
+pytestmark = pytest.mark.slow
+
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 
 

@@ -10,6 +10,8 @@ from PIL import Image
 
 from otpt.report.figures import FIGURES
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 

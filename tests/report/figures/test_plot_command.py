@@ -16,6 +16,8 @@ from otpt.prompts import Prompt
 from otpt.report import figures
 from otpt.report.figures import FIGURES, similarity
 
+pytestmark = pytest.mark.slow
+
 FROM = {"seeds": ("seeds",), "pareto": ("sweep",), "templates": ("prompts",)}
 
 

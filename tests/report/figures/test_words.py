@@ -20,6 +20,8 @@ from otpt.report.figures.drawing.curves import density
 from otpt.report.figures.drawing.looks import looks
 from otpt.report.figures.drawing.words import label_points, legend
 
+pytestmark = pytest.mark.slow
+
 FROM = {"seeds": ("seeds",), "pareto": ("main", "sweep"), "templates": ("prompts",)}
 
 

@@ -18,7 +18,7 @@ from oracles.runs.figure_bench import Bench
 from otpt.report.page import make_page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]
 
 SCRIPT = """
 const told = {};

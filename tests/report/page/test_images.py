@@ -20,6 +20,8 @@ from otpt.report import ResultKey, open_results
 from otpt.report.page import make_page
 from otpt.report.page.images import choose_images
 
+pytestmark = pytest.mark.slow
+
 
 def test_images_worth_looking_at(bench: Bench) -> None:
     results = bench.results()

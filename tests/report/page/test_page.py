@@ -32,6 +32,8 @@ from otpt.report.page import make_page, write_page
 from otpt.report.page.diagrams import HIGH, line_chart
 from otpt.report.page.images import data_uri
 
+pytestmark = pytest.mark.slow
+
 
 def test_numbers_are_those_of_the_metrics(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "report", bench.runs["main"], "-o", tmp_path / "r.html")

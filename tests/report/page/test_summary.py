@@ -27,6 +27,8 @@ from otpt.report.tables import table
 from otpt.report.tables.scores import Number
 from otpt.report.tables.table import mark_best
 
+pytestmark = pytest.mark.slow
+
 
 def test_summary_in_words(bench: Bench) -> None:
     results = bench.results()

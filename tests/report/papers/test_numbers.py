@@ -11,6 +11,8 @@ from otpt import OtptError
 from otpt.report.papers.errata import conflicts, repeated_cells, wrong_averages
 from otpt.report.papers.paper import BACKBONES, layout_tables, number, paper_numbers, paper_table, paper_tables
 
+pytestmark = pytest.mark.slow
+
 READ_OFF = Path(__file__).resolve().parents[3] / "../shared/spec/paper_tables.json"
 
 # (table, method, metric): what is printed, what the row gives

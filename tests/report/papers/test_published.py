@@ -16,6 +16,8 @@ from otpt.report.papers.errata import wrong_averages
 from otpt.report.papers.paper import PaperTable
 from otpt.report.papers.published import PAPERS, get_paper, method_key
 
+pytestmark = pytest.mark.slow
+
 READ_OFF = Path(__file__).resolve().parents[3] / "../shared/spec"
 
 # What stands in the papers: (paper, table, backbone, method, metric, data set or None for the average) → as printed

@@ -15,6 +15,8 @@ from otpt.report.papers.plans import Conditions, PlannedRun
 from otpt.report.papers.reproduce import get_study, make_plan
 from otpt.runs import Run
 
+pytestmark = pytest.mark.slow
+
 
 def test_plan_of_what_is_present(root: Path, tmp_path: Path) -> None:
     plan = make_plan(Conditions(data=root, out=tmp_path), get_study("cots"))

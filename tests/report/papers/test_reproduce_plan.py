@@ -17,6 +17,8 @@ from otpt.report.papers.rates import Rates
 from otpt.report.papers.reproduce import make_plan
 from otpt.runs import Run
 
+pytestmark = pytest.mark.slow
+
 MAIN_METHODS = {"zero-shot", "tpt", "c-tpt", "c-tpt+sals", "c-tpt+penalty", "c-tpt+zs", "o-tpt", "o-tpt-rows"}
 
 

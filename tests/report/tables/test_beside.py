@@ -23,6 +23,8 @@ from otpt.report.papers.published import get_paper
 from otpt.report.tables.beside import Beside, BesideRow, Subset, set_beside
 from otpt.views import ViewRecipe
 
+pytestmark = pytest.mark.slow
+
 MODEL = "ViT-B-16/openai"
 PROMPT = "a photo of a"
 SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")

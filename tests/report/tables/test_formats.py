@@ -22,6 +22,8 @@ from otpt.report.tables.escaping import csv_text, latex, markdown, plain
 from otpt.report.tables.formats import render
 from otpt.report.tables.table import Table
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = '=HYPERLINK("x")|<b>&amp;_$\\{}%#^~*`\u202eevil\n![x](y)'
 SETS = [simulated_dataset("dtd", 4, 24), simulated_dataset(HOSTILE, 4, 24)]
 METHODS = ("zero-shot", "tpt", replace(get_method("o-tpt"), name="@mine|**bold**"))

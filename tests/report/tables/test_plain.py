@@ -14,6 +14,8 @@ from otpt.report.tables.scores import TITLES
 from otpt.runs import Score
 from otpt.runs.scores import AVERAGED
 
+pytestmark = pytest.mark.slow
+
 P, Y = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 0])
 
 

@@ -25,6 +25,8 @@ from otpt.report.tables.formats import FORMATS, render
 from otpt.report.tables.layouts import LAYOUTS
 from otpt.report.tables.table import Table
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("zero-shot", "o-tpt", "tpt", "c-tpt")
 SETS = [simulated_dataset(name, 5, 30) for name in ("cars", "own", "flowers102", "dtd")]
 PROMPTS = ("a photo of a", "an example of")

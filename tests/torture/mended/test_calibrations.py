@@ -13,6 +13,8 @@ from otpt.calibration import Calibrated, fit_calibration, read_calibration
 from otpt.calibration.file import _checksum
 from otpt.errors import OtptError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("key", "value"),

@@ -16,6 +16,8 @@ from otpt.errors import OtptError
 from otpt.prompts.learned.checkpoints import read_learned
 from torture.inputs import pickles
 
+pytestmark = pytest.mark.slow
+
 
 def archive(tree: bytes, records: dict[str, bytes] | None = None, *, pressed: bool = False) -> bytes:
     """A TorchScript archive with this pickle."""

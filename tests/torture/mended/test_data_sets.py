@@ -20,6 +20,8 @@ from otpt.data.classes import parse_class_list
 from otpt.data.own.shards import expand_braces
 from otpt.errors import OtptError
 
+pytestmark = pytest.mark.slow
+
 DEEP = "[" * 200_000
 
 

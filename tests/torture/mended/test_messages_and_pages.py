@@ -11,6 +11,8 @@ from otpt.report.page.images import Thumbnails
 from otpt.report.page.page import marked
 from otpt.report.page.summary import isolated
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\u202egnp", "\ud800", "\u2028"])
 def test_a_message_is_one_line_that_a_terminal_can_show(name: str) -> None:

@@ -15,6 +15,8 @@ from otpt.backbones.sources.huggingface import huggingface_config, huggingface_w
 from otpt.errors import OtptError
 from torture.inputs.models import OPEN_CLIP, open_clip_weights
 
+pytestmark = pytest.mark.slow
+
 
 def folder(place: Path, change: dict[str, Any]) -> Path:
     """A model with a change of its configuration: {"text_cfg.width": 7}, or {"preprocess_cfg": …} beside model_cfg."""

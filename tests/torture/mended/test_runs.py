@@ -15,6 +15,8 @@ from otpt.errors import OtptError
 from otpt.runs import Run, score_run
 from otpt.runs.rows import ShardRows
 
+pytestmark = pytest.mark.slow
+
 
 def changed(folder: Path, change: Any) -> Path:
     """A run, with a change to its configuration."""

@@ -16,6 +16,8 @@ from otpt.methods.inits.attributes import read_attributes
 from otpt.methods.names.registry import get_method, load_methods
 from otpt.methods.plugins import load_plugin
 
+pytestmark = pytest.mark.slow
+
 DEEP = "[" * 200_000
 
 

@@ -149,7 +149,7 @@ class Guard:
         while True:
             try:
                 message = await asyncio.wait_for(receive(), max(deadline - time.monotonic(), 0.001))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 what = f"The request did not arrive within {limits.arrival:g} s."
                 raise RequestError(408, "too-slow", what, "the whole request in that time", "Send it again.") from None
             if message["type"] == "http.disconnect":

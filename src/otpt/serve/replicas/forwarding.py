@@ -97,7 +97,7 @@ def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None,
         sent = Sent(plain_scope(request.scope), await request.body())
         try:
             found = await asyncio.wait_for(replicas.ask(sent, again.inc), limits.seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return _refused(too_slow(limits.seconds))
         except RequestError as error:
             return _refused(error)

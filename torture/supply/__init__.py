@@ -1,1 +1,0 @@
-"""What the package is made of: pins, licences, and a bill of materials."""
