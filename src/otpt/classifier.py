@@ -27,7 +27,7 @@ from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
-from otpt.methods.fpp.settings import Fpp
+from otpt.settings import Fpp
 from otpt.methods.inits.classes import ClassNames, own_templates, with_classes
 from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.methods.task import Task

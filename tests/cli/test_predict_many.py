@@ -170,7 +170,7 @@ def test_own_templates_are_the_mean_of_their_text_features(capsys, model: str, h
 def test_numbers_of_fpp() -> None:
     from otpt.cli.options.inits import parse_fpp
     from otpt.errors import OtptError
-    from otpt.methods.fpp.settings import Fpp
+    from otpt.settings import Fpp
 
     assert parse_fpp(["steps=20", "weight-per-class=0.15", "seed=3"]) == Fpp(steps=20, weight_per_class=0.15, seed=3)
     for given, says in {
@@ -186,7 +186,7 @@ def test_numbers_of_fpp() -> None:
 
 def test_fpp_of_the_command_line_is_that_of_python(capsys, model: str, here: Path) -> None:
     import otpt
-    from otpt.methods.fpp.settings import Fpp
+    from otpt.settings import Fpp
 
     clf = otpt.load(model, "fpp", fpp=Fpp(steps=2, noises=1, seed=5), device="cpu")
     expected = clf.set_classes(["cat", "dog"]).predict("0.png").confidence

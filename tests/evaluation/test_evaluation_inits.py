@@ -12,9 +12,9 @@ from oracles.runs.evaluation_bench import COUNT, NAMES, backbone, confidences, d
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
-from otpt.methods import Fpp
 from otpt.methods.fpp import pretrain
 from otpt.prompts import Prompt, Templates, dataset_templates
+from otpt.settings import Fpp
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,13 @@ from otpt.errors import OtptError, unknown
 from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_calibrations
 from otpt.evaluation.sources import AttributeSource, find_attributes, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
-from otpt.methods.fpp.settings import Fpp
 from otpt.methods.inits.trained import TrainedFile, file_for, read_trained_files
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.methods.task import OWN_NETWORK, Task
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
 from otpt.prompts.learned import ContextSource, LearnedPrompt
 from otpt.runs.format import FEATURE_TYPES, VIEW_KEYS, check_bins
+from otpt.settings import Fpp
 from otpt.views import ViewRecipe
 
 NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}

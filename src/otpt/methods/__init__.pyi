@@ -1,5 +1,4 @@
 from .axes import AVAILABLE
-from .fpp.settings import Fpp
 from .inits.attributes import read_attributes
 from .method import Method
 from .names.parts import compose, field_names, known_parts, published_names
@@ -15,7 +14,6 @@ __all__ = [
     "DEFAULT_METHOD",
     "FAMILIES",
     "KEPT_INIT",
-    "Fpp",
     "Method",
     "Output",
     "Predictor",

@@ -21,10 +21,11 @@ import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import FeatureCache
-from otpt.methods import Fpp, Task
+from otpt.methods import Task
 from otpt.methods.fpp import alignment, flatness, fpp_prompt, pretrain
 from otpt.methods.fpp.noise import draw, draw_noise
 from otpt.methods.fpp.progress import SlowLines
+from otpt.settings import Fpp
 
 pytestmark = pytest.mark.slow
 

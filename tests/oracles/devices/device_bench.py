@@ -24,7 +24,7 @@ from otpt.features.pipeline import EncodedImage, FeaturePipeline
 from otpt.methods import field_methods, get_methods, published_methods
 from otpt.methods.axes import IMAGE
 from otpt.methods.batch import Batch
-from otpt.methods.fpp.settings import Fpp
+from otpt.settings import Fpp
 from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
 from otpt.methods.fpt.network import FptNetwork, sizes_for

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.notes import tell
 from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
-from otpt.methods.fpp.settings import Fpp
+from otpt.settings import Fpp
 
 if TYPE_CHECKING:
     from otpt.methods import Method
@@ -91,7 +90,7 @@ def read_templates(given: Sequence[str]) -> Templates:
 
 def parse_fpp(given: Sequence[str]) -> Fpp:
     """``["steps=200", "weight-per-class=0.15"]`` → FPP's numbers, the others as published."""
-    known: dict[str, Any] = {field.name: type(getattr(Fpp(), field.name)) for field in fields(Fpp)}
+    known: dict[str, Any] = {name: type(getattr(Fpp(), name)) for name in Fpp.model_fields}
     found: dict[str, Any] = {}
     for item in given:
         name, equals, value = item.partition("=")

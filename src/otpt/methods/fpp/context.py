@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,7 +45,7 @@ def _key(backbone: Backbone, task: Task, from_words: bool) -> str:
         "device": backbone.device.type,
         "classes": task.class_names,
         "family": task.family,
-        "fpp": asdict(task.fpp),
+        "fpp": task.fpp.model_dump(),
         "from_words": from_words,
         "memory": task.memory_budget,
         "versions": [__version__, torch.__version__],

@@ -22,9 +22,9 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods.fpp.noise import draw, draw_noise
-from otpt.methods.fpp.settings import Fpp
 from otpt.prompts import MEMORY_BUDGET, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
+from otpt.settings import Fpp
 from otpt.threads import in_threads, one_thread
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
@@ -27,7 +26,7 @@ def prompt_facts(name: str, method: Method, task: Task) -> dict[str, Any]:
     if method.init in TEMPLATES:
         return {"name": name, "templates": task.templates_of(method).digest}
     if method.init in FPP:
-        return {"name": name, "fpp": asdict(task.fpp)}
+        return {"name": name, "fpp": task.fpp.model_dump()}
     if method.init in LEARNED:
         return {"name": name, "fingerprint": fingerprint(task.contexts[method.init])}
     own = (file for file in task.trained if file.method == method.name)

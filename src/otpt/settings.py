@@ -1,0 +1,391 @@
+"""One configuration: everything that decides a prediction besides the model and the image.
+
+`Classifier`, `evaluate`, TOML files, the HTTP body and a run's `config.json` share the fields of :class:`Settings`;
+their descriptions are the help texts of the command line. Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields as dataclass_fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
+
+from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from otpt.calibration import Calibrated
+    from otpt.methods import Method
+    from otpt.prompts import FixedTexts, Prompt, Templates
+    from otpt.prompts.learned import LearnedPrompt
+    from otpt.views import ViewRecipe
+else:  # validated by the functions below, which import the classes when they are used
+    Calibrated = FixedTexts = LearnedPrompt = Method = Prompt = Templates = ViewRecipe = Any
+
+DEFAULT_METHOD = "confident-half"
+MEMORY_BUDGET = 2 * 2**30
+"""Bytes that the graphs of text features may take."""
+
+Family = Literal["fine-grained", "shift"]
+
+
+class Frozen(BaseModel):
+    """An immutable model whose validation errors are one :class:`OtptError` sentence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
+
+    suggestions: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of names that other libraries use."""
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise settings_error(error, type(self)) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, validated again."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **changes})
+
+
+def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:
+    """Turn the first of pydantic's errors into one sentence."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, OtptError):
+        return cause
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.6)
+        hint = model.suggestions.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+        return OtptError(f"There is no setting {name!r}; {hint or 'available: ' + ', '.join(model.model_fields) + '.'}")
+    message = first["msg"]
+    return OtptError(f"{name} is {first['input']!r:.200}: {message[:1].lower()}{message[1:]}.")
+
+
+class Fpp(Frozen):
+    """How FPP makes a context; the defaults are those of the released code.
+
+    The published 0.02 and 0.005 of the noise are **variances**: the deviations are √0.02 ≈ 0.141 and √0.005 ≈ 0.071.
+    """
+
+    words: str = Field("a photo of a", description="prompt whose text features the context is aligned with")
+    tokens: int = Field(4, ge=1, description="length of a context that starts at random")
+    start_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of a random start")
+    noises: int = Field(4, ge=1, description="noisy copies of all texts in each step")
+    context_variance: float = Field(0.005, ge=0, allow_inf_nan=False, description="variance of noise on the context")
+    token_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of noise on other tokens")
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="λ on fine-grained sets, without λ per class")
+    weight_per_class: float = Field(15.0, ge=0, allow_inf_nan=False, description="λ·C that is added to `weight`")
+    shift_weight: float = Field(1.25, ge=0, allow_inf_nan=False, description="λ on distribution shifts")
+    steps: int = Field(1000, ge=1, description="AdamW steps")
+    learning_rate: float = Field(1e-2, ge=0, allow_inf_nan=False, description="first learning rate (cosine schedule)")
+    final_rate: float = Field(1e-4, ge=0, allow_inf_nan=False, description="last learning rate")
+    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="AdamW's weight decay")
+    seed: int = Field(0, description="seed of start and noise; one context serves all seeds of a run")
+
+    def flatness_weight(self, classes: int, family: str) -> float:
+        """λ; the paper's text has 0.15 in place of 15 per class."""
+        return self.shift_weight if family == "shift" else self.weight + self.weight_per_class / classes
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, 0 … ``steps`` − 1."""
+        part = (1 + math.cos(math.pi * step / self.steps)) / 2
+        return self.final_rate + (self.learning_rate - self.final_rate) * part
+
+
+class Settings(Frozen):
+    """Everything that decides a prediction besides the model and the image.
+
+    Values that a file or the command line can hold serialise to JSON (``model_dump(mode="json")``); objects in memory
+    (:class:`Prompt`, tensors, loaded calibrations) are accepted as well.
+    """
+
+    suggestions: ClassVar[Mapping[str, str]] = {
+        "backbone": "it is the first argument, without a name.",
+        "pretrained": "the tag of the weights follows the name, as in 'ViT-B-32/openai'.",
+        "processor": "a processor is given as preprocess=.",
+        "image_processor": "it is given as preprocess=.",
+        "transform": "it is given as preprocess=.",
+        "n_views": "the number of views is given as views=.",
+        "recipe": "a ViewRecipe is given as views=.",
+        "class_names": "they are given as classes=.",
+        "labels": "class names are given as classes=.",
+        "candidate_labels": "they are given as classes=, or with each call.",
+        "calibration": "calibrations are given as a list, calibrations=[…].",
+        "context": "learned prompts are given as a list, contexts=[…].",
+    }
+
+    methods: tuple[Method, ...] = Field(
+        (DEFAULT_METHOD,), min_length=1, description="method names (see 'otpt methods') or TOML files"
+    )
+    classes: tuple[str, ...] = Field((), description="class names, two at least")
+    prompts: tuple[Prompt, ...] | None = Field(
+        None, description="context words, [CLS] for a class name in the middle (default: 'a photo of a')"
+    )
+    templates: Templates | None = Field(
+        None, description="sentences with {} for the class name, for methods that start from the part 'templates'"
+    )
+    texts: FixedTexts | None = Field(
+        None, description="templates, descriptions per class or text features that replace the prompt"
+    )
+    attributes: Any = Field(
+        None, description="file with attributes of each class, for methods that start from them ('tca')"
+    )
+    contexts: tuple[Any, ...] = Field(
+        (), description="files of learned prompts (CoOp, CoCoOp, MaPLe) for methods that start from one"
+    )
+    fpp: Fpp = Field(default_factory=Fpp, description="numbers of FPP, for methods that start from 'fpp'")
+    all_tokens: bool = Field(False, description="tune all tokens of a prompt, also where words are several tokens")
+    allow_duplicates: bool = Field(False, description="accept a duplicate class name, as ImageNet has two")
+    views: Any = Field(64, description="number of views of an image, the clean one included")
+    augmix: bool | None = Field(
+        None, description="AugMix, or crops and flips only as for ImageNet (default: as method and data set say)"
+    )
+    budget: int | None = Field(
+        None, ge=1, description="at most this many views, fewer where the first 8 or 32 agree; replaces views"
+    )
+    seed: int = Field(0, description="seed of the views, which depend on (seed, image) alone")
+    family: Family | None = Field(
+        None, description="which published weights methods take (default: the data set's, else fine-grained)"
+    )
+    dataset: str = Field("", description="registered data set, for templates and numbers published for it")
+    official_precision: bool = Field(
+        False, description="round logits and softmax to float16 as the official scripts do"
+    )
+    memory_budget: int = Field(MEMORY_BUDGET, ge=1, description="bytes that the graphs of text features may take")
+    calibrations: tuple[Any, ...] = Field((), description="calibration files of 'otpt calibrate', one per method")
+    coverage: float | None = Field(
+        None, gt=0, lt=1, description="probability with which a prediction set contains the true class"
+    )
+    sets: Literal["lac", "aps", "raps"] = Field("aps", description="kind of prediction sets")
+    mondrian: bool = Field(False, description="prediction sets with that coverage for each class by itself")
+    risk: float | None = Field(None, gt=0, lt=1, description="largest error rate among answered images; abstain else")
+    guarantee: float = Field(0.95, gt=0, lt=1, description="probability with which the risk is controlled")
+    reject: str | None = Field(
+        None, description="score that marks images which fit none of the classes ('word-margin' is recommended)"
+    )
+    reject_threshold: float | None = Field(
+        None, allow_inf_nan=False, description="reject above this score (default: the score's own threshold)"
+    )
+    plugins: Mapping[str, Any] = Field(default_factory=dict, description="settings of plugin methods, by name")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_singular(cls, given: Any) -> Any:
+        """Accept ``method`` and ``prompt`` for a single one."""
+        if not isinstance(given, dict):
+            return given
+        given = dict(given)
+        if isinstance(given.get("classes"), Mapping):  # {name: descriptions}
+            given["texts"] = {"descriptions": list(given["classes"].values())}
+            given["classes"] = tuple(given["classes"])
+        for one, several in (("method", "methods"), ("prompt", "prompts")):
+            if one in given and one not in cls.model_fields:
+                value = given.pop(one)
+                if several in given:
+                    raise OtptError(f"Both {one} and {several} were given; expected one of them.")
+                if value is not None:
+                    given[several] = (value,)
+        return given
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _read_methods(cls, given: Any) -> Any:
+        from otpt.methods import Method, get_methods
+
+        several = [given] if isinstance(given, (str, Path, Method)) else list(given)
+        return get_methods([Method(**each) if isinstance(each, Mapping) else each for each in several])
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _read_classes(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise OtptError(f"Class names are the single text {given!r}; expected a list of names.")
+        return tuple(given)
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _read_prompts(cls, given: Any) -> Any:
+        from otpt.prompts import Prompt
+
+        if given is None:
+            return None
+        several = [given] if isinstance(given, (str, Prompt)) else list(given)
+        return tuple(_prompt(each) for each in several)
+
+    @field_validator("templates", mode="before")
+    @classmethod
+    def _read_templates(cls, given: Any) -> Any:
+        return None if given is None else own_templates(given)
+
+    @field_validator("texts", mode="before")
+    @classmethod
+    def _read_texts(cls, given: Any) -> Any:
+        from otpt.prompts import Descriptions
+
+        if not isinstance(given, Mapping):
+            return given
+        return Descriptions(given["descriptions"]) if "descriptions" in given else own_templates(given)
+
+    @field_validator("contexts", "calibrations", mode="before")
+    @classmethod
+    def _as_tuple(cls, given: Any) -> Any:
+        return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+    @field_validator("views", mode="before")
+    @classmethod
+    def _read_views(cls, given: Any) -> Any:
+        from otpt.views import ViewRecipe
+
+        if isinstance(given, Mapping):
+            return ViewRecipe(**{key: tuple(each) if isinstance(each, list) else each for key, each in given.items()})
+        if not isinstance(given, ViewRecipe):
+            ViewRecipe(n_views=given)  # validates the number
+        return given
+
+    @field_validator("seed", mode="before")
+    @classmethod
+    def _read_seed(cls, given: Any) -> Any:
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
+            raise OtptError(f"The seed is {given!r}; expected an integer.")
+        return given.__index__()
+
+    @field_validator("reject", mode="before")
+    @classmethod
+    def _read_reject(cls, given: Any) -> Any:
+        from otpt.rejection.registry import DEFAULT_SCORE
+
+        return DEFAULT_SCORE if given is True else given or None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Settings:
+        from otpt.prompts import check_class_names
+        from otpt.rejection.registry import chosen_threshold
+
+        if self.classes:
+            check_class_names(self.classes, allow_duplicates=self.allow_duplicates)
+        if self.reject is not None:
+            chosen_threshold(self.reject, self.reject_threshold)
+        elif self.reject_threshold is not None:
+            raise OtptError("A rejection threshold was given without a score; expected both (--reject).")
+        if (self.coverage is not None or self.risk is not None) and not self.calibrations:
+            raise OtptError("A coverage or a risk was given without a calibration; expected both.")
+        return self
+
+    @field_serializer("methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", when_used="json")
+    def _to_json(self, value: Any) -> Any:
+        return _plain(value)
+
+    @field_serializer("attributes", "plugins", when_used="json")
+    def _mapping_to_json(self, value: Any) -> Any:
+        return _plain(value)
+
+    @cached_property
+    def recipe(self) -> ViewRecipe:
+        """The views of methods that need several."""
+        from otpt.views import ViewRecipe
+
+        if self.budget is not None:
+            return ViewRecipe.within(self.budget)
+        found: ViewRecipe = self.views if isinstance(self.views, ViewRecipe) else ViewRecipe(n_views=self.views)
+        return found
+
+    @cached_property
+    def learned(self) -> Mapping[str, LearnedPrompt]:
+        """The learned prompts, read from their files, by the init that they are for."""
+        from otpt.prompts.learned import read_contexts
+
+        return read_contexts(self.contexts)
+
+    @cached_property
+    def calibrated(self) -> tuple[Calibrated, ...]:
+        """The calibrations, read from their files, with the requested coverage and risk."""
+        from otpt.calibration import Calibrated, Calibration, read_calibration
+
+        found = []
+        for source in self.calibrations:
+            if isinstance(source, Calibrated):
+                found.append(source)
+                continue
+            calibration = source if isinstance(source, Calibration) else read_calibration(source)
+            found.append(
+                Calibrated(
+                    calibration,
+                    coverage=self.coverage,
+                    sets=self.sets,
+                    mondrian=self.mondrian,
+                    risk=self.risk,
+                    guarantee=self.guarantee,
+                )
+            )
+        return tuple(found)
+
+
+def own_templates(given: Any) -> Templates:
+    """Sentences, or functions of a class name as open_clip has them, as :class:`Templates`."""
+    from otpt.prompts import Templates
+
+    if isinstance(given, Templates):
+        return given
+    if isinstance(given, Mapping):
+        return Templates(**given)
+    if isinstance(given, str):
+        return Templates("templates", given)  # raises: a list is expected
+    return Templates("templates", [each("{}") if callable(each) else each for each in given])
+
+
+def _prompt(given: Any) -> Prompt:
+    from otpt.prompts import Prompt
+
+    if isinstance(given, Mapping):
+        return Prompt(**given)
+    return Prompt(given) if isinstance(given, str) else given
+
+
+def _plain(value: Any) -> Any:
+    """Plain data for JSON; objects that no file can hold become a digest or their type."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    kind = type(value).__name__
+    if isinstance(value, Sequence):
+        return [_plain(each) for each in value]
+    if kind == "Prompt":
+        if value.vectors is not None:
+            return {"vectors": value.digest}
+        return value.words if value.tokens is None else {"words": value.words, "tokens": value.tokens}
+    if kind == "Method":
+        return _method_to_json(value)
+    if kind == "Templates":
+        return {"name": value.name, "sentences": list(value.sentences)}
+    if kind == "Descriptions":
+        return {"descriptions": [list(own) for own in value.texts]}
+    if kind == "ViewRecipe":
+        return {each.name: _plain(getattr(value, each.name)) for each in dataclass_fields(value)}
+    if kind == "Calibrated":
+        return _plain(value.key)
+    return {kind: str(getattr(value, "digest", ""))}
+
+
+def _method_to_json(method: Method) -> Any:
+    """A method by its name where that says everything, else by its fields."""
+    from otpt.methods import get_method
+
+    try:
+        if get_method(method.name) == method:
+            return method.name
+    except OtptError:
+        pass
+    return {each.name: _plain(getattr(method, each.name)) for each in dataclass_fields(method)}
