@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -17,8 +16,8 @@ from oracles.models.tiny import openai_archive, tiny_clip
 from safetensors.torch import save_file
 from torch import Tensor
 
-from otpt.backbones.sources.checkpoints import read_checkpoint
-from otpt.backbones.sources.torchscript import TensorUnpickler, read_archive, read_torchscript
+from otpt.backbones.checkpoints import _read_torchscript as read_torchscript
+from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.sources.weights import load_weights
 from otpt.errors import OtptError
 
@@ -116,28 +115,12 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path: Path
         torch.save({"state_dict": state(), "extra": Evil(mark)}, path)
     else:
         _evil_archive(path, mark)
-    with pytest.raises(OtptError, match="is refused: besides tensors it holds objects that could run code"):
+    with pytest.raises(OtptError, match="cannot be read as a checkpoint"):
         read_checkpoint(path)
     assert not mark.exists()
     if form == "pickle":  # the trap is a real one
         pickle.loads(path.read_bytes())
         assert mark.exists()
-
-
-def test_a_pickle_cannot_make_an_empty_record_grow(tmp_path: Path) -> None:
-    """Tensors have __setstate__: a state with a larger size made torch reserve that much for a record of no bytes."""
-    record = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x00tQ"
-    empty = b"ctorch._utils\n_rebuild_tensor_v2\n(" + record + b"K\x00K\x00\x85K\x01\x85\x89NtR"
-    state_of_64_mb = b"(" + record + b"K\x00J" + struct.pack("<i", 2**24) + b"\x85K\x01\x85t"
-    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
-        archive.writestr("a/data/0", b"")
-        archive.writestr("a/data.pkl", b"\x80\x02" + empty + b".")
-    assert read_archive(tmp_path / "a.pt", TensorUnpickler).shape == (0,)
-    with zipfile.ZipFile(tmp_path / "b.pt", "w") as archive:
-        archive.writestr("a/data/0", b"")
-        archive.writestr("a/data.pkl", b"\x80\x02" + empty + state_of_64_mb + b"b.")
-    with pytest.raises(RuntimeError, match="not resizable"):
-        read_archive(tmp_path / "b.pt", TensorUnpickler)
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors", "archive.pt"])
@@ -152,7 +135,7 @@ def test_truncated_files(tmp_path: Path, name: str, keep: float) -> None:
         save_file(state(), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data))])
-    with pytest.raises(OtptError, match=r"is empty \(zero bytes\)|cannot be read as a checkpoint|is refused"):
+    with pytest.raises(OtptError, match=r"cannot be read as a checkpoint"):
         read_checkpoint(path)
 
 
@@ -172,7 +155,7 @@ def test_files_without_weights(tmp_path: Path) -> None:
         torch.save(content, tmp_path / "x.pt")
         with pytest.raises(OtptError, match="holds no weights"):
             read_checkpoint(tmp_path / "x.pt")
-    with pytest.raises(OtptError, match="There is no checkpoint file"):
+    with pytest.raises(OtptError, match=r"absent\.pt"):
         read_checkpoint(tmp_path / "absent.pt")
 
 

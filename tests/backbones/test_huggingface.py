@@ -15,7 +15,7 @@ from oracles.models.tiny import randomise
 from otpt.backbones import QuickGeluWarning, load_backbone
 from otpt.backbones.sources.huggingface import huggingface_tokenizer
 from otpt.errors import OtptError
-from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, PromptEncoder, TrieEncoder, tokenize_prompts
+from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, PromptEncoder, tokenize_prompts
 
 pytestmark = pytest.mark.slow
 
@@ -124,6 +124,6 @@ def test_a_vocabulary_of_its_own_that_pads_with_the_end_token(tmp_path: Path) ->
     with torch.no_grad():
         expected = F.normalize(model.get_text_features(ids).pooler_output, dim=-1)
     found = tokenize_prompts(backbone.text, names, prompt)
-    encoders: list[PromptEncoder] = [kind(backbone.text, found) for kind in (PrefixEncoder, TrieEncoder, PlainEncoder)]
+    encoders: list[PromptEncoder] = [kind(backbone.text, found) for kind in (PrefixEncoder, PlainEncoder)]
     for encoder in encoders:
         torch.testing.assert_close(encoder.encode(found.start[None])[0], expected, rtol=0, atol=1e-5)

@@ -23,7 +23,6 @@ from otpt.features import FeatureCache
 from otpt.methods import get_method, get_methods
 from otpt.methods.prompt_tuning import TextSide, tune
 from otpt.methods.task import Task
-from otpt.prompts.encoders.trie_encoder import TrieEncoder
 from otpt.serve.engine import Engine
 from otpt.serve.jobs import Answer, Query
 from otpt.serve.jobs import Job as Request
@@ -118,22 +117,6 @@ def test_the_engine_shows_views_of_a_device() -> None:
     assert shown[0]["images"] == shown[1]["images"]
     assert shown[0]["selected"] == shown[1]["selected"]
     np.testing.assert_allclose(shown[0]["entropies"], shown[1]["entropies"], atol=1e-4)
-
-
-def test_names_that_begin_alike_go_through_the_trie() -> None:
-    sides = {device: TextSide(backbone_on(device), MANY) for device in ("cpu", ONE)}
-    config = get_method("o-tpt").tuning("fine-grained")
-    assert config is not None
-    views = torch.nn.functional.normalize(torch.randn(2, 6, 32, generator=torch.Generator().manual_seed(2)), dim=-1)
-    found = []
-    for device, side in sides.items():
-        assert isinstance(side.encoder, TrieEncoder)
-        tune(side, views.to(device), [config])
-        with counted() as counts:
-            (tuned,) = tune(side, views.to(device, non_blocking=True), [config]).values()
-        assert counts.synchronisations == 0, counts.waits
-        found.append(tuned.logits.cpu())
-    torch.testing.assert_close(*found, rtol=0, atol=1e-3)
 
 
 def test_frozen_classes() -> None:

@@ -160,7 +160,8 @@ class _Harm:
 def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
     mark = tmp_path / "run"
     torch.save({"state_dict": {"ctx": normal(4, 8)}, "scheduler": _Harm(mark)}, tmp_path / "bad.pt")
-    assert isinstance(read_learned(tmp_path / "bad.pt"), CoopContext)
+    with pytest.raises(OtptError, match=r"bad\.pt"):
+        read_learned(tmp_path / "bad.pt")
     assert not mark.exists()
 
 
@@ -211,7 +212,7 @@ def test_notes_do_not_hide_the_tensors(tmp_path: Path) -> None:
 
 
 def test_no_file_and_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(OtptError, match="There is no file of a learned prompt"):
+    with pytest.raises(OtptError, match="There is no learned prompt file"):
         read_learned(tmp_path / "none.pt")
     for name in ("a.pt", "a.safetensors"):
         (tmp_path / name).write_bytes(b"no checkpoint")

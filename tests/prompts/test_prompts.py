@@ -13,7 +13,6 @@ from otpt.prompts import (
     PlainEncoder,
     PrefixEncoder,
     Prompt,
-    TrieEncoder,
     check_class_names,
     prompt_encoder,
     tokenize_prompts,
@@ -49,14 +48,11 @@ def test_start_features_are_those_of_the_sentences(prompt: Prompt, backbone: Bac
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [PrefixEncoder, TrieEncoder])
-def test_a_text_that_fills_all_positions_is_read_at_its_end_token(
-    kind: type[PrefixEncoder | TrieEncoder], backbone: Backbone
-) -> None:
+def test_a_text_that_fills_all_positions_is_read_at_its_end_token(backbone: Backbone) -> None:
     tokens = tokenize_prompts(backbone.text, ["cat", "x " * 69 + "x"], Prompt())
     assert tokens.ids[1, -1] == 49407
     expected = F.normalize(backbone.text._model.encode_text(tokens.ids), dim=-1)
-    found = kind(backbone.text, tokens).encode(tokens.start[None])[0]
+    found = PrefixEncoder(backbone.text, tokens).encode(tokens.start[None])[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 

@@ -17,7 +17,7 @@ from otpt.errors import OtptError
 from otpt.methods import Task, get_method
 from otpt.methods.prompt_tuning import TextSide
 from otpt.prompts import TemplateEncoder, Templates, dataset_templates, published_templates
-from otpt.prompts.templates import _published
+from otpt.prompts.prompt import _published
 
 NAMES = ["cat", "red_panda", "2012 BMW M3 coupe", "white-tailed eagle (adult)", "東京タワー"]
 MINE = Templates("mine", ["{} texture.", "a photo of a {}, a type of pet.", "{}", "two words: {} outside"])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from otpt.backbones.sources.architectures import infer_config
-from otpt.backbones.sources.checkpoints import read_checkpoint
+from otpt.backbones.checkpoints import read_checkpoint
 from torture.inputs import pickles
 from torture.inputs.kinds import Input, Kind
 from torture.inputs.mutations import NUMBERS, damaged, deep_json, mutated, text

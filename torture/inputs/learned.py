@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from otpt.prompts.learned.checkpoints import read_learned
+from otpt.prompts.learned import read_learned
 from torture.inputs.checkpoints import any_checkpoint
 from torture.inputs.kinds import Input, Kind
 

@@ -24,13 +24,13 @@ from typing import Any
 import torch
 
 from otpt.backbones.backbone import Backbone
+from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.pocket import load_pocket_state
 from otpt.backbones.pocket.model import build_pocket
 from otpt.backbones.preprocessing import preprocessing_from_config
 from otpt.backbones.sources.architectures import Config, build_model, choose_gelu, infer_config, named_config
 from otpt.backbones.sources.catalogue import split_name_and_tag
-from otpt.backbones.sources.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.sources.hub import hub, hub_file, hub_tokenizer, hub_weights, no_remote_code, pretrained_file
 from otpt.backbones.sources.huggingface import (

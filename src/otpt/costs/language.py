@@ -1,5 +1,4 @@
-"""The text side as it runs: the shared prefix once (:mod:`otpt.prompts.encoders.prefix_encoder`), then class tails;
-where many names begin alike, every common beginning once (:mod:`otpt.prompts.encoders.trie_encoder`).
+"""The text side: the shared prefix once (:mod:`otpt.prompts.encoders`), then class tails.
 
 A forward pass of the text features E(θ) and a vector–Jacobian product through the graph that leads to them are all
 that an image asks of it. The product goes through each linear map once, against its weights alone: as many operations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 
 from otpt.costs.architecture import Architecture, TextTransformer
 from otpt.costs.operations import FLOAT, Cost, attention, block, linear, pointwise, total
-from otpt.prompts.encoders.beginnings import Blocks
 
 GRAPH_FLOATS = 14
 """Floats kept for the backward pass, per row and layer, in units of the width; of an MLP four times as wide."""
@@ -27,13 +25,11 @@ class Texts:
         prefix: tokens that all classes share: the start token and the context.
         tails: for each class the number of its own tokens: name, full stop, end token.
         context: tokens of the context that are tuned.
-        blocks: of the trie of the texts, where it is used.
     """
 
     prefix: int
     tails: tuple[int, ...]
     context: int = 4
-    blocks: Blocks | None = None
 
     @property
     def classes(self) -> int:
@@ -42,11 +38,9 @@ class Texts:
 
 
 def rows(model: TextTransformer, texts: Texts) -> int:
-    """Tokens that go through a text tower: prefix and tails, or the trie's; of one that is not causal all sentences."""
+    """Tokens that go through a text tower: prefix and tails; of one that is not causal all sentences."""
     if not model.causal:
         return texts.classes * model.length
-    if texts.blocks is not None:
-        return texts.blocks.count * texts.blocks.rows
     return texts.prefix + sum(texts.tails)
 
 
@@ -78,9 +72,7 @@ def _parts(model: Architecture, texts: Texts) -> tuple[Cost, Cost]:
     """(attention, all the rest) of a forward pass."""
     tower, classes = model.text, texts.classes
     every, width = rows(tower, texts), tower.width
-    if tower.causal and texts.blocks is not None:
-        mixed = _trie_attention(texts.blocks, width)
-    elif tower.causal:
+    if tower.causal:
         mixed = attention(1, texts.prefix, texts.prefix, width)
         for length, count in Counter(texts.tails).items():
             mixed += attention(count, length, texts.prefix + length, width)
@@ -94,12 +86,6 @@ def _parts(model: Architecture, texts: Texts) -> tuple[Cost, Cost]:
     last = total(block(every, read, Cost(), width, tower.hidden), _queries(every - read, width))
     linears = total((tower.layers - 1) * whole, last, linear(classes, width, model.features))
     return tower.layers * mixed, linears
-
-
-def _trie_attention(blocks: Blocks, width: float) -> Cost:
-    """Each block of nodes sees itself and the ancestors of its first node, whose keys and values are gathered."""
-    seen = blocks.outside + blocks.rows
-    return attention(blocks.count, blocks.rows, seen, width) + pointwise(2 * width * blocks.count * seen)
 
 
 def _queries(rows: float, width: float) -> Cost:

@@ -8,7 +8,7 @@ from otpt.costs.architecture import Architecture, ResNet, VisionTransformer
 from otpt.costs.language import Texts, graph_bytes, text_parameters
 from otpt.costs.operations import FLOAT
 from otpt.costs.vision import CHUNK, one_chunk
-from otpt.prompts.encoders.memory import MEMORY_BUDGET
+from otpt.prompts import MEMORY_BUDGET
 
 LIBRARIES = {"cpu": 0.9e9, "gpu": 0.8e9}
 """Bytes of the interpreter, PyTorch and what loading leaves (CPU: measured, docs/performance.md), or of a CUDA context

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from otpt.costs.language import Texts
-from otpt.prompts.encoders.beginnings import make_blocks, node_depths, saves_enough
 
 CONTEXT = "a photo of a"
 _TYPICAL = (4, 5)
 """Tokens of a class that is not known: a name of two or three, full stop, end token; in turns."""
-_START, _CONTEXT, _END = -1, -2, -3  # in place of the ids, which no name has
+_END = -1  # in place of the id
 
 
 @lru_cache(maxsize=64)
@@ -23,10 +22,7 @@ def texts_of(names: Sequence[str], context: str = CONTEXT) -> Texts:
     words = len(tokenizer.encode(context))
     # the full stop and the tokenizer's own end come after the name
     own = [(*tokenizer.encode(f"{name.replace('_', ' ')}."), _END) for name in names]
-    prefix = (_START,) + words * (_CONTEXT,)
-    depths = node_depths([prefix + tail for tail in own])
-    pays = saves_enough(len(prefix) + sum(map(len, own)), len(depths))
-    return Texts(len(prefix), tuple(map(len, own)), words, make_blocks(depths) if pays else None)
+    return Texts(1 + words, tuple(map(len, own)), words)
 
 
 def typical_texts(classes: int) -> Texts:

@@ -24,7 +24,7 @@ from otpt.errors import OtptError
 from otpt.methods import Method
 from otpt.methods.axes import STREAM, TEMPLATES
 from otpt.methods.prompt_tuning.config import TuningConfig
-from otpt.prompts.encoders.memory import MEMORY_BUDGET
+from otpt.prompts import MEMORY_BUDGET
 
 _NOT_COVERED = {"maple": "MaPLe", "promptsmooth": "PromptSmooth", "baple": "BAPLe", "fpt": "FPT"}
 _LIGHT = {"tps": 6.0, "tps-shared": 6.0, "sts": 6.0, "tda": 10.0, "boostadapter": 70.0, "boost": 70.0, "dmn": 100.0,

@@ -1,5 +1,47 @@
 """From a context and class names to text features."""
 
-import lazy_loader as lazy
+from otpt.prompts.encoders import (
+    MEMORY_BUDGET,
+    DescriptionEncoder,
+    FixedEncoder,
+    Linearisation,
+    PartEncoder,
+    PlainEncoder,
+    PrefixEncoder,
+    PromptEncoder,
+    TemplateEncoder,
+    prompt_encoder,
+)
+from otpt.prompts.prompt import (
+    Descriptions,
+    FixedTexts,
+    Prompt,
+    Templates,
+    TextFeatures,
+    dataset_templates,
+    published_templates,
+)
+from otpt.prompts.tokens import PromptTokens, check_class_names, tokenize_prompts
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "MEMORY_BUDGET",
+    "DescriptionEncoder",
+    "Descriptions",
+    "FixedEncoder",
+    "FixedTexts",
+    "Linearisation",
+    "PartEncoder",
+    "PlainEncoder",
+    "PrefixEncoder",
+    "Prompt",
+    "PromptEncoder",
+    "PromptTokens",
+    "TemplateEncoder",
+    "Templates",
+    "TextFeatures",
+    "check_class_names",
+    "dataset_templates",
+    "prompt_encoder",
+    "published_templates",
+    "tokenize_prompts",
+]

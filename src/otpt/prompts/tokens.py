@@ -108,7 +108,7 @@ def sentence_tokens(tower: TextTower, sentences: Sequence[str]) -> PromptTokens:
 def check_lengths(tower: TextTower, texts: Sequence[Sequence[str]]) -> None:
     """``OtptError`` if a text (T, C) of some template does not fit the tower; only the longest template is tried."""
     first = tower.tokenize([own[0] for own in texts])
-    tower.tokenize(texts[int(text_lengths(tower, first).argmax())])
+    tower.tokenize(texts[int(tower.lengths(first).argmax())])
 
 
 def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, Tensor]:
@@ -178,20 +178,9 @@ def whole_context(tower: TextTower, prompt: Prompt) -> Prompt:
     return replace(prompt, tokens=len(_tokens(tower, prompt.context)))
 
 
-def text_lengths(tower: TextTower, ids: Tensor) -> Tensor:
-    """Number of tokens of each text, special tokens included: (N, L) → (N,).
-
-    A causal tower reads no further than the end token. Elsewhere it is what stands before the trailing padding.
-    """
-    if tower.causal is not None:
-        return tower.causal.ends(ids) + 1
-    padding = int(tower.tokenize([""])[0, -1])
-    return ids.shape[1] - (ids == padding).flip(1).cumprod(1).sum(1)
-
-
 def _tokens(tower: TextTower, text: str) -> list[int]:
     """Ids of a text without special tokens and padding."""
     ids = tower.tokenize([text, ""]).cpu()
-    length, empty = text_lengths(tower, ids).tolist()
+    length, empty = tower.lengths(ids).tolist()
     found: list[int] = ids[0, tower.start_length : tower.start_length + length - empty].tolist()
     return found

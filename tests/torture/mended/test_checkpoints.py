@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.sources.architectures import infer_config
-from otpt.backbones.sources.checkpoints import read_checkpoint
 from otpt.errors import OtptError
-from otpt.prompts.learned.checkpoints import read_learned
+from otpt.prompts.learned import read_learned
 from torture.inputs import pickles
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otpt.backbones.sources.checkpoints import read_checkpoint
+from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
 from otpt.backbones.sources.hub import hub_file, hub_tokenizer
 from otpt.errors import OtptError

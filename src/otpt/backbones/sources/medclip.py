@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.sources.checkpoints import SUFFIXES, read_checkpoint
+from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
 from otpt.backbones.sources.hub import hub_file
 from otpt.errors import OtptError
 

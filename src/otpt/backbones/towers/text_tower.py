@@ -55,6 +55,16 @@ class TextTower:
             )
         return ids.to(self.device)
 
+    def lengths(self, ids: Tensor) -> Tensor:
+        """Number of tokens of each text, special tokens included: (N, L) → (N,).
+
+        A causal tower reads no further than the end token. Elsewhere trailing padding is not counted.
+        """
+        if self.causal is not None:
+            return self.causal.ends(ids) + 1
+        padding = int(self.tokenize([""])[0, -1])
+        return ids.shape[1] - (ids == padding).flip(1).cumprod(1).sum(1)
+
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings (…, W) of ids (…), without positions."""
         embeddings: Tensor = self._embedding(ids.to(self.device))

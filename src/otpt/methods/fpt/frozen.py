@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from otpt.backbones import Preprocessing
+from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.fingerprint import fingerprint
-from otpt.backbones.sources.checkpoints import read_checkpoint
 from otpt.backbones.sources.hub import hub_file
 from otpt.errors import OtptError
 from otpt.files import parse_json

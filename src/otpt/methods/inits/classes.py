@@ -14,7 +14,7 @@ from otpt.methods.inits.attributes import read_attributes
 from otpt.methods.method import Method
 from otpt.methods.task import ON_PIXELS, Task
 from otpt.prompts import Descriptions, FixedTexts, Prompt, Templates, TextFeatures, check_class_names
-from otpt.prompts.templates import PLACE
+from otpt.prompts.prompt import BRACES as PLACE
 
 ClassNames = Sequence[str] | Mapping[str, str | Sequence[str]]
 

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from safetensors.torch import save
 from torch import Tensor
 
+from otpt.backbones import read_tensors
 from otpt.errors import OtptError
 from otpt.files import parse_json, write_atomically
-from otpt.prompts.learned.archives import Shape, check_values, expect_tensors, read_tensors
+from otpt.prompts.learned import Shape, check_values, expect_tensors
 
 _NOTES = "otpt"
 _KINDS = {"method": str, "target": int, "classes": list, "backbone": str, "images": list}
@@ -77,7 +78,7 @@ def write_trained(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
 
 def read_trained(path: Path) -> Trained:
     """Read a file of :func:`write_trained`, or the checkpoint of another program; no code in it is run."""
-    tensors, texts = read_tensors(path)
+    tensors, texts = read_tensors(path, what="trained file", ignore_objects=True)
     try:
         notes = parse_json(texts.get(_NOTES, "{}"))
     except ValueError:

@@ -1,0 +1,150 @@
+"""Read tensors from checkpoint files in the libraries' safe modes: no code of a file is ever executed.
+
+``torch.load(weights_only=True)`` builds tensors and plain data only. It refuses two kinds of published files, which are
+read by it with inert stand-ins for the classes that they name: OpenAI's TorchScript archives, whose module tree holds
+the weights, and checkpoints of Dassl (CoOp, MaPLe), which carry an optimiser and a scheduler next to the weights.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import pickletools
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from otpt.errors import OtptError
+
+SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
+"""Integers that OpenAI's archives store next to the weights."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with QuickGELU."""
+
+    state: dict[str, Tensor]
+    openai: bool
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Weights of a safetensors file, a PyTorch state dict (plain or under "state_dict") or a TorchScript archive."""
+    state, _ = read_tensors(path, what="checkpoint")
+    while state and all(name.startswith("module.") for name in state):
+        state = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    openai = all(name in state for name in _NOT_WEIGHTS)
+    weights = {
+        name: tensor for name, tensor in state.items() if name not in _NOT_WEIGHTS and not name.endswith("attn_mask")
+    }
+    if not weights:
+        raise OtptError(f"The file {path} holds no weights; expected the state dict of a CLIP model.")
+    return Checkpoint(weights, openai)
+
+
+def read_tensors(
+    path: Path, *, what: str = "checkpoint", ignore_objects: bool = False
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file by name, from its "state_dict" if it has one, and its notes (texts by name).
+
+    Args:
+        path: safetensors, ``torch.save`` or TorchScript.
+        what: name of the file's kind in error messages.
+        ignore_objects: read a file that also holds objects of other classes, without them.
+    """
+    if not os.path.isfile(path):
+        raise OtptError(f"There is no {what} file at {str(path)!r}.")
+    try:
+        content = _read(path, ignore_objects)
+    except PermissionError:
+        raise OtptError(f"Cannot read {str(path)!r}: permission denied.") from None
+    except Exception as error:  # a damaged file can raise nearly anything inside a format's reader
+        refused = isinstance(error, pickle.UnpicklingError) and "Unsupported" in str(error)
+        why = "it holds objects that could run code when read" if refused else "it is damaged or of another format"
+        raise OtptError(
+            f"The file {str(path)!r} cannot be read as a {what}: {why}; expected a state dict of torch.save, or "
+            ".safetensors."
+        ) from error
+    if not isinstance(content, dict):
+        return {}, {}
+    inner = content.get("state_dict")
+    tensors = inner if isinstance(inner, dict) else content
+    state = {str(name): value.detach() for name, value in tensors.items() if isinstance(value, Tensor)}
+    return state, {str(name): value for name, value in content.items() if isinstance(value, str)}
+
+
+def _read(path: Path, ignore_objects: bool) -> Any:
+    if path.suffix == ".safetensors":
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return {**(file.metadata() or {}), "state_dict": tensors}
+    if _is_torchscript(path):
+        return _read_torchscript(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        if not ignore_objects:
+            raise
+        return _load_inert(path, torch.serialization.get_unsafe_globals_in_checkpoint(path))
+
+
+def _is_torchscript(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        names = {name.split("/", 1)[-1] for name in archive.namelist()}
+    return {"data.pkl", "constants.pkl"} <= names
+
+
+def _read_torchscript(path: Path) -> dict[str, Tensor]:
+    """All tensors of a TorchScript archive by dotted name; its compiled code is left out."""
+    plain = io.BytesIO()
+    names = set[str]()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(plain, "w") as copy:
+        for record in archive.infolist():
+            inner = record.filename.split("/", 1)[-1]
+            if inner == "data.pkl":
+                pickled = pickletools.genops(archive.read(record))
+                names = {str(argument).replace(" ", ".") for op, argument, _ in pickled if op.name == "GLOBAL"}
+            if inner in ("data.pkl", "version", "byteorder") or inner.startswith("data/"):
+                copy.writestr(record.filename, archive.read(record))
+    plain.seek(0)
+    tree = _load_inert(plain, [name for name in names if name.startswith(("__torch__.", "torch.jit._pickle."))])
+    return dict(_tensors_below(tree, ""))
+
+
+class _Inert:
+    """Stand-in for a class named in a file: accepts everything, does nothing."""
+
+    state: Any = None
+
+    def __new__(cls, *_: Any, **__: Any) -> _Inert:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def _load_inert(file: Path | io.BytesIO, names: Iterable[str]) -> Any:
+    """``torch.load`` in its safe mode, with stand-ins for the classes of these names."""
+    with torch.serialization.safe_globals([(_Inert, name) for name in names]):
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _tensors_below(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    attributes = module.state if isinstance(module, _Inert) else None
+    for name, value in attributes.items() if isinstance(attributes, dict) else ():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{name}", value
+        yield from _tensors_below(value, f"{prefix}{name}.")

@@ -1,0 +1,409 @@
+"""From contexts to text features, and the vector–Jacobian product of that map.
+
+An encoder is made once per class list. ``encode`` maps contexts (B, n, W) to unit text features (B, C, D) without
+graph. ``linearise`` does the same where gradients are needed and answers ``vjp``: cotangents (B, C, D) on the text
+features → gradients (B, n, W) on the contexts.
+
+:class:`PrefixEncoder` serves causal CLIP text towers, :class:`PlainEncoder` all others. Classes are processed in chunks
+that fit a memory budget. A graph that fits the budget is retained and serves any number of products; otherwise it is
+recomputed, chunk by chunk, for each product.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt.backbones import ACTIVATIONS, CausalLayer, TextTower
+from otpt.errors import OtptError
+from otpt.prompts.prompt import Descriptions, Templates
+from otpt.prompts.tokens import PromptTokens, sentence_tokens
+from otpt.threads import in_threads
+
+MEMORY_BUDGET = 2 * 1024**3
+"""Default limit for text graphs, in bytes. A constant rather than the free memory: chunk sizes affect rounding, and
+results must not depend on the load of the machine."""
+
+_ROW_FLOATS = 14
+"""Floats retained for the backward pass of a causal tower, per row and layer, in units of the width: the normalised
+inputs of attention and MLP (2), queries, keys and values (3), their attention (1), the MLP's hidden row before and
+after the activation (8)."""
+_SENTENCE_FLOATS = 16 * 12
+"""The same for other towers, per position: a dozen layers of a transformer."""
+
+
+class PromptEncoder(ABC):
+    """Text features of all classes as a function of the context.
+
+    Attributes:
+        autocast: dtype in which the tower runs, gradients included; None for that of the contexts.
+    """
+
+    autocast: torch.dtype | None = None
+
+    def __init__(self, chunks: Sequence[Tensor], *, graph_bytes: int, memory_budget: int) -> None:
+        """``chunks``: class indices of each chunk; ``graph_bytes``: size of the whole graph of one context."""
+        self._chunks = tuple(chunks)
+        self._order = torch.argsort(torch.cat(list(chunks)))
+        self._placed: dict[torch.device, tuple[Tensor, tuple[Tensor, ...]]] = {}
+        self._graph_bytes = graph_bytes
+        self._memory_budget = memory_budget
+
+    @abstractmethod
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        """Features, not normalised, of one chunk's classes: contexts (B, n, W) → (B, C_chunk, D)."""
+
+    def _features(self, chunk: int, contexts: Tensor) -> Tensor:
+        if self.autocast is None:
+            return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
+        with torch.autocast(contexts.device.type, dtype=self.autocast):
+            features = self._encode_chunk(chunk, contexts)
+        return F.normalize(features.to(contexts.dtype), dim=-1)
+
+    def _assemble(self, parts: Sequence[Tensor]) -> Tensor:
+        """The chunks' features in the order of the class list."""
+        joined = torch.cat(list(parts), dim=1)
+        return joined.index_select(1, self._indices(joined.device)[0])
+
+    def _indices(self, device: torch.device) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Order and chunks on the device of the features; copied there once."""
+        if device not in self._placed:
+            self._placed[device] = self._order.to(device), tuple(each.to(device) for each in self._chunks)
+        return self._placed[device]
+
+    @torch.no_grad()
+    def encode(self, contexts: Tensor) -> Tensor:
+        """(B, n, W) → unit text features (B, C, D), no graph."""
+        return self._assemble([self._features(i, contexts) for i in range(len(self._chunks))])
+
+    def linearise(self, contexts: Tensor) -> Linearisation:
+        """Text features at ``contexts`` (B, n, W), ready for vector–Jacobian products."""
+        keep = self._graph_bytes * contexts.shape[0] <= self._memory_budget
+        return Linearisation(self, contexts, keep_graph=keep)
+
+
+class Linearisation:
+    """Text features at given contexts and the product of cotangents with their Jacobian.
+
+    Attributes:
+        text_features: (B, C, D), unit rows, detached.
+    """
+
+    def __init__(self, encoder: PromptEncoder, contexts: Tensor, *, keep_graph: bool) -> None:
+        self._encoder = encoder
+        self._contexts = contexts.detach().clone().requires_grad_()
+        self._parts: list[Tensor] | None = None
+        chunks = range(len(encoder._chunks))
+        if keep_graph:
+            with torch.enable_grad():
+                self._parts = [encoder._features(i, self._contexts) for i in chunks]
+            self.text_features = encoder._assemble([part.detach() for part in self._parts])
+        else:
+            self.text_features = encoder.encode(contexts)
+
+    @property
+    def graph_bytes(self) -> int:
+        """Estimated size in bytes of the retained graph; 0 without one."""
+        return 0 if self._parts is None else self._encoder._graph_bytes * len(self._contexts)
+
+    def release(self) -> None:
+        """Drop the graph: products stay the same but recompute it each time."""
+        self._parts = None
+
+    def vjp(self, cotangents: Tensor) -> Tensor:
+        """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""
+        total = torch.zeros_like(self._contexts)
+        for i, classes in enumerate(self._encoder._indices(cotangents.device)[1]):
+            cotangent = cotangents.index_select(1, classes)
+            with torch.enable_grad():
+                part = self._encoder._features(i, self._contexts) if self._parts is None else self._parts[i]
+                # not as grad_outputs, for whose shapes torch imports its symbolic algebra (half a second)
+                value = (part * cotangent).sum()
+            (gradient,) = torch.autograd.grad(value, self._contexts, retain_graph=self._parts is not None)
+            total += gradient
+        return total
+
+
+@dataclass(frozen=True)
+class _Tails:
+    """Tails of equal length within a chunk; ``visible`` (length, prefix + length) is the attention mask."""
+
+    classes: int
+    length: int
+    visible: Tensor
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a chunk of classes: prefix, then tails in groups of equal length.
+
+    Attributes:
+        fixed: (R, W) token embeddings + positions; the context's rows hold positions only.
+        context_rows, context_tokens: rows that the context is added to, and which of its rows.
+        end_rows: (C_chunk,) row of each class's end token.
+        tails: groups of tails, in order.
+    """
+
+    fixed: Tensor
+    context_rows: Tensor
+    context_tokens: Tensor
+    end_rows: Tensor
+    tails: tuple[_Tails, ...]
+
+
+class PrefixEncoder(PromptEncoder):
+    """Text features through a :class:`CausalTower`: shared prefix, no padding, same function and gradients.
+
+    The tokens that all classes share, [start, context …], are computed once: the tower is causal, so no class affects
+    them. Each class adds its own tail: name, full stop, end token; about 4.5 tokens in place of 77. The rows of a pass
+    are ``[prefix | tails of length t₁ | tails of length t₂ | …]``: one tall matrix for all linear maps, attention by
+    tail length. The last layer continues with the end tokens only.
+    """
+
+    def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
+        assert tower.causal is not None
+        self._tower = tower.causal
+        self._activation = ACTIVATIONS[self._tower.activation]
+        self._device = self._tower.positional.device
+        lengths = tower.lengths(tokens.ids)
+        self._prefix = shared_prefix(tokens, lengths)
+        tails = lengths - self._prefix
+        row_bytes = _ROW_FLOATS * tower.width * self._tower.positional.element_size() * len(self._tower.layers)
+        chunks = _cut(torch.argsort(tails, stable=True), tails, max(memory_budget // row_bytes, 1))
+        rows = len(chunks) * self._prefix + int(tails.sum())
+        super().__init__(chunks, graph_bytes=rows * row_bytes, memory_budget=memory_budget)
+        self._rows = [self._prepare(tower, tokens, tails, chunk) for chunk in chunks]
+
+    def _prepare(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> _Rows:
+        prefix = self._prefix
+        places = [(int(chunk[0]), position) for position in range(prefix)]  # (class, position) of each row
+        ends = []
+        for c in chunk.tolist():
+            places += [(c, prefix + t) for t in range(int(tails[c]))]
+            ends.append(len(places) - 1)
+        classes, positions = torch.tensor(places).T
+        embeddings = tower.embed(tokens.ids[classes, positions])
+        is_slot = tokens.slots[classes] == positions[:, None]  # (R, n)
+        context_rows, slot = is_slot.nonzero(as_tuple=True)
+        context_tokens = tokens.rows[classes[context_rows], slot]
+        embeddings[context_rows.to(embeddings.device)] = 0
+        groups = []
+        lengths, counts = tails[chunk].unique_consecutive(return_counts=True)
+        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+            visible = torch.ones(length, prefix + length, dtype=torch.bool, device=self._device).tril(prefix)
+            groups.append(_Tails(count, length, visible))
+        return _Rows(
+            embeddings + self._tower.positional[positions.to(self._device)],
+            context_rows.to(self._device),
+            context_tokens.to(self._device),
+            torch.tensor(ends, device=self._device),
+            tuple(groups),
+        )
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        rows, tower = self._rows[chunk], self._tower
+        spread = contexts.index_select(1, rows.context_tokens)
+        x = rows.fixed.expand(len(contexts), -1, -1).index_add(1, rows.context_rows, spread)
+        last = len(tower.layers) - 1
+        for depth, layer in enumerate(tower.layers):
+            x = self._enter(depth, x, contexts, rows)
+            mixed = self._attend(F.linear(layer.norm1(x), layer.qkv_weight, layer.qkv_bias), rows)
+            if depth == last:
+                mixed, x = mixed.index_select(1, rows.end_rows), x.index_select(1, rows.end_rows)
+            x = self._feed_forward(x + F.linear(mixed, layer.out_weight, layer.out_bias), layer)
+        x = tower.final_norm(x)
+        if tower.projection is not None:
+            x = x @ tower.projection
+        return x if tower.projection_bias is None else x + tower.projection_bias
+
+    def _enter(self, depth: int, x: Tensor, contexts: Tensor, rows: _Rows) -> Tensor:
+        """The rows (B, R, W) that enter layer ``depth``; deeper prompts are inserted here."""
+        return x
+
+    def _attend(self, qkv: Tensor, rows: _Rows) -> Tensor:
+        """Causal attention of the prefix to itself and of each tail to prefix and itself: (B, R, 3W) → (B, R, W)."""
+        batch, _, width = qkv.shape
+        heads, prefix = self._tower.heads, self._prefix
+        # One split and not many slices: its backward pass is one concatenation.
+        first, *tails = qkv.split([prefix, *(group.classes * group.length for group in rows.tails)], dim=1)
+        q, shared_k, shared_v = first.view(batch, prefix, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, shared_k, shared_v, is_causal=True)
+        parts = [mixed.transpose(1, 2).reshape(batch, prefix, width // 3)]
+        for group, own_rows in zip(rows.tails, tails, strict=True):
+            # (3, B, classes, heads, length, head width)
+            own = own_rows.view(batch, group.classes, group.length, 3, heads, -1).permute(3, 0, 1, 4, 2, 5)
+            q, k, v = own.unbind(0)
+            keys, values = (
+                torch.cat([shared[:, None].expand(-1, group.classes, -1, -1, -1), each], dim=3)
+                for shared, each in ((shared_k, k), (shared_v, v))
+            )
+            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=group.visible)
+            parts.append(mixed.transpose(2, 3).reshape(batch, -1, width // 3))
+        return torch.cat(parts, dim=1)
+
+    def _feed_forward(self, x: Tensor, layer: CausalLayer) -> Tensor:
+        hidden = F.linear(layer.norm2(x), layer.fc_weight, layer.fc_bias)
+        return x + F.linear(self._activation(hidden), layer.proj_weight, layer.proj_bias)
+
+
+class DeepPrefixEncoder(PrefixEncoder):
+    """A shared-prefix encoder with prompts in deeper layers (MaPLe): contexts (B, J·n, W) → (B, C, D).
+
+    A context has n rows for the sentence's tokens 1 … n, then n rows for each of the layers 1 … J − 1. Before such a
+    layer the rows of these tokens are overwritten; no positional embedding is added again.
+    """
+
+    def __init__(
+        self, tower: TextTower, tokens: PromptTokens, *, depth: int, memory_budget: int = MEMORY_BUDGET
+    ) -> None:
+        if tower.causal is None:
+            raise OtptError("MaPLe needs a causal CLIP text tower; this backbone has another one.")
+        if depth > len(tower.causal.layers):
+            raise OtptError(
+                f"The prompts of MaPLe are for {depth} layers; this text tower has {len(tower.causal.layers)}."
+            )
+        super().__init__(tower, tokens, memory_budget=memory_budget)
+        self._depth, self._tokens = depth, tokens.slots.shape[1]
+
+    def _enter(self, depth: int, x: Tensor, contexts: Tensor, rows: _Rows) -> Tensor:
+        if not 1 <= depth < self._depth:
+            return x
+        own = contexts.index_select(1, depth * self._tokens + rows.context_tokens)
+        return x.index_copy(1, rows.context_rows, own)
+
+
+def shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
+    """Number of leading positions with the same token, or the same context row, in every class."""
+    ids, slots = tokens.ids, tokens.slots
+    row_at = torch.full(ids.shape, -1).scatter(1, slots, tokens.rows)  # (C, L): context row at a position, or −1
+    same = ((ids == ids[:1]) & (row_at == row_at[:1])).all(dim=0)
+    shared = int(same.long().cumprod(0).sum())
+    return min(shared, int(lengths.min()) - 1)  # every class has at least its end token as a tail
+
+
+def _cut(by_length: Tensor, tails: Tensor, rows_that_fit: int) -> list[Tensor]:
+    """Consecutive classes whose tails have at most ``rows_that_fit`` rows in total (at least one class per chunk)."""
+    chunks, start, rows = list[Tensor](), 0, 0
+    for i, c in enumerate(by_length.tolist()):
+        length = int(tails[c])
+        if i > start and rows + length > rows_that_fit:
+            chunks.append(by_length[start:i])
+            start, rows = i, 0
+        rows += length
+    return [*chunks, by_length[start:]]
+
+
+class PlainEncoder(PromptEncoder):
+    """Whole padded sentences through the model's own text tower.
+
+    For towers that are not causal or not read at the end token (SigLIP, CoCa, BERT): every position matters there.
+    """
+
+    def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
+        self._tower = tower
+        classes, length = tokens.ids.shape
+        embeddings = tower.embed(tokens.ids)
+        sentence_bytes = length * tower.width * embeddings.element_size() * _SENTENCE_FLOATS
+        chunks = torch.arange(classes).split(max(memory_budget // sentence_bytes, 1))
+        super().__init__(chunks, graph_bytes=classes * sentence_bytes, memory_budget=memory_budget)
+        rows = torch.arange(classes)[:, None].expand_as(tokens.slots)
+        embeddings[rows, tokens.slots] = 0
+        self._ids, self._embeddings = tokens.ids.to(embeddings.device), embeddings
+        self._slots = tokens.slots.to(embeddings.device)
+        self._rows = tokens.rows.to(embeddings.device)
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        classes = self._indices(self._ids.device)[1][chunk]
+        ids, slots, rows = self._ids[classes], self._slots[classes], self._rows[classes]
+        index = slots[..., None].expand(-1, -1, contexts.shape[-1])
+        features = [
+            self._tower.encode_embeddings(ids, self._embeddings[classes].scatter_add(1, index, context[rows]))
+            for context in contexts
+        ]
+        return torch.stack(features)
+
+
+def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
+    """The shared-prefix encoder for causal towers, the plain encoder for all others."""
+    kind: type[PlainEncoder | PrefixEncoder] = PlainEncoder if tower.causal is None else PrefixEncoder
+    encoder = kind(tower, tokens, memory_budget=memory_budget)
+    encoder.autocast = tower.autocast
+    return encoder
+
+
+def encode_sentences(tower: TextTower, sentences: Sequence[str], *, memory_budget: int = MEMORY_BUDGET) -> Tensor:
+    """Unit text features (N, D) of whole sentences, without a context and without graph."""
+    tokens = sentence_tokens(tower, sentences)
+    return prompt_encoder(tower, tokens, memory_budget=memory_budget).encode(tokens.start[None])[0]
+
+
+class TemplateEncoder(PromptEncoder):
+    """e_c = unit( (1/T) Σ_t unit(E(text of class c by template t)) ), for T templates; contexts are (B, 0, W).
+
+    On a CPU each template is encoded by one thread, several at a time.
+    """
+
+    def __init__(
+        self, tower: TextTower, names: Sequence[str], templates: Templates, *, memory_budget: int = MEMORY_BUDGET
+    ) -> None:
+        super().__init__([torch.arange(len(names))], graph_bytes=0, memory_budget=memory_budget)
+        self._tower, self._texts = tower, templates.texts(names)
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        encode = partial(encode_sentences, self._tower, memory_budget=self._memory_budget)
+        on_cpu = self._tower.device.type == "cpu"
+        found = in_threads(encode, self._texts) if on_cpu else [encode(texts) for texts in self._texts]
+        return torch.stack(found).mean(dim=0).expand(len(contexts), -1, -1)
+
+
+class DescriptionEncoder(PromptEncoder):
+    """e_c = unit( (1/K_c) Σ_k unit(E(text k of class c)) ); contexts are (B, 0, W)."""
+
+    def __init__(self, tower: TextTower, descriptions: Descriptions, *, memory_budget: int = MEMORY_BUDGET) -> None:
+        super().__init__([torch.arange(len(descriptions.texts))], graph_bytes=0, memory_budget=memory_budget)
+        self._tower, self._texts = tower, descriptions.texts
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        sentences = [text for own in self._texts for text in own]
+        features = encode_sentences(self._tower, sentences, memory_budget=self._memory_budget)
+        means = [own.mean(dim=0) for own in features.split([len(own) for own in self._texts])]
+        return torch.stack(means).expand(len(contexts), -1, -1)
+
+
+class FixedEncoder(PromptEncoder):
+    """Precomputed text features (C, D), independent of the context."""
+
+    def __init__(self, features: Tensor) -> None:
+        super().__init__([torch.arange(len(features))], graph_bytes=0, memory_budget=0)
+        self._given = features
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        return self._given.expand(len(contexts), -1, -1)
+
+
+class PartEncoder(PromptEncoder):
+    """Some texts by their own encoder; the others have fixed features.
+
+    Args:
+        part: encoder of those texts.
+        texts: (A,) their indices among all texts.
+        fixed: (T, D) unit features of all texts.
+    """
+
+    def __init__(self, part: PromptEncoder, texts: Tensor, fixed: Tensor) -> None:
+        super().__init__([torch.arange(len(fixed))], graph_bytes=part._graph_bytes, memory_budget=part._memory_budget)
+        self._part, self._texts, self._fixed = part, texts, fixed
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        parts = [self._part._features(i, contexts) for i in range(len(self._part._chunks))]
+        fixed = self._fixed.expand(len(contexts), -1, -1)
+        return fixed.index_copy(1, self._texts, self._part._assemble(parts))
+
+    def _features(self, chunk: int, contexts: Tensor) -> Tensor:
+        return self._encode_chunk(chunk, contexts)  # unit norm already

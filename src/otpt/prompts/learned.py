@@ -1,0 +1,361 @@
+"""Prompts that were learned from labelled images (CoOp, CoCoOp, MaPLe), and their files.
+
+Files are checkpoints of Dassl or safetensors; the names of the tensors determine the kind:
+
+| kind | tensors |
+|---|---|
+| CoOp | ``ctx`` (n, W), or (C, n, W) |
+| CoCoOp | ``ctx`` (n, W), ``meta_net.linear1.weight`` (H, D), ``.bias``, |
+| | ``meta_net.linear2.weight`` (W, H), ``.bias`` |
+| MaPLe | after ``prompt_learner.``: ``ctx`` (n, W), ``proj.weight`` (W_v, W), ``proj.bias``, |
+| | ``compound_prompts_text.i`` (n, W), ``compound_prompt_projections.i.weight`` (W_v, W), ``.bias`` |
+
+Other tensors are ignored: ``token_prefix`` and ``token_suffix`` are the class names of the training, and the towers in
+a file of MaPLe are CLIP's. All tensors are float32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt.backbones import read_tensors
+from otpt.errors import OtptError
+from otpt.files import parse_json
+from otpt.prompts.encoders import DeepPrefixEncoder
+from otpt.prompts.prompt import Prompt
+
+__all__ = [
+    "CocoopContext",
+    "ContextSource",
+    "CoopContext",
+    "DeepPrefixEncoder",
+    "LearnedPrompt",
+    "MaplePrompts",
+    "check_values",
+    "context_alone",
+    "expect_tensors",
+    "fingerprint",
+    "read_context",
+    "read_contexts",
+    "read_learned",
+    "visual_prompts",
+    "write_learned",
+]
+
+Shape = tuple[int | None, ...]
+ALONE = "coop="
+"""Before a file name: take the context of the file as CoOp's, and nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoopContext:
+    """CoOp: learned context vectors; the towers are unchanged.
+
+    Attributes:
+        vectors: (n, W), shared by all classes; or (C, n, W), one context per class.
+        class_names: the class list it was learned for, if known.
+        images: keys of the images it was learned from, if known.
+    """
+
+    vectors: Tensor
+    class_names: tuple[str, ...] | None = None
+    images: tuple[str, ...] = field(default=(), kw_only=True)
+    kind: ClassVar[str] = "coop"
+
+    def prompt(self) -> Prompt:
+        """The context as an initial prompt."""
+        return Prompt.learned(self.vectors, class_names=self.class_names)
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors by the names of CoOp's own checkpoints."""
+        return {"ctx": self.vectors}
+
+
+@dataclass(frozen=True, eq=False)
+class CocoopContext:
+    """CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂, a separate context for each image with feature x.
+
+    Attributes:
+        vectors: (n, W).
+        weight1, bias1: (H, D) and (H,); H = D/16.
+        weight2, bias2: (W, H) and (W,).
+        images: keys of the images it was learned from, if known.
+    """
+
+    vectors: Tensor
+    weight1: Tensor
+    bias1: Tensor
+    weight2: Tensor
+    bias2: Tensor
+    images: tuple[str, ...] = field(default=(), kw_only=True)
+    kind: ClassVar[str] = "cocoop"
+
+    def prompt(self) -> Prompt:
+        """The part of the context that all images share."""
+        return Prompt.learned(self.vectors)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> CocoopContext:
+        """A copy on another device."""
+        placed = (each.to(device, dtype) for each in (self.vectors, *self._net()))
+        return CocoopContext(*placed, images=self.images)
+
+    def starts(self, features: Tensor) -> Tensor:
+        """Image features (B, D) → initial contexts (B, n, W)."""
+        vectors, *net = (each.to(features) for each in (self.vectors, *self._net()))
+        hidden = F.relu(F.linear(features, net[0], net[1]))
+        return vectors + F.linear(hidden, net[2], net[3])[:, None]
+
+    def check_fits(self, width: int) -> None:
+        """``OtptError`` if the backbone's image features are not D = ``width`` wide."""
+        if self.weight1.shape[1] != width:
+            raise OtptError(
+                f"CoCoOp's net takes image features of width {self.weight1.shape[1]}; this backbone's are {width} "
+                "wide. Take a context that was learned with this backbone."
+            )
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors by the names of CoCoOp's own checkpoints."""
+        names = ("linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias")
+        net = {f"meta_net.{name}": tensor for name, tensor in zip(names, self._net(), strict=True)}
+        return {"ctx": self.vectors, **net}
+
+    def _net(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.weight1, self.bias1, self.weight2, self.bias2
+
+
+@dataclass(frozen=True, eq=False)
+class MaplePrompts:
+    """MaPLe: n prompts enter each of the first J layers of both towers; the image side's follow from the text side's.
+
+    P_l = T_l·A_lᵀ + a_l for l = 0 … J − 1: T_0 is the context, T_1 … the deep prompts, (A_l, a_l) the couplings.
+
+    Attributes:
+        text: (J, n, W), T.
+        weights, biases: (J, W_v, W) and (J, W_v), A and a.
+        images: keys of the images they were learned from, if known.
+    """
+
+    text: Tensor
+    weights: Tensor
+    biases: Tensor
+    images: tuple[str, ...] = field(default=(), kw_only=True)
+    kind: ClassVar[str] = "maple"
+
+    @property
+    def depth(self) -> int:
+        """J."""
+        return len(self.text)
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All tensors that are tuned and trained."""
+        return self.text, self.weights, self.biases
+
+    def visual(self) -> Tensor:
+        """(J, n, W_v), P."""
+        return visual_prompts(*self.tensors)
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors by the names of MaPLe's own checkpoints."""
+        state = {"ctx": self.text[0], "proj.weight": self.weights[0], "proj.bias": self.biases[0]}
+        for i in range(self.depth - 1):
+            state[f"compound_prompts_text.{i}"] = self.text[i + 1]
+            state[f"compound_prompt_projections.{i}.weight"] = self.weights[i + 1]
+            state[f"compound_prompt_projections.{i}.bias"] = self.biases[i + 1]
+        return {f"prompt_learner.{name}": tensor for name, tensor in state.items()}
+
+
+LearnedPrompt: TypeAlias = CoopContext | CocoopContext | MaplePrompts
+"""The content of a learned prompt's file."""
+
+
+def context_alone(learned: LearnedPrompt) -> CoopContext:
+    """The context as one of CoOp: MaPLe's without deep prompts and image side, CoCoOp's without its net."""
+    if isinstance(learned, CoopContext):
+        return learned
+    vectors = learned.text[0] if isinstance(learned, MaplePrompts) else learned.vectors
+    return CoopContext(vectors, images=learned.images)
+
+
+def visual_prompts(text: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+    """P_l = T_l·A_lᵀ + a_l: (J, n, W), (J, W_v, W), (J, W_v) → (J, n, W_v)."""
+    return torch.baddbmm(biases[:, None], text, weights.mT)
+
+
+def fingerprint(learned: LearnedPrompt) -> str:
+    """32 hexadecimal digits of kind, names, shapes and values; and of the classes of CoOp's shared context.
+
+    Predictions depend on these classes where ``dac-base`` asks for them.
+    """
+    digest = hashlib.sha256(learned.kind.encode())
+    if isinstance(learned, CoopContext) and learned.class_names is not None and learned.vectors.ndim == 2:
+        digest.update(json.dumps(learned.class_names).encode())
+    for name, tensor in sorted(learned.state().items()):
+        digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+ContextSource: TypeAlias = str | Path | LearnedPrompt
+"""A file, ``coop=`` and a file, or the content of one."""
+
+
+def read_context(source: ContextSource) -> LearnedPrompt:
+    """The learned prompt of a source."""
+    if not isinstance(source, (str, Path)):
+        return source
+    learned = _read(Path(os.path.expanduser(str(source).removeprefix(ALONE))))
+    return context_alone(learned) if str(source).startswith(ALONE) else learned
+
+
+def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
+    """The learned prompts of several sources by the init that they are for: "coop", "cocoop", "maple"."""
+    found: dict[str, LearnedPrompt] = {}
+    for source in sources:
+        learned = read_context(source)
+        if learned.kind in found:
+            raise OtptError(f"Two prompts of the kind {learned.kind!r} were given; expected one per data set.")
+        found[learned.kind] = learned
+    return found
+
+
+def _read(path: Path) -> LearnedPrompt:
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read_once(path, changed)
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, changed: int) -> LearnedPrompt:
+    """Cached: a file of MaPLe contains all of CLIP next to its prompts."""
+    return read_learned(path)
+
+
+def read_learned(path: str | Path) -> LearnedPrompt:
+    """The learned prompt of a file; its tensors determine the kind."""
+    tensors, notes = read_tensors(Path(path), what="learned prompt", ignore_objects=True)
+    own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
+    check_values(path, own)
+    images = _names(notes, "images", path) or ()
+    if any(name.startswith(("compound_prompt", "proj.")) for name in own):
+        return _maple(own, path, images)
+    if any(name.startswith("meta_net.") for name in own):
+        return _cocoop(own, path, images)
+    if "ctx" not in own:
+        shown = ", ".join(list(tensors)[:6]) or "no tensor"
+        raise OtptError(f"The file {str(path)!r} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
+    if own["ctx"].ndim != 3:
+        expect_tensors(path, own, {"ctx": (None, None)})
+    return CoopContext(own["ctx"], _names(notes, "class_names", path), images=images)
+
+
+def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
+    """The bytes of a file: safetensors by the suffix of ``path``, else a checkpoint that Dassl's trainers load."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in learned.state().items()}
+    class_names = learned.class_names if isinstance(learned, CoopContext) else None
+    notes = {} if class_names is None else {"class_names": json.dumps(class_names, ensure_ascii=False)}
+    if learned.images:
+        notes["images"] = json.dumps(learned.images)
+    if Path(path).suffix == ".safetensors":
+        return save(state, notes)
+    buffer = io.BytesIO()
+    torch.save({"state_dict": state, "epoch": 0, "val_result": None, **notes}, buffer)
+    return buffer.getvalue()
+
+
+def _is_own(name: str) -> bool:
+    inner = name.removeprefix("prompt_learner.")
+    return inner == "ctx" or inner.startswith(("proj.", "compound_prompt", "meta_net."))
+
+
+def _maple(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> MaplePrompts:
+    counts = [_count(own, "compound_prompts_text."), _count(own, "compound_prompt_projections.")]
+    deep = range(max(counts))
+    texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
+    couplings = ["proj", *(f"compound_prompt_projections.{i}" for i in deep)]
+    context, weight = own.get("ctx"), own.get("proj.weight")
+    n, width = context.shape if context is not None and context.ndim == 2 else (None, None)
+    visual = len(weight) if weight is not None and weight.ndim == 2 else None
+    expected: dict[str, tuple[int | None, ...]] = dict.fromkeys(texts, (n, width))
+    expected |= {f"{name}.weight": (visual, width) for name in couplings}
+    expected |= {f"{name}.bias": (visual,) for name in couplings}
+    expect_tensors(path, own, expected)
+    stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
+    text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
+    return MaplePrompts(text, weights, biases, images=images)
+
+
+def _count(own: Mapping[str, Tensor], start: str) -> int:
+    """The number of deep layers by their names; a gap in the numbering means that one is missing."""
+    numbers = {name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)}
+    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdecimal()), default=0))
+
+
+def _cocoop(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> CocoopContext:
+    context, inner = own.get("ctx"), own.get("meta_net.linear1.weight")
+    width = context.shape[-1] if context is not None and context.ndim == 2 else None
+    hidden = len(inner) if inner is not None and inner.ndim == 2 else None
+    names: dict[str, tuple[int | None, ...]] = {
+        "ctx": (None, width),
+        "meta_net.linear1.weight": (hidden, None),
+        "meta_net.linear1.bias": (hidden,),
+        "meta_net.linear2.weight": (width, hidden),
+        "meta_net.linear2.bias": (width,),
+    }
+    expect_tensors(path, own, names)
+    return CocoopContext(*(own[name] for name in names), images=images)
+
+
+def _names(notes: Mapping[str, str], key: str, path: str | Path) -> tuple[str, ...] | None:
+    """A list of texts among the notes; None if it is not there."""
+    if key not in notes:
+        return None
+    try:
+        names = parse_json(notes[key])
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise OtptError(f"The file {str(path)!r} is damaged: its {key.replace('_', ' ')} cannot be read.")
+    return tuple(names)
+
+
+def expect_tensors(path: str | Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> None:
+    """``OtptError`` naming all missing and misshapen tensors; None allows any length."""
+    missing = [name for name in shapes if name not in tensors]
+    wrong = [f"missing {', '.join(missing)}"] if missing else []
+    wrong += [
+        f"{name} is {_words(tensors[name].shape)}, expected {_words(shape)}"
+        for name, shape in shapes.items()
+        if name in tensors and not _fits(tuple(tensors[name].shape), shape)
+    ]
+    if wrong:
+        raise OtptError(f"The file {str(path)!r} does not hold what was expected: {'; '.join(wrong)}.")
+
+
+def check_values(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """``OtptError`` for the first tensor that is empty or not finite."""
+    for name, tensor in tensors.items():
+        if not tensor.numel():
+            raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty.")
+        if not bool(tensor.isfinite().all()):
+            raise OtptError(f"The file {str(path)!r} is damaged: {name} holds values that are not finite.")
+
+
+def _fits(found: tuple[int, ...], expected: Shape) -> bool:
+    return len(found) == len(expected) and all(b in (None, a) for a, b in zip(found, expected, strict=True))
+
+
+def _words(shape: Shape) -> str:
+    return "×".join("…" if side is None else str(side) for side in shape) or "a scalar"
