@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -164,22 +165,69 @@ def test_several_threads_of_the_user_at_a_time() -> None:
     assert found == {number: [number * item for item in range(20)] for number in range(4)}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    in_threads(abs, range(6))
+def test_a_worker_does_not_set_the_number_of_new_threads() -> None:
+    def work(_: int) -> None:
+        with one_thread():
+            pass
+
+    in_threads(work, range(6))
+    found: list[int] = []
+    user = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    user.start()
+    user.join()
+    assert found == [3]
+
+
+def forked(work: Callable[[], bool]) -> bool:
+    """Run the work in a forked process; whether it returned true."""
     child = os.fork()
     if child == 0:
-        work = Together(wait_for=3)
-        names = in_threads(work, range(6))
-        os._exit(0 if (len(names), work.most) == (6, 3) else 1)
-    for _ in range(600):
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        time.sleep(0.05)
-    else:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-    assert (done, os.waitstatus_to_exitcode(status)) == (child, 0)
+        os._exit(0 if work() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
+multi_threaded = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@needs_fork
+@multi_threaded
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    def work() -> bool:
+        together = Together(wait_for=3)
+        return len(in_threads(together, range(6))) == 6 and together.most == 3
+
+    in_threads(abs, range(6))
+    assert forked(work)
     assert in_threads(abs, [-1, -2]) == [1, 2]
+
+
+@needs_fork
+@multi_threaded
+def test_threads_of_a_forked_process_may_begin_at_the_same_moment() -> None:
+    """Torch replaces its thread pool after a fork without a lock: version 2 failed in one of five processes."""
+
+    def work() -> bool:
+        fine: list[int] = []
+        start = time.perf_counter() + 0.005
+        sys.setswitchinterval(1e-6)
+
+        def user(number: int) -> None:
+            while time.perf_counter() < start:
+                pass
+            if number % 2:
+                in_threads(abs, range(4))
+            else:
+                torch.ones(300, 300).exp()
+            fine.append(number)
+
+        users = [threading.Thread(target=user, args=(number,)) for number in range(4)]
+        for each in users:
+            each.start()
+        for each in users:
+            each.join()
+        return len(fine) == 4
+
+    with one_thread():
+        pass
+    assert all(forked(work) for _ in range(25))

@@ -1,10 +1,10 @@
-"""One thread per piece of work: how many threads there are changes speed, never a bit.
+"""Run each piece of work in exactly one thread, several pieces at a time.
 
-The last digits of a matrix product may depend on how many threads share it: measured, text features differ with MKL
-between 1, 2 and 3 threads, and image features do on processors without AVX-512. So whatever decides a number (a chunk
-of views in the image tower, the text side of an image) is computed by exactly one thread, and several pieces at a time
-fill the cores. It costs nothing on a quiet machine. Beside other busy processes it is much faster than threads within
-operators, because no barrier waits for the slowest core.
+The last digits of a matrix product may depend on how many threads share it: text features differ with MKL between 1, 2
+and 3 threads, image features on processors without AVX-512. Everything that decides a number (a chunk of views in the
+image tower, the text side of an image) is therefore computed by one thread; several pieces at a time fill the cores. On
+a quiet machine this costs nothing; next to other busy processes it is faster than threads within operators, because no
+barrier waits for the slowest core.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ _Out = TypeVar("_Out")
 
 _local = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}  # by number of threads
-_making = threading.Lock()
+_pools_lock = threading.Lock()
 
 
 def available_threads() -> int:
-    """How many threads the caller may fill: torch's number, whether or not :func:`one_thread` holds at the moment.
+    """Return the number of threads that the caller may use: torch's number, also within :func:`one_thread`.
 
-    In each of several threads of :func:`in_threads` it is one.
+    It is one in the worker threads of :func:`in_threads`.
     """
     return getattr(_local, "available", None) or torch.get_num_threads()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch's operators, called from this thread, run in this thread alone."""
+    """Run torch's operators in the calling thread alone."""
     before, outer = torch.get_num_threads(), getattr(_local, "available", None)
     _local.available = available_threads()
-    torch.set_num_threads(1)
+    if before > 1:  # set_num_threads also sets the default of new threads, so call it no more than needed
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if before > 1:
+            torch.set_num_threads(before)
         _local.available = outer
 
 
 def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: int | None = None) -> list[_Out]:
-    """``work`` of each item, in order, each in one thread; ``at_once`` of them at a time (default: all cores)."""
+    """Apply ``work`` to each item in one thread, ``at_once`` items at a time (default: all cores), in order."""
     threads = min(available_threads(), len(items), at_once or len(items))
     if threads <= 1:
         with one_thread():
@@ -63,30 +65,40 @@ def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: in
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """A pool whose threads each compute with one thread; kept for the life of the process."""
-    with _making:
+    """Return the pool of this size, whose threads each compute with one thread. Pools live as long as the process."""
+    with _pools_lock:
         if threads not in _pools:
             _pools[threads] = _make_pool(threads)
         return _pools[threads]
 
 
 def _make_pool(threads: int) -> ThreadPoolExecutor:
-    begun = threading.Barrier(threads)
+    started = threading.Barrier(threads)
 
-    def begin() -> None:
+    def start() -> None:
         _local.available = 1
-        torch.get_num_threads()  # torch gives a thread that it has not seen yet the process's number: now, not later
+        torch.get_num_threads()  # a new thread first takes the process's number: now, not at its first operator
         torch.set_num_threads(1)
-        begun.wait()
+        started.wait()
 
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(threads, "otpt-one-thread", begin)
-    for ready in [pool.submit(int) for _ in range(threads)]:  # each starts a thread, all wait for the last one
+    pool = ThreadPoolExecutor(threads, "otpt-one-thread", start)
+    for ready in [pool.submit(int) for _ in range(threads)]:  # each submit starts a thread; all wait for the last
         ready.result()
-    # set_num_threads also sets what threads begin with that torch has not seen yet: the user's shall find his number.
-    torch.set_num_threads(before)
+    torch.set_num_threads(before)  # restores the default of new threads, which the workers have set to one
     return pool
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has the pools, but none of their threads
-    os.register_at_fork(after_in_child=_pools.clear)
+def _after_fork() -> None:
+    """Forget the pools, whose threads do not exist here, and let torch replace its own pool.
+
+    Torch replaces it at the first ``set_num_threads`` in the child, without a lock: another thread that sets its number
+    or runs its first operator meanwhile fails with "Invalid thread pool!" or aborts the process. At this moment the
+    child has one thread.
+    """
+    _pools.clear()
+    torch.set_num_threads(torch.get_num_threads())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -24,7 +24,6 @@ from otpt.features.pipeline import EncodedImage, FeaturePipeline
 from otpt.methods import field_methods, get_methods, published_methods
 from otpt.methods.axes import IMAGE
 from otpt.methods.batch import Batch
-from otpt.settings import Fpp
 from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
 from otpt.methods.fpt.network import FptNetwork, sizes_for
@@ -32,6 +31,7 @@ from otpt.methods.output import Output
 from otpt.methods.promptsmooth import Smoothing
 from otpt.methods.running.predictor import Predictor
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
+from otpt.settings import Fpp
 from otpt.views import ViewRecipe
 from otpt.views.layers import ViewLayers
 
