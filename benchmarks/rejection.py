@@ -29,9 +29,9 @@ from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.features.pipeline import ImageTask
-from otpt.metrics._inputs import Statistic
-from otpt.metrics.ranking import auroc_statistic, fpr95_statistic
-from otpt.metrics.resampling import centred_interval, resample_weights
+from otpt.metrics import METRICS
+from otpt.metrics.bootstrap import centred_interval, resample_weights
+from otpt.metrics.inputs import ConfidenceRows
 from otpt.prompts import Prompt
 from otpt.rejection import SCORES, Rejector
 from otpt.threads import one_thread
@@ -44,7 +44,7 @@ IMAGES = 200
 SEEDS = (0, 1, 2)
 RESAMPLES = 1000
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "unknown.md"
-STATISTICS = {"AUROC %": auroc_statistic, "FPR95 %": fpr95_statistic}
+STATISTICS = {METRICS[name].heading: METRICS[name] for name in ("auroc", "fpr95")}
 
 
 def kept_classes(classes: int, seed: int) -> list[int]:
@@ -86,13 +86,13 @@ class Bench:
     """Statistics of all sets and seeds by (metric, score), and what thresholds reject."""
 
     def __init__(self) -> None:
-        self.sets: dict[str, list[dict[tuple[str, str], Statistic]]] = {}
+        self.sets: dict[str, list[dict[tuple[str, str], ConfidenceRows]]] = {}
         self.images: dict[str, int] = {}
         self.rates: dict[str, list[tuple[float, float]]] = {}
 
     def add(self, name: str, known: Bools, values: dict[str, Floats], rejected: dict[str, Bools]) -> None:
         """A set under one seed."""
-        made = {(m, s): make(-each, known) for m, make in STATISTICS.items() for s, each in values.items()}
+        made = {(m, s): ConfidenceRows(-each, known) for m in STATISTICS for s, each in values.items()}
         self.sets.setdefault(name, []).append(made)
         self.images[name] = len(known)
         for score, each in rejected.items():
@@ -100,8 +100,7 @@ class Bench:
 
     def value(self, key: tuple[str, str], name: str) -> float:
         """A metric of a score on a set, averaged over the seeds."""
-        whole = np.ones((1, self.images[name]))
-        return float(np.mean([statistics[key](whole)[0] for statistics in self.sets[name]]))
+        return float(np.mean([STATISTICS[key[0]].value(rows[key]) for rows in self.sets[name]]))
 
     def average(self, key: tuple[str, str]) -> tuple[float, float, float]:
         """Over the sets, with its interval."""
@@ -110,7 +109,7 @@ class Bench:
             start = 0
             for weights in resample_weights(self.images[name], RESAMPLES, (0, position)):
                 part = slice(start, start + len(weights))
-                total[part] += np.mean([statistics[key](weights) for statistics in seeds], axis=0)
+                total[part] += np.mean([STATISTICS[key[0]].compute(rows[key], weights) for rows in seeds], axis=0)
                 start = part.stop
         estimate = float(np.mean([self.value(key, name) for name in self.sets]))
         found = centred_interval(estimate, total / len(self.sets), 0.95, (0.0, 1.0))

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from otpt.evaluation import LogProgress, TerminalProgress, duration
 from otpt.evaluation.progress import ImageDone, Repeated, Started, Tally
-from otpt.metrics import ece_from_confidence
+from otpt.metrics import expected_calibration_error
 
 pytestmark = pytest.mark.slow
 
@@ -312,7 +312,7 @@ def test_running_numbers_are_those_of_the_metrics() -> None:
     tally = Tally()
     for c, right in zip(confidence, correct, strict=True):
         tally.add(c, right)
-    assert tally.ece == pytest.approx(ece_from_confidence(confidence, correct))
+    assert tally.ece == pytest.approx(expected_calibration_error(confidence, correct))
     assert tally.accuracy == 5 / 8
 
 

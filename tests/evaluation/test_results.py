@@ -62,7 +62,7 @@ def test_rows_and_metrics_are_those_of_the_classifier(tmp_path: Path, official: 
         close(score.metrics, all_metrics(p, labels))
         for bins, side in [(15, "right"), (100, "right"), (7, "left"), (100, "left"), (1, "right")]:
             again = next(s for s in score_run(result.run, bins=bins, side=side) if s.method == score.method)
-            close(again.metrics, all_metrics(p, labels, bins=bins, side=side))
+            close(again.metrics, all_metrics(p, labels, n_bins=bins, side=side))
         for i, row in enumerate(row for row in found if row["method"] == score.method):
             assert row["id"] == f"p/{i}"
             assert stratified_order(dataset(10))[row["index"]] == i

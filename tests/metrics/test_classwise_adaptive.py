@@ -30,7 +30,7 @@ def test_reference_value():
     i, j = np.arange(1, 9)[:, None], np.arange(1, 6)[None, :]
     p = softmax(8 * np.sin(1.7 * i + 0.9 * j * (1 + 0.1 * i)))
     labels = np.array([0, 1, 2, 3, 4, 0, 1, 2])
-    found = metrics.classwise_adaptive_calibration_error(p, labels, bins=4)
+    found = metrics.classwise_adaptive_calibration_error(p, labels, n_bins=4)
     assert found == pytest.approx(0.249014503640, abs=1e-12)
 
 
@@ -38,7 +38,7 @@ def test_reference_value():
 @pytest.mark.parametrize(("n", "dtype"), [(40, np.float64), (37, np.float16), (3, np.float32)])
 def test_against_loops(bins, n, dtype):
     p, y = predictions(seed=n, n=n, classes=4, dtype=dtype)
-    found = metrics.classwise_adaptive_calibration_error(p, y, bins=bins)
+    found = metrics.classwise_adaptive_calibration_error(p, y, n_bins=bins)
     assert found == pytest.approx(loop_ace(p, y, bins), abs=1e-12)
 
 
@@ -49,5 +49,5 @@ def test_ties_across_a_bin_end_and_the_order_of_images():
     rng = np.random.default_rng(0)
     for _ in range(5):
         order = rng.permutation(6)
-        found = metrics.classwise_adaptive_calibration_error(p[order], y[order], bins=3)
+        found = metrics.classwise_adaptive_calibration_error(p[order], y[order], n_bins=3)
         assert found == pytest.approx(expected, abs=1e-12)

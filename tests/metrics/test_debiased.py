@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.metrics._weighted import statistic_of_confidence
-from otpt.metrics.calibration.debiased import mean_absolute_deviation
+from otpt.metrics import METRICS
+from otpt.metrics.binned import mean_absolute_deviation
+from otpt.metrics.inputs import ConfidenceRows
+
+
+def statistic(confidence, correct, weights):
+    return METRICS["debiased_ece"].compute(ConfidenceRows(confidence, correct), weights.astype(float))
 
 
 def expected_ece(confidence, bins, side, copies=None):
@@ -20,7 +25,7 @@ def expected_ece(confidence, bins, side, copies=None):
     for outcome in product((0, 1), repeat=len(confidence)):
         chance = np.prod(np.where(outcome, confidence, 1 - confidence))
         drawn = np.repeat(confidence, copies), np.repeat(outcome, copies)
-        total += chance * metrics.ece_from_confidence(*drawn, bins=bins, side=side)
+        total += chance * metrics.ece(*drawn, n_bins=bins, side=side)
     return total
 
 
@@ -31,8 +36,8 @@ def test_against_all_outcomes(bins, side):
     for n in (1, 4, 9):
         confidence = np.round(rng.random(n), 1)  # zeros, ones and edges among them
         correct = rng.random(n) < 0.5
-        ece = metrics.ece_from_confidence(confidence, correct, bins=bins, side=side)
-        found = metrics.debiased_ece(confidence, correct, bins=bins, side=side)
+        ece = metrics.ece(confidence, correct, n_bins=bins, side=side)
+        found = metrics.debiased_ece(confidence, correct, n_bins=bins, side=side)
         assert found == pytest.approx(ece - expected_ece(confidence, bins, side), abs=1e-12)
 
 
@@ -56,11 +61,10 @@ def test_a_calibrated_model_has_none_on_average_but_its_ece_is_positive():
     for _ in range(400):
         confidence = rng.beta(4, 1.5, 150)
         correct = rng.random(150) < confidence
-        raw.append(metrics.ece_from_confidence(confidence, correct))
+        raw.append(metrics.ece(confidence, correct))
         debiased.append(metrics.debiased_ece(confidence, correct))
         weights = rng.multinomial(150, np.full(150, 1 / 150), size=5).astype(float)
-        statistic = statistic_of_confidence("debiased_ece", confidence, correct, 20, "right")
-        resampled.append(statistic(weights).mean())
+        resampled.append(statistic(confidence, correct, weights).mean())
     error = np.std(debiased, ddof=1) / np.sqrt(len(debiased))
     assert abs(np.mean(debiased)) < 3 * error
     assert np.mean(raw) > 20 * error
@@ -71,13 +75,12 @@ def test_a_calibrated_model_has_none_on_average_but_its_ece_is_positive():
 
 def test_a_resample_is_corrected_for_its_copies():
     confidence, correct = np.array([0.62, 0.64, 0.71, 0.83, 0.84]), np.array([1, 0, 1, 1, 0], dtype=bool)
-    statistic = statistic_of_confidence("debiased_ece", confidence, correct, 20, "right")
     # all images of a bin are drawn equally often: exact
     copies = np.array([2, 2, 0, 1, 1])
     drawn = np.repeat(confidence, copies), np.repeat(correct, copies)
     scale = copies.sum() / len(copies)  # a resample has as many draws as there are images
-    expected = scale * (metrics.ece_from_confidence(*drawn) - expected_ece(confidence, 20, "right", copies))
-    assert statistic(copies[None].astype(float)) == pytest.approx([expected], abs=1e-12)
+    expected = scale * (metrics.ece(*drawn) - expected_ece(confidence, 20, "right", copies))
+    assert statistic(confidence, correct, copies[None]) == pytest.approx([expected], abs=1e-12)
     # otherwise the standard deviation scales the mean: literally, bin by bin
     copies = np.array([0, 2, 1, 1, 1])
     bias = 0.0
@@ -88,18 +91,18 @@ def test_a_resample_is_corrected_for_its_copies():
         )
         bias += exact * np.sqrt((w**2 * own * (1 - own)).sum() / (own * (1 - own)).sum()) / 5
     drawn = np.repeat(confidence, copies), np.repeat(correct, copies)
-    expected = metrics.ece_from_confidence(*drawn) - bias
-    assert statistic(copies[None].astype(float)) == pytest.approx([expected], abs=1e-12)
+    expected = metrics.ece(*drawn) - bias
+    assert statistic(confidence, correct, copies[None]) == pytest.approx([expected], abs=1e-12)
 
 
 def test_the_interval_is_that_of_the_statistic():
     rng = np.random.default_rng(3)
     confidence = rng.random(80)
     correct = rng.random(80) < confidence**2
-    found = metrics.bootstrap_from_confidence("debiased_ece", confidence, correct, resamples=50, level=0.8, seed=4)
+    found = metrics.bootstrap("debiased_ece", confidence, correct, resamples=50, level=0.8, seed=4)
     generator = np.random.default_rng(4)
     weights = [np.bincount(generator.integers(0, 80, size=80), minlength=80) for _ in range(50)]
-    values = statistic_of_confidence("debiased_ece", confidence, correct, 20, "right")(np.array(weights, dtype=float))
+    values = statistic(confidence, correct, np.array(weights))
     shifted = values + found.estimate - np.median(values)  # their median at the estimate
     assert [found.low, found.high] == pytest.approx(np.quantile(shifted, [0.1, 0.9]).tolist(), abs=1e-12)
     assert found.estimate == metrics.debiased_ece(confidence, correct)

@@ -18,6 +18,7 @@ import pytest
 
 import otpt.calibration
 import otpt.metrics
+from otpt.metrics import METRICS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -44,3 +45,11 @@ def test_page(page):
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_docstrings_of_metrics(name):
+    """The decorator hides them from doctest."""
+    function = getattr(otpt.metrics, METRICS[name].aliases[0])
+    examples = doctest.DocTestParser().get_doctest(function.__doc__, vars(otpt.metrics), name, None, None)
+    assert doctest.DocTestRunner().run(examples).failed == 0

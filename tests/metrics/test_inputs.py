@@ -13,7 +13,7 @@ P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
 Y = np.array([0, 1])
 
 BAD_PROBABILITIES = [
-    (P[0], Y, r"expected probabilities of shape \(N, C\), but got shape \(3,\)"),
+    (P[None], Y, r"expected probabilities of shape \(N, C\), but got shape \(1, 2, 3\)"),
     (np.zeros((0, 3)), np.zeros(0, dtype=int), r"at least one image and one class, but got shape \(0, 3\)"),
     (np.zeros((2, 0)), Y, r"at least one image and one class, but got shape \(2, 0\)"),
     ([[0.5, 0.5], [1.0]], Y, "rows of unequal length"),
@@ -49,7 +49,7 @@ OF_PROBABILITIES = [
     metrics.reliability_bins,
     metrics.evaluate,
     lambda p, y: metrics.bootstrap("ece", p, y),
-    lambda p, y: metrics.bootstrap_difference("ece", p, P, y),
+    lambda p, y: metrics.bootstrap_difference("ece", (P, Y), (p, y)),
 ]
 
 
@@ -71,7 +71,6 @@ def test_the_row_named_is_the_row_meant_across_chunks():
     ("confidence", "correct", "message"),
     [
         ([], [], "expected at least one image"),
-        ([[0.5]], [[1]], r"expected confidence of shape \(N,\), but got shape \(1, 1\)"),
         (["high"], [1], "floating-point numbers"),
         ([0.5, 1.5], [1, 1], "between 0 and 1, but got 1.5 at position 1"),
         ([-0.5], [1], "between 0 and 1, but got -0.5"),
@@ -83,24 +82,21 @@ def test_the_row_named_is_the_row_meant_across_chunks():
 )
 def test_bad_confidence(confidence, correct, message):
     for function in (
-        metrics.ece_from_confidence,
-        metrics.mce_from_confidence,
-        metrics.adaptive_ece_from_confidence,
-        metrics.reliability_bins_from_confidence,
-        lambda c, r: metrics.bootstrap_from_confidence("ece", c, r),
+        metrics.ece,
+        metrics.mce,
+        metrics.adaptive_ece,
+        metrics.reliability_bins,
+        lambda c, r: metrics.bootstrap("ece", c, r),
     ):
         with pytest.raises(OtptError, match=message):
             function(confidence, correct)
 
 
-@pytest.mark.parametrize("bins", [0, -1, 2.5, True, "20"])
-def test_bad_bins(bins):
-    with pytest.raises(OtptError, match="expected bins as an integer >= 1, but got"):
-        metrics.expected_calibration_error(P, Y, bins=bins)
-    with pytest.raises(OtptError, match="expected bins"):
-        metrics.adaptive_calibration_error(P, Y, bins=bins)
-    with pytest.raises(OtptError, match="expected bins"):
-        metrics.bootstrap("accuracy", P, Y, bins=bins)
+@pytest.mark.parametrize("n_bins", [0, -1, 2.5, True, "20"])
+def test_bad_bins(n_bins):
+    for function in (metrics.ece, metrics.adaptive_ece, metrics.sce, metrics.reliability_bins, metrics.evaluate):
+        with pytest.raises(OtptError, match=f"n_bins .*{n_bins}"):
+            function(P, Y, n_bins=n_bins)
 
 
 def test_bad_options():

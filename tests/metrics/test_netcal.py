@@ -35,7 +35,7 @@ def predictions(seed, n=600, classes=5):
 def test_equal_width_bins(bins, seed):
     p, y = predictions(seed)
     for side in ("left", "right"):
-        options = {"bins": bins, "side": side}
+        options = {"n_bins": bins, "side": side}
         assert metrics.expected_calibration_error(p, y, **options) == pytest.approx(ECE(bins).measure(p, y), abs=1e-12)
         assert metrics.maximum_calibration_error(p, y, **options) == pytest.approx(MCE(bins).measure(p, y), abs=1e-12)
         gaps = metrics.reliability_bins(p, y, **options).gaps
@@ -46,13 +46,13 @@ def test_equal_width_bins(bins, seed):
 def test_equal_mass_bins(bins):
     p, y = predictions(2)
     theirs = ECE(bins, equal_intervals=False).measure(p, y)
-    assert metrics.adaptive_calibration_error(p, y, bins=bins) == pytest.approx(theirs, abs=1e-12)
+    assert metrics.adaptive_calibration_error(p, y, n_bins=bins) == pytest.approx(theirs, abs=1e-12)
 
 
 def test_the_side_matters_on_an_edge():
     # 0.5 belongs to the upper bin for netcal, to the lower one for the field
     confidence, correct = np.array([0.4, 0.5, 0.9]), np.array([0, 1, 1])
     theirs = ECE(2).measure(confidence, correct)
-    assert metrics.ece_from_confidence(confidence, correct, bins=2, side="left") == pytest.approx(theirs)
+    assert metrics.ece(confidence, correct, n_bins=2, side="left") == pytest.approx(theirs)
     assert theirs == pytest.approx((0.4 + 0.6) / 3)
-    assert metrics.ece_from_confidence(confidence, correct, bins=2) == pytest.approx((0.1 + 0.1) / 3)
+    assert metrics.ece(confidence, correct, n_bins=2) == pytest.approx((0.1 + 0.1) / 3)

@@ -31,7 +31,7 @@ def cases(draw):
 @given(cases(), st.integers(1, 25), st.sampled_from(["right", "left"]))
 def test_ranges_and_orders(case, bins, side):
     p, y = case
-    m = metrics.evaluate(p, y, bins=bins, side=side)
+    m = metrics.evaluate(p, y, n_bins=bins, side=side)
     for share in (m.accuracy, m.top5_accuracy, m.ece, m.adaptive_ece, m.mce, m.sce, m.confidence,
                   m.macro_f1, m.smooth_ece, m.ks_error, m.aurc, m.excess_aurc, m.auroc or 0, m.fpr95 or 0,
                   m.selective_accuracy, m.coverage_at_risk, m.top_label_brier):  # fmt: skip
@@ -86,9 +86,9 @@ def test_perfect_calibration_is_zero(groups):
         confidence += [k / n] * n
         correct += [1] * k + [0] * (n - k)
     for side in ("right", "left"):
-        assert metrics.ece_from_confidence(confidence, correct, side=side) == pytest.approx(0, abs=1e-12)
-        assert metrics.mce_from_confidence(confidence, correct, side=side) == pytest.approx(0, abs=1e-12)
-    assert metrics.adaptive_ece_from_confidence(confidence, correct) == pytest.approx(0, abs=1e-12)
+        assert metrics.ece(confidence, correct, side=side) == pytest.approx(0, abs=1e-12)
+        assert metrics.mce(confidence, correct, side=side) == pytest.approx(0, abs=1e-12)
+    assert metrics.adaptive_ece(confidence, correct) == pytest.approx(0, abs=1e-12)
 
 
 @quick
@@ -97,9 +97,9 @@ def test_certainty_costs_the_error_rate(correct):
     error_rate = 1 - np.mean(correct)
     certain = np.ones(len(correct))
     for value in (
-        metrics.ece_from_confidence(certain, correct),
-        metrics.adaptive_ece_from_confidence(certain, correct),
-        metrics.mce_from_confidence(certain, correct),
+        metrics.ece(certain, correct),
+        metrics.adaptive_ece(certain, correct),
+        metrics.mce(certain, correct),
     ):
         assert value == pytest.approx(error_rate, abs=1e-12)
 

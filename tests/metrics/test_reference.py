@@ -64,14 +64,14 @@ def test_ece_reference_value(bins, expected, dtype):
     # 0.05 is in the first of twenty bins, because the edge is a float32 number
     confidence = np.array(CONFIDENCE, dtype=dtype)
     tolerance = 1e-15 if dtype == np.float64 else 1e-7
-    assert metrics.ece_from_confidence(confidence, CORRECT, bins=bins) == pytest.approx(expected, abs=tolerance)
+    assert metrics.ece(confidence, CORRECT, n_bins=bins) == pytest.approx(expected, abs=tolerance)
 
 
 @pytest.mark.parametrize("bins", [15, 20])
 def test_sce_reference_value(bins):
     i, j = np.arange(1, 9)[:, None], np.arange(1, 6)[None, :]
     p = softmax(8 * np.sin(1.7 * i + 0.9 * j * (1 + 0.1 * i)))
-    value = metrics.classwise_calibration_error(p, np.array([0, 1, 2, 3, 4, 0, 1, 2]), bins=bins)
+    value = metrics.classwise_calibration_error(p, np.array([0, 1, 2, 3, 4, 0, 1, 2]), n_bins=bins)
     assert value == pytest.approx(0.33775169264582, abs=1e-13)
 
 
@@ -82,15 +82,15 @@ def test_calibration_errors_against_loops(bins, side, dtype):
     p, y = predictions(seed=bins, dtype=dtype)
     confidence, correct = p.max(axis=1).astype(np.float64), p.argmax(axis=1) == y
     ece, mce = loop_ece(confidence, correct, bins, side)
-    assert metrics.expected_calibration_error(p, y, bins=bins, side=side) == pytest.approx(ece, abs=1e-13)
-    assert metrics.ece_from_confidence(confidence, correct, bins=bins, side=side) == pytest.approx(ece, abs=1e-13)
-    assert metrics.maximum_calibration_error(p, y, bins=bins, side=side) == pytest.approx(mce, abs=1e-13)
-    assert metrics.mce_from_confidence(confidence, correct, bins=bins, side=side) == pytest.approx(mce, abs=1e-13)
+    assert metrics.ece(p, y, n_bins=bins, side=side) == pytest.approx(ece, abs=1e-13)
+    assert metrics.ece(confidence, correct, n_bins=bins, side=side) == pytest.approx(ece, abs=1e-13)
+    assert metrics.maximum_calibration_error(p, y, n_bins=bins, side=side) == pytest.approx(mce, abs=1e-13)
+    assert metrics.mce(confidence, correct, n_bins=bins, side=side) == pytest.approx(mce, abs=1e-13)
     sce = loop_sce(p.astype(np.float64), y, bins, side)
-    assert metrics.classwise_calibration_error(p, y, bins=bins, side=side) == pytest.approx(sce, abs=1e-13)
+    assert metrics.classwise_calibration_error(p, y, n_bins=bins, side=side) == pytest.approx(sce, abs=1e-13)
     adaptive = loop_adaptive_ece(confidence, correct, bins)
-    assert metrics.adaptive_calibration_error(p, y, bins=bins) == pytest.approx(adaptive, abs=1e-13)
-    assert metrics.adaptive_ece_from_confidence(confidence, correct, bins=bins) == pytest.approx(adaptive, abs=1e-13)
+    assert metrics.adaptive_calibration_error(p, y, n_bins=bins) == pytest.approx(adaptive, abs=1e-13)
+    assert metrics.adaptive_ece(confidence, correct, n_bins=bins) == pytest.approx(adaptive, abs=1e-13)
 
 
 def test_values_on_the_edges():
@@ -98,16 +98,16 @@ def test_values_on_the_edges():
     correct = np.arange(len(at_edges)) % 3 == 0
     for side in ("right", "left"):
         ece, mce = loop_ece(at_edges.astype(np.float64), correct, 20, side)
-        assert metrics.ece_from_confidence(at_edges, correct, side=side) == pytest.approx(ece, abs=1e-15)
-        assert metrics.mce_from_confidence(at_edges, correct, side=side) == pytest.approx(mce, abs=1e-15)
-    assert metrics.reliability_bins_from_confidence(at_edges, correct, side="right").counts.sum() == 22  # two zeros
-    assert metrics.reliability_bins_from_confidence(at_edges, correct, side="left").counts.sum() == 24
+        assert metrics.ece(at_edges, correct, side=side) == pytest.approx(ece, abs=1e-15)
+        assert metrics.mce(at_edges, correct, side=side) == pytest.approx(mce, abs=1e-15)
+    assert metrics.reliability_bins(at_edges, correct, side="right").counts.sum() == 22  # two zeros
+    assert metrics.reliability_bins(at_edges, correct, side="left").counts.sum() == 24
 
 
 def test_zero_confidence_is_in_no_bin_but_counts_as_a_image():
-    assert metrics.ece_from_confidence([0.0, 0.5], [1, 1]) == 0.25
-    assert metrics.ece_from_confidence([0.0], [1]) == 0.0
-    assert metrics.mce_from_confidence([0.0], [1]) == 0.0
+    assert metrics.ece([0.0, 0.5], [1, 1]) == 0.25
+    assert metrics.ece([0.0], [1]) == 0.0
+    assert metrics.mce([0.0], [1]) == 0.0
 
 
 def test_float16_confidences_meet_the_same_bins_with_torch_edges():
@@ -117,17 +117,17 @@ def test_float16_confidences_meet_the_same_bins_with_torch_edges():
     for bins in (10, 15, 20):
         index = torch.bucketize(torch.from_numpy(every), torch.linspace(0, 1, bins + 1)).numpy() - 1
         expected = np.bincount(index, minlength=bins)
-        counts = metrics.reliability_bins_from_confidence(every, np.zeros(len(every)), bins=bins).counts
+        counts = metrics.reliability_bins(every, np.zeros(len(every)), n_bins=bins).counts
         np.testing.assert_array_equal(counts, expected)
 
 
 def test_adaptive_bins_hold_equal_mass():
     # four images in two bins: (0.6, 0.7) with one right, (0.8, 0.9) with two right
-    assert metrics.adaptive_ece_from_confidence([0.9, 0.6, 0.8, 0.7], [1, 0, 1, 1], bins=2) == pytest.approx(
+    assert metrics.adaptive_ece([0.9, 0.6, 0.8, 0.7], [1, 0, 1, 1], n_bins=2) == pytest.approx(
         (abs(1 - 1.3) + abs(2 - 1.7)) / 4
     )
     # all tied: one bin, whatever the number asked for
-    assert metrics.adaptive_ece_from_confidence([0.8] * 10, [1] * 8 + [0] * 2) == pytest.approx(0.0, abs=1e-15)
+    assert metrics.adaptive_ece([0.8] * 10, [1] * 8 + [0] * 2) == pytest.approx(0.0, abs=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -163,7 +163,7 @@ def test_zero_probability_of_the_label():
 
 
 def test_reliability_bins_describe_each_bin():
-    r = metrics.reliability_bins_from_confidence(CONFIDENCE, CORRECT, bins=20)
+    r = metrics.reliability_bins(CONFIDENCE, CORRECT, n_bins=20)
     assert r.counts.tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 2]
     assert r.total == 8
     assert r.edges[0] == 0
@@ -183,7 +183,7 @@ def test_reliability_bins_describe_each_bin():
 
 def test_evaluate_gathers_the_single_functions():
     p, y = predictions(seed=5, dtype=np.float32)
-    found = metrics.evaluate(p, y, bins=15, side="left", floor=1e-3)
+    found = metrics.evaluate(p, y, n_bins=15, side="left", floor=1e-3)
     pair = metrics.confidence_and_correct(p, y)
     assert found.as_dict() == {
         "images": 300,
@@ -191,13 +191,13 @@ def test_evaluate_gathers_the_single_functions():
         "accuracy": metrics.accuracy(p, y),
         "top5_accuracy": metrics.accuracy(p, y, top=5),
         "macro_f1": metrics.macro_f1(p.argmax(axis=1), y),
-        "ece": metrics.expected_calibration_error(p, y, bins=15, side="left"),
-        "debiased_ece": metrics.debiased_ece(*pair, bins=15, side="left"),
+        "ece": metrics.expected_calibration_error(p, y, n_bins=15, side="left"),
+        "debiased_ece": metrics.debiased_ece(*pair, n_bins=15, side="left"),
         "smooth_ece": metrics.smooth_ece(*pair),
         "ks_error": metrics.ks_calibration_error(*pair),
-        "adaptive_ece": metrics.adaptive_calibration_error(p, y, bins=15),
-        "mce": metrics.maximum_calibration_error(p, y, bins=15, side="left"),
-        "sce": metrics.classwise_calibration_error(p, y, bins=15, side="left"),
+        "adaptive_ece": metrics.adaptive_calibration_error(p, y, n_bins=15),
+        "mce": metrics.maximum_calibration_error(p, y, n_bins=15, side="left"),
+        "sce": metrics.classwise_calibration_error(p, y, n_bins=15, side="left"),
         "brier": metrics.brier_score(p, y),
         "top_label_brier": metrics.top_label_brier_score(*pair),
         "nll": metrics.negative_log_likelihood(p, y, floor=1e-3),
@@ -210,13 +210,13 @@ def test_evaluate_gathers_the_single_functions():
         "fpr95": metrics.fpr95(*pair),
         "selective_accuracy": metrics.selective_accuracy(*pair, coverage=0.8),
         "coverage_at_risk": metrics.coverage_at_risk(*pair, risk=0.05),
-        "bins": 15,
+        "n_bins": 15,
         "side": "left",
     }
     printed = found.as_percent(digits=1)
     assert printed["accuracy"] == f"{100 * found.accuracy:.1f}"
     assert printed["nll"] == f"{found.nll:.3f}"
-    assert set(printed) == set(found.as_dict()) - {"images", "classes", "bins", "side"}
+    assert set(printed) == set(found.as_dict()) - {"images", "classes", "n_bins", "side"}
 
 
 def test_percent_has_no_negative_zero():

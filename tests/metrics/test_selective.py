@@ -132,7 +132,7 @@ def test_ranges(case):
     )  # all wrong first
     assert abs(float(np.mean(case[0] - case[1]))) <= metrics.ks_calibration_error(*case) + 1e-12
     for bins in (1, 7, 20):  # left bins hold every confidence: the sum of each is a difference of two cumulative ones
-        ece = metrics.ece_from_confidence(*case, bins=bins, side="left")
+        ece = metrics.ece(*case, n_bins=bins, side="left")
         assert ece <= 2 * bins * metrics.ks_calibration_error(*case) + 1e-12
 
 
@@ -184,7 +184,7 @@ def test_all_right_or_all_wrong_has_no_auroc():
         interval = metrics.bootstrap("auroc", p, labels, resamples=10)
         assert (interval.resamples, math.isnan(interval.low)) == (0, True)
     # with one wrong of three, 8/27 of the resamples have none of it and are left out; so are those that have only it
-    interval = metrics.bootstrap_from_confidence("auroc", [0.9, 0.8, 0.7], [1, 1, 0], resamples=400)
+    interval = metrics.bootstrap("auroc", [0.9, 0.8, 0.7], [1, 1, 0], resamples=400)
     assert interval.resamples == pytest.approx(400 * (1 - 9 / 27), abs=40)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.metrics.calibration.smooth import smooth_statistic
+from otpt.metrics import METRICS, smooth
+from otpt.metrics.inputs import ConfidenceRows
 
 
 def literal_at(width, confidence, correct, points=4001):
@@ -81,16 +82,19 @@ def test_where_a_confidence_lies_in_its_bin_does_not_matter():
     """Two confidences on either side of an edge of the bins: the ECE jumps, the smooth one does not."""
     correct = np.arange(100) % 2 == 0
     below, above = (np.where(correct, 0.5 - e, 0.5 + e) for e in (-1e-6, 1e-6))
-    ece = [metrics.ece_from_confidence(each, correct, bins=2) for each in (below, above)]
+    ece = [metrics.ece(each, correct, n_bins=2) for each in (below, above)]
     assert abs(ece[0] - ece[1]) < 1e-5
-    assert abs(ece[0] - metrics.ece_from_confidence(np.full(100, 0.5), correct, bins=2)) > 0.4
+    assert abs(ece[0] - metrics.ece(np.full(100, 0.5), correct, n_bins=2)) > 0.4
     smooth = [metrics.smooth_ece(each, correct) for each in (below, above, np.full(100, 0.5))]
     assert max(smooth) - min(smooth) < 1e-3
 
 
-def test_the_number_of_resamples_at_a_time_does_not_matter():
+def test_the_number_of_resamples_at_a_time_does_not_matter(monkeypatch):
     confidence, correct = drawn(6, 50, 2.0)
     weights = np.random.default_rng(0).multinomial(50, np.full(50, 1 / 50), size=60).astype(float)
-    whole, parts = (smooth_statistic(confidence, correct, rows=rows)(weights) for rows in (60, 7))
+    rows = ConfidenceRows(confidence, correct)
+    whole = METRICS["smooth_ece"].compute(rows, weights)
+    monkeypatch.setattr(smooth, "_ROWS", 7)
+    parts = METRICS["smooth_ece"].compute(rows, weights)
     assert len(set(whole)) == 60
     assert np.array_equal(whole, parts)

@@ -62,7 +62,7 @@ def test_differences_are_those_of_whole_probabilities(folder: Path, seed: int) -
         labels = np.array(SETS[position].labels)
         pair = [probabilities(position, method, seed) for method in ("o-tpt", "tpt")]
         for each in comparison.differences:
-            expected = bootstrap_difference(each.metric, *pair, labels, resamples=RESAMPLES)
+            expected = bootstrap_difference(each.metric, *((p, labels) for p in pair), resamples=RESAMPLES)
             close = {"rel": 2e-2, "abs": 2e-4} if each.metric == "sce" else {"rel": 1e-7, "abs": 1e-9}
             assert each.difference == pytest.approx(expected.estimate, rel=1e-7, abs=1e-8)
             assert (each.low, each.high) == pytest.approx((expected.low, expected.high), **close)

@@ -12,7 +12,7 @@ from oracles.command import run
 from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output
 from sklearn.metrics import f1_score, roc_auc_score
 
-from otpt.metrics import bootstrap, bootstrap_from_confidence
+from otpt.metrics import bootstrap
 from otpt.runs import Run, read_rows
 from otpt.runs.scores import AVERAGED
 
@@ -77,7 +77,7 @@ def test_intervals_are_those_of_the_metrics(one: Path, capsys: pytest.CaptureFix
     intervals = found["scores"][0]["intervals"]
     assert set(intervals) == set(AVERAGED)
     for name, ends in intervals.items():
-        expected = bootstrap(name, p, labels, level=0.9, bins=10)
+        expected = bootstrap(name, p, labels, level=0.9, n_bins=10)
         # rows hold float32 probabilities, and small ones as sums, which the resamples of SCE divide among the classes
         tolerance = 2e-3 if name == "sce" else 1e-5
         assert ends == pytest.approx([expected.low, expected.high], abs=tolerance), name
@@ -93,7 +93,7 @@ def test_intervals_stand_below_the_numbers(one: Path, capsys: pytest.CaptureFixt
     assert re.split(r"\s{2,}", head)[:3] == ["tiny", "ECE %", "debiased ECE %"]
     rows = read_rows(Run(one), "tiny", 0, (PROMPT, "zero-shot"))
     assert rows is not None
-    expected = [bootstrap_from_confidence(name, rows.confidences, rows.correct) for name in ("ece", "debiased_ece")]
+    expected = [bootstrap(name, rows.confidences, rows.correct) for name in ("ece", "debiased_ece")]
     assert numbers.split()[:3] == ["zero-shot", *(f"{100 * each.estimate:.2f}" for each in expected)]
     words = [f"{100 * each.low:.2f} … {100 * each.high:.2f}" for each in expected]
     assert re.split(r"\s{2,}", below.strip())[:3] == ["95 %", *words]

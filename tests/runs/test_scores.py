@@ -29,7 +29,7 @@ def test_scores_are_those_of_the_metrics_whatever_the_shards(tmp_path: Path) -> 
         for bins, side in ((20, "right"), (100, "left"), (1, "right")):
             (own,) = score_run(run, bins=bins, side=side)
             assert own.metrics is not None
-            for name, value in all_metrics(p, labels, bins=bins, side=side).as_dict().items():
+            for name, value in all_metrics(p, labels, n_bins=bins, side=side).as_dict().items():
                 assert getattr(own.metrics, name) == pytest.approx(value, abs=1e-8), name
             assert own.unreadable == 40 - len(labels)
         written = (tmp_path / str(size) / "metrics.json").read_bytes()

@@ -23,7 +23,7 @@ from otpt.calibration.maps.registry import CalibrationMap
 from otpt.calibration.purpose import difference
 from otpt.errors import OtptError
 from otpt.files import as_json, read_json, write_atomically
-from otpt.metrics.calibration.binning import ReliabilityBins, bin_edges
+from otpt.metrics.binned import ReliabilityBins, bin_edges
 
 FORMAT = 1
 _WHAT = "calibration file"

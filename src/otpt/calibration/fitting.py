@@ -16,7 +16,7 @@ from otpt.calibration.maps.inputs import Floats, Integers, as_stored
 from otpt.calibration.maps.registry import LEAST_LABELS
 from otpt.errors import OtptError
 from otpt.metrics import bootstrap, reliability_bins
-from otpt.metrics._inputs import check_probabilities
+from otpt.metrics.inputs import check_probabilities
 
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
 
@@ -73,12 +73,12 @@ def _by_class(scores: Floats, labels: Integers) -> dict[int, list[float]]:
 
 
 def _metrics(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float]]:
-    intervals = {name: bootstrap(name, probabilities, labels, bins=bins) for name in SHOWN}
+    intervals = {name: bootstrap(name, probabilities, labels, n_bins=bins) for name in SHOWN}
     return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
 
 
 def _diagram(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float | None]]:
-    found = reliability_bins(probabilities, labels, bins=bins)
+    found = reliability_bins(probabilities, labels, n_bins=bins)
     shown = {"confidence": found.confidence, "accuracy": found.accuracy}
     values = {name: [None if np.isnan(v) else float(v) for v in own] for name, own in shown.items()}
     return {"counts": found.counts.tolist(), **values}

@@ -16,11 +16,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from otpt.calibration.conformal.quantile import check_fraction
 from otpt.calibration.maps.inputs import Booleans, Floats
 from otpt.errors import OtptError
-from otpt.metrics.binomial import lower_tail
 
 LEVELS = 20
 
@@ -81,7 +81,7 @@ def find_threshold(
         answered = int(np.searchsorted(-sure, -threshold)) if m < n else n  # of equal confidences none is above
         level = budget / len(tested) + carried
         wrong = int(errors[answered])
-        passed = answered > 0 and lower_tail(wrong, answered, risk) <= level
+        passed = answered > 0 and special.bdtr(wrong, answered, risk) <= level
         carried = level if passed else 0.0
         if passed:
             found = RiskThreshold(threshold, risk, guarantee, n, answered, wrong)

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from otpt.evaluation.evaluator import Predicted
 from otpt.evaluation.spans import duration
-from otpt.metrics.calibration.binning import bin_index
+from otpt.metrics.binned import bin_index
 
 LOG_SECONDS = 10.0
 _BINS = 20

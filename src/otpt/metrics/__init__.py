@@ -1,27 +1,138 @@
 """Metrics of predictions: pure functions of (probabilities, labels), or of (confidence, correct).
 
-Inputs are numpy arrays or torch tensors. Values are Python floats; fractions lie between 0 and 1 and
-are not percentages: ``percent`` and ``Metrics.as_percent`` print them as published tables do.
+Inputs are numpy arrays, torch tensors or lists. Probabilities have shape (N, C) and labels (N,); where the confidence
+suffices, (N,) confidences and (N,) flags "the prediction is correct" may be passed instead. Values are Python floats;
+fractions lie between 0 and 1 and are not percentages: ``percent`` and ``Metrics.as_percent`` print them as published
+tables do. :data:`METRICS` is the table of all metrics with their titles, directions, units, ranges and aliases.
+
+:class:`RunningMetric` wraps any of them for torchmetrics. Where the names and arguments differ from theirs:
+
+| torchmetrics | here | why |
+|---|---|---|
+| ``MulticlassCalibrationError(num_classes, n_bins=15, norm="l1")`` | ``ece(p, y, n_bins=20)`` | 20 bins (lo, hi] with \
+float32 edges, as in the papers; ``num_classes`` is the number of columns |
+| ``norm="max"`` | ``mce`` | a function for each metric |
+| ``norm="l2"`` | – | no paper of the field reports it |
+| ``MulticlassAccuracy(average="micro", top_k=5)`` | ``accuracy(p, y, top=5)`` | the mean over images; theirs is over \
+classes by default |
+| ``MulticlassF1Score(average="macro")`` | ``macro_f1(p, y)`` | classes without an image are left out |
+| ``ignore_index``, ``validate_args`` | – | drop the rows; inputs are always validated |
+| ``preds`` may be logits | ``RunningMetric("ece", logits=True)`` | probabilities are not guessed from their range |
 """
 
-import lazy_loader as lazy
+from __future__ import annotations
 
-_attribute, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("CalibrationError", "MulticlassCalibrationError", "ECE"),
-        "write RunningMetric('ece', bins=15), which accumulates, or expected_calibration_error",
-    ),
-    "ece": "write expected_calibration_error",
-    "nll": "write negative_log_likelihood",
-    **dict.fromkeys(("Accuracy", "MulticlassAccuracy"), "write RunningMetric('accuracy'), or accuracy"),
-}
-"""Names of torchmetrics, and short ones."""
+from typing import TYPE_CHECKING, Any
+
+from otpt.errors import OtptError
+from otpt.metrics.binned import (
+    ReliabilityBins,
+    adaptive_calibration_error,
+    classwise_adaptive_calibration_error,
+    classwise_calibration_error,
+    debiased_ece,
+    expected_calibration_error,
+    maximum_calibration_error,
+    reliability_bins,
+)
+from otpt.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
+from otpt.metrics.scores import (
+    NLL_FLOOR,
+    accuracy,
+    brier_score,
+    confidence_and_correct,
+    macro_f1,
+    mean_confidence,
+    mean_entropy,
+    negative_log_likelihood,
+    overconfidence,
+    top5_accuracy,
+    top_label_brier_score,
+)
+from otpt.metrics.selective import (
+    accuracy_above,
+    aurc,
+    coverage_at_risk,
+    excess_aurc,
+    fpr95,
+    misclassification_auroc,
+    selective_accuracy,
+)
+from otpt.metrics.sets import SetMetrics, clopper_pearson, lower_confidence_bound, set_metrics
+from otpt.metrics.smooth import ks_calibration_error, smooth_ece
+from otpt.metrics.summary import Metrics, evaluate, evaluate_rows
+from otpt.metrics.table import METRICS, Metric, get_metric, percent
+
+if TYPE_CHECKING:
+    from otpt.metrics.running import RunningMetric
+
+ece = expected_calibration_error
+adaptive_ece = adaptive_calibration_error
+classwise_ece = sce = classwise_calibration_error
+classwise_adaptive_ece = classwise_adaptive_calibration_error
+mce = maximum_calibration_error
+nll = negative_log_likelihood
+
+__all__ = [
+    "METRICS",
+    "NLL_FLOOR",
+    "Interval",
+    "Metric",
+    "Metrics",
+    "ReliabilityBins",
+    "RunningMetric",
+    "SetMetrics",
+    "accuracy",
+    "accuracy_above",
+    "adaptive_calibration_error",
+    "adaptive_ece",
+    "aurc",
+    "bootstrap",
+    "bootstrap_difference",
+    "brier_score",
+    "classwise_adaptive_calibration_error",
+    "classwise_adaptive_ece",
+    "classwise_calibration_error",
+    "classwise_ece",
+    "clopper_pearson",
+    "confidence_and_correct",
+    "coverage_at_risk",
+    "debiased_ece",
+    "ece",
+    "evaluate",
+    "evaluate_rows",
+    "excess_aurc",
+    "expected_calibration_error",
+    "fpr95",
+    "get_metric",
+    "ks_calibration_error",
+    "lower_confidence_bound",
+    "macro_f1",
+    "maximum_calibration_error",
+    "mce",
+    "mean_confidence",
+    "mean_entropy",
+    "misclassification_auroc",
+    "negative_log_likelihood",
+    "nll",
+    "overconfidence",
+    "percent",
+    "reliability_bins",
+    "sce",
+    "selective_accuracy",
+    "set_metrics",
+    "smooth_ece",
+    "top5_accuracy",
+    "top_label_brier_score",
+]
 
 
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        return _attribute(name)
-    from otpt.errors import no_attribute
-
-    raise no_attribute(__name__, name, __all__, _ELSEWHERE)
+def __getattr__(name: str) -> Any:
+    """Import RunningMetric on first use: it needs torchmetrics, which is optional and slow to import."""
+    if name != "RunningMetric":
+        raise AttributeError(f"module 'otpt.metrics' has no attribute {name!r}")
+    try:
+        from otpt.metrics.running import RunningMetric
+    except ImportError as error:
+        raise OtptError("RunningMetric is a metric of torchmetrics; install it: pip install torchmetrics.") from error
+    return RunningMetric

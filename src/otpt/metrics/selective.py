@@ -1,60 +1,110 @@
-"""Selective prediction: only the surest predictions are answered, and the others are left to somebody else.
+"""Metrics of the order of confidences: misclassification AUROC, FPR95, and selective prediction.
 
-With the confidences sorted, largest first, the coverage n/N is the fraction that is answered and the risk e_n/n the
-fraction of wrong ones among them. Where confidences tie, e_n is its mean over all orders of the tied predictions, so no
-value depends on the order of the images.
+Selective prediction abstains below a confidence threshold. With the confidences sorted, largest first, the coverage n/N
+is the fraction answered and the risk e_n/n the fraction of errors among them. Where confidences tie, e_n is its mean
+over all orders of the tied predictions, so no value depends on the order of the images.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from otpt.errors import OtptError
-from otpt.metrics._inputs import BoolArray, FloatArray, Statistic, check_confidence, of_all
-from otpt.metrics.ranking import right_and_wrong
-
-if TYPE_CHECKING:
-    from otpt.metrics._inputs import Values
-
-COVERAGE = 0.8
-"""Coverage of the selective accuracy in ``Metrics``."""
-
-RISK = 0.05
-"""Risk of the coverage in ``Metrics``."""
+from otpt.metrics.inputs import FloatArray, Rows, Values, sums_by
+from otpt.metrics.table import METRICS, metric, rows_of
 
 
-def aurc(confidence: Values, correct: Values) -> float:
+def _right_and_wrong(rows: Rows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Count correct and wrong predictions for each distinct confidence, largest first: two arrays (R, G)."""
+    _, right = sums_by(-rows.confidences, weights * rows.correct)
+    return right, sums_by(-rows.confidences, weights)[1] - right
+
+
+def _fraction(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    return np.divide(numerator, denominator, out=np.full(len(numerator), np.nan), where=denominator > 0)
+
+
+@metric("auroc", "AUROC", best="higher")
+def misclassification_auroc(rows: Rows, weights: FloatArray) -> FloatArray:
+    """AUROC = P(confidence of a correct prediction > confidence of a wrong one), ties counted half; 1 is best.
+
+    nan where no prediction, or every prediction, is correct.
+
+    >>> misclassification_auroc([0.9, 0.6, 0.6], [1, 1, 0])
+    0.75
+    """
+    right, wrong = _right_and_wrong(rows, weights)
+    below = wrong.sum(axis=1, keepdims=True) - np.cumsum(wrong, axis=1)
+    won = (right * (below + wrong / 2.0)).sum(axis=1)
+    return _fraction(won, right.sum(axis=1) * wrong.sum(axis=1))
+
+
+@metric("fpr95", "FPR95")
+def fpr95(rows: Rows, weights: FloatArray) -> FloatArray:
+    """Fraction of the wrong predictions with confidence ≥ t, where t accepts 95 % of the correct ones; 0 is best.
+
+    t is the largest confidence with at least 95 % of the correct predictions at or above it; nan as for the AUROC.
+
+    >>> fpr95([0.9, 0.8, 0.7, 0.3], [1, 0, 1, 0])
+    0.5
+    """
+    right, wrong = _right_and_wrong(rows, weights)
+    accepted, passed = np.cumsum(right, axis=1), np.cumsum(wrong, axis=1)
+    at = np.argmax(20.0 * accepted >= 19.0 * accepted[:, -1:], axis=1)  # whole numbers: 95 % without rounding
+    found = np.take_along_axis(passed, at[:, None], axis=1)[:, 0]
+    return _fraction(np.where(accepted[:, -1] > 0, found, np.nan), passed[:, -1])
+
+
+@metric("aurc", "AURC")
+def aurc(rows: Rows, weights: FloatArray) -> FloatArray:
     """AURC, the area under the risk–coverage curve: (1/N) Σ_n e_n/n; 0 is best.
 
     >>> round(aurc([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 1]), 12)
     0.270833333333
     """
-    return of_all(aurc_statistic(*check_confidence(confidence, correct)), len(confidence))
+    # A group of k tied predictions, w of them wrong, after a others, e of them wrong, adds
+    #   Σ_{j=1…k} (e + w·j/k)/(a + j) = w + (e − a·w/k)·(H_{a+k} − H_a),   H_n = Σ_{i≤n} 1/i.
+    n = len(rows.correct)
+    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
+    right, wrong = _right_and_wrong(rows, weights)
+    tied = right + wrong
+    after = np.cumsum(tied, axis=1).astype(np.int64)
+    before = after - tied.astype(np.int64)
+    errors = np.cumsum(wrong, axis=1) - wrong
+    each = wrong + (errors - before * wrong / np.maximum(tied, 1.0)) * (harmonic[after] - harmonic[before])
+    return np.asarray(each.sum(axis=1) / n)
 
 
-def excess_aurc(confidence: Values, correct: Values) -> float:
+@metric("excess_aurc", "E-AURC")
+def excess_aurc(rows: Rows, weights: FloatArray) -> FloatArray:
     """E-AURC = AURC − (r + (1 − r)·ln(1 − r)) with the error rate r: what a perfect order would save.
 
     The bracket is the area for many images if all wrong predictions come last. Never negative; for few images a perfect
     order is slightly above 0.
     """
-    return of_all(excess_aurc_statistic(*check_confidence(confidence, correct)), len(confidence))
+    accuracy = METRICS["accuracy"].compute(rows, weights)
+    logs = np.log(accuracy, out=np.zeros_like(accuracy), where=accuracy > 0)  # 0·ln 0 = 0
+    return np.maximum(METRICS["aurc"].compute(rows, weights) - (1.0 - accuracy + accuracy * logs), 0.0)
 
 
-def selective_accuracy(confidence: Values, correct: Values, *, coverage: float = COVERAGE) -> float:
-    """Accuracy of the ⌈coverage·N⌉ surest predictions.
+@metric("selective_accuracy", "accuracy@80", short="Acc.@80", best="higher")
+def selective_accuracy(rows: Rows, weights: FloatArray, *, coverage: float = 0.8) -> FloatArray:
+    """Accuracy of the ⌈coverage·N⌉ most confident predictions.
 
     >>> selective_accuracy([0.9, 0.8, 0.7, 0.6], [1, 1, 1, 0], coverage=0.75)
     1.0
     """
     if not 0.0 < coverage <= 1.0:
         raise OtptError(f"expected coverage above 0 and up to 1, but got {coverage!r}; such as 0.8.")
-    return of_all(selective_accuracy_statistic(*check_confidence(confidence, correct), coverage), len(confidence))
+    answered = max(1, int(np.ceil(round(coverage * len(rows.correct), 9))))  # 0.07·100 is 7.000000000000001
+    right, wrong = _right_and_wrong(rows, weights)
+    tied = right + wrong
+    taken = np.clip(answered - (np.cumsum(tied, axis=1) - tied), 0.0, tied)
+    return np.asarray((taken * right / np.maximum(tied, 1.0)).sum(axis=1) / answered)
 
 
-def coverage_at_risk(confidence: Values, correct: Values, *, risk: float = RISK) -> float:
+@metric("coverage_at_risk", "coverage@5", short="Cov.@5", best="higher")
+def coverage_at_risk(rows: Rows, weights: FloatArray, *, risk: float = 0.05) -> FloatArray:
     """Largest coverage of a threshold on the confidence whose risk is not above ``risk``; 0 if there is none.
 
     >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 0], risk=0.4)
@@ -62,7 +112,10 @@ def coverage_at_risk(confidence: Values, correct: Values, *, risk: float = RISK)
     """
     if not 0.0 <= risk < 1.0:
         raise OtptError(f"expected risk from 0 to below 1, but got {risk!r}; such as 0.05.")
-    return of_all(coverage_at_risk_statistic(*check_confidence(confidence, correct), risk), len(confidence))
+    right, wrong = _right_and_wrong(rows, weights)
+    answered, errors = np.cumsum(right + wrong, axis=1), np.cumsum(wrong, axis=1)
+    allowed = errors <= np.round(risk * answered, 9)  # 0.07·100 is 7.000000000000001, 0.29·100 below 29
+    return np.asarray(np.max(np.where(allowed, answered, 0.0), axis=1) / len(rows.correct))
 
 
 def accuracy_above(confidence: Values, correct: Values, *, threshold: float) -> tuple[float, float]:
@@ -71,70 +124,7 @@ def accuracy_above(confidence: Values, correct: Values, *, threshold: float) -> 
     >>> accuracy_above([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 0], threshold=0.7)
     (0.6666666666666666, 0.75)
     """
-    c, right = check_confidence(confidence, correct)
-    answered = c >= threshold
-    return float(right[answered].mean()) if answered.any() else float("nan"), float(answered.mean())
-
-
-def aurc_statistic(confidence: FloatArray, correct: BoolArray) -> Statistic:
-    """AURC as a function of weights, from checked input.
-
-    A group of k tied predictions, w of them wrong, after a others, e of them wrong, adds
-
-        Σ_{j=1…k} (e + w·j/k)/(a + j) = w + (e − a·w/k)·(H_{a+k} − H_a),   H_n = Σ_{i≤n} 1/i.
-    """
-    counts = right_and_wrong(confidence, correct)
-    n = len(confidence)
-    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
-
-    def value(weights: FloatArray) -> FloatArray:
-        right, wrong = counts(weights)
-        tied = right + wrong
-        after = np.cumsum(tied, axis=1).astype(np.int64)
-        before = after - tied.astype(np.int64)
-        errors = np.cumsum(wrong, axis=1) - wrong
-        each = wrong + (errors - before * wrong / np.maximum(tied, 1.0)) * (harmonic[after] - harmonic[before])
-        return np.asarray(each.sum(axis=1) / n)
-
-    return value
-
-
-def excess_aurc_statistic(confidence: FloatArray, correct: BoolArray) -> Statistic:
-    """E-AURC as a function of weights, from checked input."""
-    area = aurc_statistic(confidence, correct)
-    right = correct.astype(np.float64)
-
-    def value(weights: FloatArray) -> FloatArray:
-        accuracy = (weights * right).sum(axis=1) / len(right)
-        logs = np.log(accuracy, out=np.zeros_like(accuracy), where=accuracy > 0)  # 0·ln 0 = 0
-        return np.asarray(np.maximum(area(weights) - (1.0 - accuracy + accuracy * logs), 0.0))
-
-    return value
-
-
-def selective_accuracy_statistic(confidence: FloatArray, correct: BoolArray, coverage: float = COVERAGE) -> Statistic:
-    """Selective accuracy as a function of weights, from checked input."""
-    counts = right_and_wrong(confidence, correct)
-    answered = max(1, int(np.ceil(round(coverage * len(confidence), 9))))  # 0.07·100 is 7.000000000000001
-
-    def value(weights: FloatArray) -> FloatArray:
-        right, wrong = counts(weights)
-        tied = right + wrong
-        before = np.cumsum(tied, axis=1) - tied
-        taken = np.clip(answered - before, 0.0, tied)
-        return np.asarray((taken * right / np.maximum(tied, 1.0)).sum(axis=1) / answered)
-
-    return value
-
-
-def coverage_at_risk_statistic(confidence: FloatArray, correct: BoolArray, risk: float = RISK) -> Statistic:
-    """Coverage at a risk as a function of weights, from checked input."""
-    counts = right_and_wrong(confidence, correct)
-
-    def value(weights: FloatArray) -> FloatArray:
-        right, wrong = counts(weights)
-        answered, errors = np.cumsum(right + wrong, axis=1), np.cumsum(wrong, axis=1)
-        allowed = errors <= np.round(risk * answered, 9)  # 0.07·100 is 7.000000000000001, 0.29·100 below 29
-        return np.asarray(np.max(np.where(allowed, answered, 0.0), axis=1) / len(confidence))
-
-    return value
+    rows = rows_of(confidence, correct)
+    answered = rows.confidences >= threshold
+    accuracy = float(rows.correct[answered].mean()) if answered.any() else float("nan")
+    return accuracy, float(answered.mean())

@@ -1,4 +1,4 @@
-"""Prediction sets and abstention on labelled images: how often the set holds the label, and how large it is."""
+"""Prediction sets and abstention on labelled images, with exact binomial (Clopper–Pearson) intervals."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import special
 
-from otpt.metrics._inputs import BoolArray, FloatArray
-from otpt.metrics.binomial import clopper_pearson
+from otpt.errors import OtptError
+from otpt.metrics.inputs import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SetMetrics:
-    """What was asked of a calibration, measured. Fractions are between 0 and 1; None where nothing was asked.
+    """Coverage and size of prediction sets, and risk of selective prediction; None where they do not apply.
 
     Attributes:
-        coverage: fraction of images whose set holds the label; coverage_interval: Clopper–Pearson, of 95 %.
+        coverage: fraction of images whose set holds the label; coverage_interval: 95 % Clopper–Pearson.
         set_size: mean number of classes in a set; singletons: fraction of sets with one class.
         answered: fraction of images that are answered.
-        risk: fraction of errors among these, None without an answer; risk_interval: as that of the coverage.
+        risk: fraction of errors among these, None without an answer; risk_interval: 95 % Clopper–Pearson.
     """
 
     coverage: float | None = None
@@ -34,7 +35,7 @@ class SetMetrics:
     risk_interval: tuple[float, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; what was not asked for is left out."""
+        """Plain data without the missing values."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -49,7 +50,7 @@ def set_metrics(
     sizes: FloatArray | None = None,
     answered: BoolArray | None = None,
 ) -> SetMetrics:
-    """Of (N,) flags whether a prediction is right, whether its set holds the label, and whether it was answered.
+    """From (N,) flags: is the prediction correct, does its set hold the label (and its size), was it answered.
 
     >>> set_metrics(np.array([True, False]), answered=np.array([True, False])).risk
     0.0
@@ -66,3 +67,25 @@ def set_metrics(
             wrong = int(np.sum(answered & ~correct))
             found["risk"], found["risk_interval"] = wrong / count, clopper_pearson(wrong, count)
     return SetMetrics(**found)
+
+
+def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
+    """Clopper–Pearson: the p with P[Bin(n, p) ≥ k] = α, below which the true p lies with probability α at most."""
+    if not 0 <= successes <= trials or trials < 1:
+        raise OtptError(
+            f"{successes} successes in {trials} trials; expected 0 to the number of trials, which is 1 or more."
+        )
+    if not 0 < alpha < 1:
+        raise OtptError(f"The error probability alpha is {alpha}; expected a number between 0 and 1.")
+    return float(special.betaincinv(successes, trials - successes + 1, alpha)) if successes else 0.0
+
+
+def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Two-sided interval of a probability: each side is exceeded with probability (1 − level)/2 at most.
+
+    >>> [round(bound, 4) for bound in clopper_pearson(8, 10)]
+    [0.4439, 0.9748]
+    """
+    alpha = (1.0 - level) / 2.0
+    low = lower_confidence_bound(successes, trials, alpha)
+    return low, 1.0 - lower_confidence_bound(trials - successes, trials, alpha)

@@ -1,33 +1,15 @@
-"""All metrics of one run in one object."""
+"""All metrics of one set of predictions in one object."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from otpt.metrics._inputs import check_bins, check_probabilities, of_all
-from otpt.metrics._weighted import further_values
-from otpt.metrics.calibration.calibration_error import adaptive_ece, ece, mce
-from otpt.metrics.calibration.classwise import sce
-from otpt.metrics.f1 import macro_f1_statistic
-from otpt.metrics.scores import (
-    NLL_FLOOR,
-    brier_values,
-    check_floor,
-    confident,
-    entropy_values,
-    hits,
-    nll_values,
-    top_label_brier_values,
-)
-
-if TYPE_CHECKING:
-    from otpt.metrics._inputs import Values
-
-_IN_OWN_UNIT = ("brier", "top_label_brier", "nll", "entropy")
-_CONDITIONS = ("images", "classes", "bins", "side")
+from otpt.metrics.inputs import DenseRows, Rows, Values, check_bins, check_probabilities
+from otpt.metrics.scores import NLL_FLOOR
+from otpt.metrics.table import METRICS
 
 
 @dataclass(frozen=True)
@@ -47,6 +29,7 @@ class Metrics:
     ks_error: float
     mce: float
     sce: float
+    """Class-wise ECE."""
     brier: float
     """In [0, 2]."""
     top_label_brier: float
@@ -62,14 +45,14 @@ class Metrics:
     aurc: float
     excess_aurc: float
     auroc: float | None
-    """Of right against wrong predictions; None if all are right, or all wrong."""
+    """Of correct against wrong predictions; None if all are correct, or all wrong."""
     fpr95: float | None
     """None as ``auroc``."""
     selective_accuracy: float
-    """Of the surest 80 %."""
+    """Of the most confident 80 %."""
     coverage_at_risk: float
-    """Fraction that can be answered with at most 5 % wrong."""
-    bins: int
+    """Largest fraction that can be answered with at most 5 % errors."""
+    n_bins: int
     """Number of bins of ECE, debiased ECE, adaptive ECE, MCE and SCE."""
     side: str
     """"right" for bins (lo, hi], "left" for [lo, hi)."""
@@ -79,60 +62,36 @@ class Metrics:
         return asdict(self)
 
     def as_percent(self, digits: int = 2) -> dict[str, str]:
-        """As published tables print them: fractions times 100; Brier scores, NLL and entropy as they are.
-
-        A metric that is not defined is "–".
-        """
+        """Print the metrics as published tables do; see :meth:`otpt.metrics.Metric.format`."""
         values = self.as_dict()
-        names = [name for name in values if name not in (*_IN_OWN_UNIT, *_CONDITIONS)]
-        fractions = {name: "–" if values[name] is None else percent(values[name], digits) for name in names}
-        return fractions | {name: f"{values[name]:.{digits + 2}f}" for name in _IN_OWN_UNIT}
-
-
-def percent(fraction: float, digits: int = 2) -> str:
-    """A fraction as a percentage without its sign.
-
-    >>> percent(0.0477)
-    '4.77'
-    """
-    text = f"{100.0 * fraction:.{digits}f}"
-    return text[1:] if text.startswith("-") and not text.strip("-0.") else text  # no "-0.00"
+        return {name: METRICS[name].format(values[name], digits) for name in values if name in METRICS}
 
 
 def evaluate(
     probabilities: Values,
     labels: Values,
     *,
-    bins: int = 20,
+    n_bins: int = 20,
     side: str = "right",
     floor: float = NLL_FLOOR,
 ) -> Metrics:
-    """Every metric of probabilities (N, C) and labels (N,); ``floor`` is that of the NLL.
+    """Compute every metric of probabilities (N, C) and labels (N,); ``floor`` is that of the NLL.
 
     >>> evaluate([[0.9, 0.1], [0.8, 0.2]], [0, 1]).as_percent()["ece"]
     '45.00'
     """
-    check_bins(bins, side)
-    check_floor(floor)
-    p, y = check_probabilities(probabilities, labels)
-    confidence, correct = confident(p, y)
-    return Metrics(
-        images=p.shape[0],
-        classes=p.shape[1],
-        accuracy=float(correct.mean()),
-        top5_accuracy=float(hits(p, y, 5).mean()),
-        ece=ece(confidence, correct, bins, side),
-        adaptive_ece=adaptive_ece(confidence, correct, bins),
-        mce=mce(confidence, correct, bins, side),
-        sce=sce(p, y, bins, side),
-        macro_f1=of_all(macro_f1_statistic(p.argmax(axis=1), y), len(y)),
-        brier=float(brier_values(p, y).mean()),
-        top_label_brier=float(top_label_brier_values(confidence, correct).mean()),
-        nll=float(nll_values(p, y, floor).mean()),
-        confidence=float(confidence.mean()),
-        overconfidence=float(np.mean(confidence - correct)),
-        entropy=float(entropy_values(p).mean()),
-        **further_values(confidence, correct, bins, side),
-        bins=int(bins),
-        side=side,
-    )
+    return evaluate_rows(DenseRows(*check_probabilities(probabilities, labels)), n_bins=n_bins, side=side, floor=floor)
+
+
+def evaluate_rows(
+    rows: Rows | DenseRows, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
+) -> Metrics:
+    """Compute every metric of rows, such as those a run stores."""
+    check_bins(n_bins, side)
+    values: dict[str, Any] = {}
+    for name, metric in METRICS.items():
+        if metric.needs != "probabilities":
+            value = metric.value(rows, n_bins=n_bins, side=side, floor=floor)
+            values[name] = None if np.isnan(value) else value
+    classes = rows.p.shape[1] if isinstance(rows, DenseRows) else len(rows.class_sums)
+    return Metrics(images=len(rows.labels), classes=classes, **values, n_bins=int(n_bins), side=side)

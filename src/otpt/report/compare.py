@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from otpt.errors import OtptError
-from otpt.metrics.resampling import centred, centred_interval
+from otpt.metrics.bootstrap import centred, centred_interval
 from otpt.report.defaults import FEW, LEVEL, RESAMPLES
 from otpt.report.names import check_names
 from otpt.report.prompts import prompt_of

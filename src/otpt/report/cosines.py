@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics import ece_from_confidence
+from otpt.metrics import expected_calibration_error
 from otpt.report.results import ResultKey, Results
 from otpt.runs import Rows
 
@@ -95,4 +95,4 @@ def group_value(results: Results, rows: Rows, metric: str, own: npt.NDArray[np.b
         return None
     if metric == "accuracy":
         return float(correct.mean())
-    return ece_from_confidence(confidence, correct, bins=results.bins, side=results.side)
+    return expected_calibration_error(confidence, correct, n_bins=results.bins, side=results.side)

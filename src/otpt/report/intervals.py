@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cache
 
-from otpt.metrics import Interval
-from otpt.metrics.resampling import centred_interval, check_level, value_range
+from otpt.metrics import METRICS, Interval
+from otpt.metrics.bootstrap import centred_interval, check_level
 from otpt.report.defaults import RESAMPLES
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows
@@ -52,7 +52,7 @@ class RunIntervals:
     def _compute(self, column: tuple[str, str], places: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, Interval]:
         rows = [[self._rows(name, seed, column) for seed in seeds] for name, seeds in places]
         found = all_resampled(self.metrics, rows, self.bins, self.side, resamples=self.resamples)
-        return {name: centred_interval(*each, self.level, value_range(name)) for name, each in found.items()}
+        return {name: centred_interval(*each, self.level, METRICS[name].range) for name, each in found.items()}
 
     def _rows(self, dataset: str, seed: int, column: tuple[str, str]) -> Rows:
         rows = read_rows(self.run, dataset, seed, column)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otpt.errors import OtptError
-from otpt.metrics.resampling import centred, centred_interval
+from otpt.metrics.bootstrap import centred, centred_interval
 from otpt.report.compare import ALPHA
 from otpt.report.defaults import LEVEL, RESAMPLES
 from otpt.report.prompts import prompt_of

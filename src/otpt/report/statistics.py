@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics.kept import statistic_of_kept
-from otpt.metrics.resampling import resample_weights
+from otpt.metrics import get_metric
+from otpt.metrics.bootstrap import resample_weights
 from otpt.report.defaults import RESAMPLES
 from otpt.runs import Rows
 
@@ -44,18 +44,22 @@ def all_resampled(
         n = len(of_seeds[0])
         if any(len(each) != n for each in of_seeds):
             raise OtptError("The seeds did not see the same images, so these cannot be resampled; finish the run.")
-        statistics = {metric: [statistic_of_kept(metric, each, bins, side) for each in of_seeds] for metric in metrics}
         # one data set is drawn as otpt.metrics.bootstrap draws it; each further one differently
         draws = resample_weights(n, resamples, seed if position == 0 else (seed, position))
         start = 0
         for weights in draws:
             part = slice(start, start + len(weights))
-            for metric, of_metric in statistics.items():
-                values[metric][part] += np.mean([s(weights) for s in of_metric], axis=0)
+            for metric in metrics:
+                values[metric][part] += _mean_over_seeds(metric, of_seeds, weights, bins, side)
             start = part.stop
-        for metric, of_metric in statistics.items():
-            estimates[metric] += float(np.mean([s(np.ones((1, n)))[0] for s in of_metric]))
+        for metric in metrics:
+            estimates[metric] += float(_mean_over_seeds(metric, of_seeds, np.ones((1, n)), bins, side)[0])
     return {metric: (estimates[metric] / len(rows), values[metric] / len(rows)) for metric in metrics}
+
+
+def _mean_over_seeds(metric: str, of_seeds: Sequence[Rows], weights: Floats, bins: int, side: str) -> Floats:
+    own = get_metric(metric)
+    return np.mean([own.resampled(rows, weights, n_bins=bins, side=side) for rows in of_seeds], axis=0)
 
 
 def bootstrap_p(differences: Floats) -> float:

@@ -12,6 +12,6 @@ SIDES = ("right", "left")
 
 def check_bins(bins: int, side: str) -> None:
     """What the stored rows can answer: probabilities of one percent and more are kept one by one."""
-    from otpt.metrics._inputs import check_bins as check  # numpy, which is not needed to read the constants above
+    from otpt.metrics.inputs import check_bins as check  # numpy, which is not needed to read the constants above
 
     check(bins, side, most=MAX_BINS)

@@ -11,14 +11,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from otpt.files import as_json, write_atomically
-from otpt.metrics import Metrics, SetMetrics, set_metrics
-from otpt.metrics.kept import evaluate_kept, exact_mean
+from otpt.metrics import METRICS as TABLE
+from otpt.metrics import Metrics, SetMetrics, evaluate_rows, set_metrics
 from otpt.runs.format import check_bins
 from otpt.runs.reading import Rows, read_rows
 from otpt.runs.run import METRICS, Column, Run
 
-_NOT_AVERAGED = ("images", "classes", "confidence", "entropy", "bins", "side")
-AVERAGED = tuple(each.name for each in fields(Metrics) if each.name not in _NOT_AVERAGED)
+AVERAGED = tuple(each.name for each in fields(Metrics) if each.name in TABLE and TABLE[each.name].best)
 """Metrics that are averaged over data sets, with deviations over seeds."""
 
 
@@ -152,8 +151,8 @@ def _score(run: Run, dataset: str, seed: int, column: Column, bins: int, side: s
         return Score(dataset, seed, *column, None, 0, 0, None)
     if not len(rows):
         return Score(dataset, seed, *column, None, rows.unreadable, 0, None)
-    metrics = evaluate_kept(rows, bins=bins, side=side)
-    cosine = exact_mean(rows.mean_cosines)
+    metrics = evaluate_rows(rows, n_bins=bins, side=side)
+    cosine = math.fsum(rows.mean_cosines) / len(rows)
     known = cosine if math.isfinite(cosine) else None
     return Score(dataset, seed, *column, metrics, rows.unreadable, rows.flagged, known, _sets(rows))
 

@@ -24,8 +24,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings, sweep_method
 from otpt.methods import get_method
 from otpt.methods.output import Output
-from otpt.metrics import percent
-from otpt.metrics.binomial import clopper_pearson
+from otpt.metrics import clopper_pearson, percent
 from otpt.report import ResultKey, open_models, open_results
 from otpt.report.page import content as page_content
 from otpt.report.page import make_page, write_page

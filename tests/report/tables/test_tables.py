@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from otpt import OtptError
 from otpt.evaluation import Settings
 from otpt.methods import Method, get_method
-from otpt.metrics import bootstrap, bootstrap_from_confidence
+from otpt.metrics import bootstrap
 from otpt.report import ResultKey, open_results
 from otpt.report.papers.paper import paper_table
 from otpt.report.tables.building import Choice, build_tables, guess_backbone
@@ -232,7 +232,7 @@ def test_intervals_are_those_of_the_metrics(runs: dict[str, Path]) -> None:
     (table,) = build_tables(results, "main", choice)
     rows = results.rows(ResultKey("dtd", 0, PROMPT, "tpt"))
     for metric in ("accuracy", "ece"):
-        expected = bootstrap_from_confidence(metric, rows.confidences, rows.correct, level=0.9)
+        expected = bootstrap(metric, rows.confidences, rows.correct, level=0.9)
         entry = table.entry("tpt", metric, "dtd")
         assert (entry.low, entry.high) == pytest.approx((100 * expected.low, 100 * expected.high))
         average = table.entry("tpt", metric, "average")
@@ -258,7 +258,7 @@ def test_metrics_by_name(runs: dict[str, Path]) -> None:
         entry = table.entry(name, "auroc", "dtd")
         assert entry.value == pytest.approx(100 * areas[name])
         assert entry.best == (areas[name] == max(areas.values())), "higher is better"
-        expected = bootstrap_from_confidence("auroc", own.confidences, own.correct, level=0.9)
+        expected = bootstrap("auroc", own.confidences, own.correct, level=0.9)
         assert (entry.low, entry.high) == pytest.approx((100 * expected.low, 100 * expected.high))
     assert "AUROC" in render([table], "terminal")
     with pytest.raises(OtptError, match="Unknown metric of a table 'nll'"):

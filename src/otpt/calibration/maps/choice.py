@@ -9,7 +9,7 @@ import numpy as np
 
 from otpt.calibration.maps.inputs import Floats, Integers
 from otpt.calibration.maps.registry import CalibrationMap, candidates, fit_map
-from otpt.metrics.scores import NLL_FLOOR, nll_values
+from otpt.metrics.scores import NLL_FLOOR
 
 FOLDS = 5
 
@@ -42,7 +42,7 @@ def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] |
         for name in names:
             fitted = fit_map(name, probabilities[inside], labels[inside])
             held_out[name][~inside] = fitted(probabilities[~inside])
-    nll = {name: float(nll_values(own, labels, NLL_FLOOR).mean()) for name, own in held_out.items()}
+    nll = {name: _nll(own, labels) for name, own in held_out.items()}
     best = min(names, key=nll.__getitem__)
     return Choice(fit_map(best, probabilities, labels), nll, held_out[best])
 
@@ -54,3 +54,8 @@ def stratified_folds(labels: Integers) -> Integers:
     fold = np.empty(len(labels), np.int64)
     fold[by_class] = np.arange(len(labels)) % FOLDS
     return fold
+
+
+def _nll(probabilities: Floats, labels: Integers) -> float:
+    own = np.take_along_axis(probabilities, labels[:, None], axis=1)
+    return float(-np.log(np.clip(own, NLL_FLOOR, 1.0)).mean())

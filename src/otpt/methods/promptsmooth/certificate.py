@@ -11,10 +11,11 @@ from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
-from otpt.metrics.binomial import lower_confidence_bound, upper_tail
+from otpt.metrics.sets import lower_confidence_bound
 
-__all__ = ["Certificate", "certify", "lower_confidence_bound", "predict_or_abstain", "upper_tail"]
+__all__ = ["Certificate", "certify", "lower_confidence_bound", "predict_or_abstain"]
 
 Votes = npt.NDArray[np.int64]
 
@@ -47,5 +48,5 @@ def predict_or_abstain(votes: Votes, alpha: float) -> int | None:
     """The class of most votes (C,), None where it may as well be the second: two-sided binomial test at level α."""
     second, first = np.argsort(votes, kind="stable")[-2:]
     most, both = int(votes[first]), int(votes[first] + votes[second])
-    p_value = min(2 * upper_tail(most, both, 0.5), 1.0)
+    p_value = min(2 * float(special.bdtrc(most - 1, both, 0.5)), 1.0)
     return None if p_value > alpha else int(first)

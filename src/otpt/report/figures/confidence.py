@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from otpt.metrics import reliability_bins_from_confidence
+from otpt.metrics import reliability_bins
 from otpt.report.figures.drawing.looks import GREY, VERMILION, looks
 from otpt.report.figures.drawing.style import ink, panels, paper
 from otpt.report.figures.drawing.words import footnote, legend, short
@@ -23,9 +23,7 @@ def draw_confidence(selection: Selection) -> Figure:
         for row, method in enumerate(methods):
             panel = axes[row][column]
             rows = selection.rows(dataset, method)
-            bins = reliability_bins_from_confidence(
-                rows.confidences, rows.correct, bins=results.bins, side=results.side
-            )
+            bins = reliability_bins(rows.confidences, rows.correct, n_bins=results.bins, side=results.side)
             total = bins.counts / bins.total
             right = np.where(bins.counts > 0, np.nan_to_num(bins.accuracy) * total, 0.0)
             left, width = bins.edges[:-1], np.diff(bins.edges)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from otpt.metrics import ReliabilityBins, percent, reliability_bins_from_confidence
+from otpt.metrics import ReliabilityBins, percent, reliability_bins
 from otpt.report.figures.drawing.curves import Floats, Integers, wilson_interval
 from otpt.report.figures.drawing.looks import GREY, VERMILION, Look, looks
 from otpt.report.figures.drawing.style import MAX_PANELS, faint, ink, one_scale, pale, panels, paper
@@ -36,9 +36,7 @@ def draw_reliability(selection: Selection) -> Figure:
         for row, method in enumerate(methods):
             rows = selection.rows(dataset, method)
             results = selection.results
-            bins = reliability_bins_from_confidence(
-                rows.confidences, rows.correct, bins=results.bins, side=results.side
-            )
+            bins = reliability_bins(rows.confidences, rows.correct, n_bins=results.bins, side=results.side)
             upper, lower = axes[2 * row][column], axes[2 * row + 1][column]
             draw_bins(upper, bins, look[method])
             draw_counts(lower, bins)

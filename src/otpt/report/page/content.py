@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otpt.metrics import reliability_bins_from_confidence
+from otpt.metrics import reliability_bins
 from otpt.report.figures.selection import ordinary
 from otpt.report.page.diagrams import Chart, Diagram, line_chart, reliability_diagram
 from otpt.report.page.images import Shown, Thumbnails, choose_images
@@ -158,7 +158,7 @@ def _draw(results: Results, line: Line, seed: int) -> Drawn:
     rows, score = results.rows(key), results.score(key)
     assert score is not None
     assert score.metrics is not None
-    bins = reliability_bins_from_confidence(rows.confidences, rows.correct, bins=results.bins, side=results.side)
+    bins = reliability_bins(rows.confidences, rows.correct, n_bins=results.bins, side=results.side)
     name = f"{isolated(line.method)} on {isolated(str(line.dataset))}"
     diagram = reliability_diagram(bins, name=name, ece=score.metrics.ece, accuracy=score.metrics.accuracy)
     ece, accuracy = Number("ece", score.metrics.ece), Number("accuracy", score.metrics.accuracy)

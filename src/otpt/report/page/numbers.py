@@ -6,20 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean
 
+from otpt.metrics import METRICS
 from otpt.report.results import ResultKey, Results
 from otpt.report.tables.scores import Number, number_of
 from otpt.report.tables.table import cost
 
-SHOWN = {
-    "accuracy": "Accuracy %",
-    "ece": "ECE %",
-    "debiased_ece": "Debiased ECE %",
-    "sce": "SCE %",
-    "brier": "Brier",
-    "nll": "NLL",
-    "overconfidence": "Over-confidence %",
-    "aurc": "AURC %",
-}
+_SHOWN = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll", "overconfidence", "aurc")
+SHOWN = {name: METRICS[name].heading[0].upper() + METRICS[name].heading[1:] for name in _SHOWN}
 """Metrics of the tables; all of them are defined for any predictions."""
 
 OWN_PROMPT = "each data set’s own"

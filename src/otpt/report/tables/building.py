@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from otpt.errors import OtptError
-from otpt.metrics.resampling import centred_interval, check_level, value_range
+from otpt.metrics import METRICS
+from otpt.metrics.bootstrap import centred_interval, check_level
 from otpt.report.names import check_names
 from otpt.report.papers.errata import wrong_average
 from otpt.report.papers.paper import BACKBONES, PaperTable, layout_tables, number
@@ -217,7 +218,7 @@ def entry_of(
     low = high = None
     if level is not None:
         rows = [[results.rows(key) for key in of_seeds] for of_seeds in keys]
-        found = centred_interval(*resampled(plain, rows, results.bins, results.side), level, value_range(plain))
+        found = centred_interval(*resampled(plain, rows, results.bins, results.side), level, METRICS[plain].range)
         low, high = 100.0 * found.low, 100.0 * found.high
     return Entry(100.0 * average.value, deviation, low, high, partial=partial)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError
+from otpt.metrics import METRICS
 from otpt.report.names import check_names
 from otpt.report.papers.paper import SHIFTS, layout_tables
 
@@ -68,23 +69,7 @@ METHOD_TITLES = {
 }
 
 METRIC_TITLES = {
-    "accuracy": "Acc.",
-    "ece": "ECE",
-    "sce": "SCE",
-    "top5_accuracy": "Top-5",
-    "macro_f1": "F1",
-    "debiased_ece": "Debiased ECE",
-    "smooth_ece": "Smooth ECE",
-    "adaptive_ece": "Adaptive ECE",
-    "ks_error": "KS",
-    "mce": "MCE",
-    "overconfidence": "Over-conf.",
-    "aurc": "AURC",
-    "excess_aurc": "E-AURC",
-    "auroc": "AUROC",
-    "fpr95": "FPR95",
-    "selective_accuracy": "Acc.@80",
-    "coverage_at_risk": "Cov.@5",
+    **{name: metric.short for name, metric in METRICS.items() if metric.best and metric.unit == "%"},
     "accuracy_deviation": "Std. Acc.",
     "ece_deviation": "Std. ECE",
 }

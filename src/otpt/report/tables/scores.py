@@ -6,33 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from otpt.metrics import Interval, percent
+from otpt.metrics import METRICS, Interval
 from otpt.report.names import check_names
 from otpt.report.tables.table import AVERAGE, NOTHING, cost
 from otpt.runs import Score, averages
 
-TITLES = {
-    "accuracy": "accuracy %",
-    "top5_accuracy": "top-5 %",
-    "macro_f1": "macro F1 %",
-    "brier": "Brier",
-    "nll": "NLL",
-    "ece": "ECE %",
-    "debiased_ece": "debiased ECE %",
-    "adaptive_ece": "adaptive ECE %",
-    "mce": "MCE %",
-    "sce": "SCE %",
-    "smooth_ece": "smooth ECE %",
-    "ks_error": "KS error %",
-    "overconfidence": "over-confidence %",
-    "top_label_brier": "top-label Brier",
-    "aurc": "AURC %",
-    "excess_aurc": "E-AURC %",
-    "auroc": "AUROC %",
-    "fpr95": "FPR95 %",
-    "selective_accuracy": "accuracy@80 %",
-    "coverage_at_risk": "coverage@5 %",
-}
+TITLES = {name: metric.heading for name, metric in METRICS.items() if metric.best and metric.needs != "probabilities"}
 TOPICS = (
     ("accuracy", "top5_accuracy", "macro_f1", "brier", "nll"),
     ("ece", "debiased_ece", "adaptive_ece", "mce", "sce"),
@@ -44,8 +23,6 @@ selective prediction."""
 
 ACROSS = ("accuracy", "ece", "debiased_ece", "sce")
 """Metrics that get a table of their own where there are several data sets."""
-
-_OWN_UNIT = {"brier", "top_label_brier", "nll"}
 
 Intervals: TypeAlias = Callable[[str, str, Sequence[str]], Mapping[str, Interval]]
 """(method, prompt, data sets) → the bootstrap interval of each metric over them."""
@@ -91,7 +68,7 @@ class Number:
         return f"{self._shown(self.interval.low)} … {self._shown(self.interval.high)}"
 
     def _shown(self, value: float) -> str:
-        return f"{value:.4f}" if self.metric in _OWN_UNIT else percent(value)
+        return METRICS[self.metric].format(value)
 
 
 @dataclass(frozen=True)

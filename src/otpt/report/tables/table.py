@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from otpt.metrics import METRICS
+
 AVERAGE = "average"
 NOTHING = "–"
 """A cell without a number."""
 PRINTED = "printed"
 """Key of the column with the averages that the paper prints."""
-
-_HIGHER_IS_BETTER = {"accuracy", "top5_accuracy", "macro_f1", "auroc", "selective_accuracy", "coverage_at_risk"}
 
 
 @dataclass(frozen=True)
@@ -105,15 +105,8 @@ def mark_best(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def cost(metric: str, value: float) -> float:
-    """What ranks values of a metric, the best one lowest.
-
-    Over-confidence is best at 0. A debiased ECE below 0 is chance, and no better than 0.
-    """
-    if metric == "overconfidence":
-        return abs(value)
-    if metric == "debiased_ece":
-        return max(value, 0.0)
-    return -value if metric in _HIGHER_IS_BETTER else value
+    """Return a number that is lower for better values; a deviation over seeds is best low."""
+    return METRICS[metric].cost(value) if metric in METRICS else value
 
 
 def shown(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Metrics of what rows keep against those of all probabilities, and the class-wise error against a loop."""
+"""Metrics of stored rows against those of all probabilities, and the class-wise error against a loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.errors import OtptError, unknown
-from otpt.metrics.kept import RESAMPLED, evaluate_kept, statistic_of_kept
+from otpt.errors import OtptError
+from otpt.metrics import METRICS, evaluate_rows
 
 KEPT = 0.01
 
@@ -23,7 +23,7 @@ def predictions(seed: int, n: int, classes: int, sharp: float) -> tuple[np.ndarr
     return p / p.sum(axis=1, keepdims=True), labels
 
 
-def kept(p: np.ndarray, y: np.ndarray) -> SimpleNamespace:
+def stored(p: np.ndarray, y: np.ndarray) -> SimpleNamespace:
     """Rows by the definition: the five largest probabilities and all of one percent and more."""
     tops = [sorted(range(len(row)), key=lambda c: -row[c])[: max(5, int((row >= KEPT).sum()))] for row in p]
     return SimpleNamespace(
@@ -56,34 +56,22 @@ def loop_sce(p: np.ndarray, y: np.ndarray, bins: int) -> float:
 @pytest.mark.parametrize(("n", "classes", "sharp"), [(80, 6, 1.0), (60, 120, 2.5), (1, 5, 1.0)])
 def test_every_metric_is_that_of_all_probabilities(n: int, classes: int, sharp: float, bins: int, side: str) -> None:
     p, y = predictions(n, n, classes, sharp)
-    found = evaluate_kept(kept(p, y), bins=bins, side=side).as_dict()
-    expected = metrics.evaluate(p, y, bins=bins, side=side).as_dict()
+    found = evaluate_rows(stored(p, y), n_bins=bins, side=side).as_dict()
+    expected = metrics.evaluate(p, y, n_bins=bins, side=side).as_dict()
     assert (found.pop("side"), expected.pop("side")) == (side, side)
     assert found == pytest.approx(expected, abs=1e-12)
     if side == "right" and bins < 100:
         assert found["sce"] == pytest.approx(loop_sce(p, y, bins), abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", RESAMPLED)
+@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].needs != "probabilities"])
 def test_weights_of_one_give_the_metric(metric: str) -> None:
     p, y = predictions(3, 70, 40, 2.0)
-    rows = kept(p, y)
-    value = statistic_of_kept(metric, rows, 15, "right")(np.ones((2, 70)))
-    assert value == pytest.approx([getattr(metrics.evaluate(p, y, bins=15), metric)] * 2, abs=1e-12)
+    rows = stored(p, y)
+    value = METRICS[metric].resampled(rows, np.ones((2, 70)), n_bins=15)
+    assert value == pytest.approx([getattr(metrics.evaluate(p, y, n_bins=15), metric)] * 2, abs=1e-12)
 
 
-def test_the_order_of_the_images_changes_no_bit() -> None:
-    p, y = predictions(4, 45, 30, 2.0)
-    p, y = np.concatenate([p, p]), np.concatenate([y, (y + 1) % 30])  # equal confidences, some right and some wrong
-    order = np.random.default_rng(0).permutation(90)
-    one, other = kept(p, y), kept(p[order], y[order])
-    other.class_sums = one.class_sums  # rows hold exact sums
-    assert evaluate_kept(one, bins=20, side="right") == evaluate_kept(other, bins=20, side="right")
-
-
-def test_what_cannot_be_computed_is_refused() -> None:
-    rows = kept(*predictions(5, 9, 4, 1.0))
-    with pytest.raises(OtptError, match=str(unknown("metric", "pce", RESAMPLED)).replace("?", r"\?")):
-        statistic_of_kept("pce", rows, 10, "right")
-    with pytest.raises(OtptError, match="expected bins as an integer >= 1"):
-        evaluate_kept(rows, bins=0, side="right")
+def test_bad_bins() -> None:
+    with pytest.raises(OtptError, match="0"):
+        evaluate_rows(stored(*predictions(5, 9, 4, 1.0)), n_bins=0, side="right")

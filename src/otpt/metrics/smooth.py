@@ -1,4 +1,4 @@
-"""Smooth ECE: the gap of confidence and accuracy smoothed by a kernel in place of bins (Błasiok and Nakkiran, 2023).
+"""Calibration errors without bins: KS, and smooth ECE with a kernel in place of bins (Błasiok and Nakkiran, 2023).
 
     r_σ(t) = (1/N) Σ_n (correct_n − conf_n)·K_σ(conf_n, t)
     smECE_σ = ∫₀¹ |r_σ(t)| dt,   smECE = the σ at which smECE_σ = σ
@@ -14,55 +14,51 @@ so on a grid the smoothing is a fast Fourier transform. An image is divided betw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from otpt.metrics._inputs import BoolArray, FloatArray, Statistic, check_confidence, of_all
-from otpt.metrics.calibration.binning import groups
-
-if TYPE_CHECKING:
-    from otpt.metrics._inputs import Values
+from otpt.metrics.inputs import FloatArray, IntArray, Rows, sums_by
+from otpt.metrics.table import metric
 
 _STEPS = 4096
-ROWS = 128
-"""Resamples at a time, whose spectra take 4 MiB."""
+_ROWS = 128  # resamples at a time, whose spectra take 4 MiB
 _ITERATIONS = 60
 _TOLERANCE = 1e-13
 
 
-def smooth_ece(confidence: Values, correct: Values) -> float:
+@metric("ks_error", "KS error", short="KS")
+def ks_calibration_error(rows: Rows, weights: FloatArray) -> FloatArray:
+    """KS = max_n |(1/N) Σ_{i ≤ n} (conf_i − correct_i)|, images by rising confidence, ties together; in [0, 1].
+
+    >>> round(ks_calibration_error([0.9, 0.8, 0.6], [1, 0, 0]), 12)
+    0.466666666667
+    """
+    _, surplus = sums_by(rows.confidences, weights * (rows.confidences - rows.correct))
+    return np.asarray(np.max(np.abs(np.cumsum(surplus, axis=1)), axis=1) / len(rows.confidences))
+
+
+@metric("smooth_ece", "smooth ECE", short="Smooth ECE")
+def smooth_ece(rows: Rows, weights: FloatArray) -> FloatArray:
     """smECE, in [0, 1]: the width σ at which the gap smoothed with that width is σ on average.
 
     >>> round(smooth_ece([0.5, 0.5, 0.5, 0.5], [1, 1, 1, 1]), 6)
     0.5
     """
-    return of_all(smooth_statistic(*check_confidence(confidence, correct)), len(confidence))
+    place = rows.confidences * _STEPS
+    cell = np.minimum(place.astype(np.int64), _STEPS - 1)
+    surplus = (rows.correct - rows.confidences) / len(place)
+    upper = surplus * (place - cell)
+    parts = [weights[at : at + _ROWS] for at in range(0, len(weights), _ROWS)]
+    return np.concatenate([_fixed_point(_spectrum(cell, part * surplus, part * upper)) for part in parts])
 
 
-def smooth_statistic(confidence: FloatArray, correct: BoolArray, *, rows: int = ROWS) -> Statistic:
-    """Smooth ECE as a function of weights, from checked input; ``rows`` resamples at a time."""
-    n = len(confidence)
-    place = confidence * _STEPS
-    low = np.minimum(place.astype(np.int64), _STEPS - 1)
-    order, starts = groups(low)
-    surplus = (correct - confidence)[order] / n
-    upper = surplus * (place - low)[order]
-    cells = low[order][starts]
-
-    def value(weights: FloatArray) -> FloatArray:
-        return np.concatenate([some(weights[at : at + rows]) for at in range(0, len(weights), rows)])
-
-    def some(weights: FloatArray) -> FloatArray:
-        drawn = weights[:, order]
-        whole = np.add.reduceat(drawn * surplus, starts, axis=1)
-        above = np.add.reduceat(drawn * upper, starts, axis=1)
-        masses = np.zeros((len(weights), _STEPS + 1))
-        masses[:, cells] = whole - above
-        masses[:, cells + 1] += above
-        return _fixed_point(np.fft.rfft(masses, 2 * _STEPS, axis=1).real)
-
-    return value
+def _spectrum(cell: IntArray, surplus: FloatArray, upper: FloatArray) -> FloatArray:
+    """Cosine coefficients (R, J + 1) of the surpluses (R, N), divided between a cell of the grid and the next."""
+    cells, whole = sums_by(cell, surplus)
+    _, above = sums_by(cell, upper)
+    masses = np.zeros((len(surplus), _STEPS + 1))
+    masses[:, cells] = whole - above
+    masses[:, cells + 1] += above
+    return np.asarray(np.fft.rfft(masses, 2 * _STEPS, axis=1).real)
 
 
 def _smoothed(coefficients: FloatArray, widths: FloatArray) -> FloatArray:
@@ -90,7 +86,7 @@ def _fixed_point(coefficients: FloatArray) -> FloatArray:
         side = np.where(value > 0.0, 1.0, -1.0)
         same = side == last[open_]
         up, down = open_[side > 0], open_[side < 0]
-        # an end that stays put twice counts half, so that the other side closes in too
+        # an end that stays twice counts half, so that the other side closes in too
         at_high[up] = np.where(same, 0.5, 1.0)[side > 0] * at_high[up]
         at_low[down] = np.where(same, 0.5, 1.0)[side < 0] * at_low[down]
         low[up], at_low[up] = middle[side > 0], value[side > 0]

@@ -1,0 +1,162 @@
+"""Centred percentile bootstrap: how much a metric, or the difference of two methods, varies with the sample of images.
+
+The N images are drawn N times with replacement, ``resamples`` times over. The resampled metrics t_1 … t_R are shifted
+so that their median is the estimate t, t_r + t − median(t_1 … t_R), and clipped to the metric's range; the interval
+runs from their (1 − level)/2 to their (1 + level)/2 quantile. So it always contains its estimate. The draws depend only
+on the seed, so that two methods on the same images are compared in pairs.
+
+AUROC and FPR95 are not defined in a resample without a wrong prediction, or without a correct one; such resamples are
+left out, and ``Interval.resamples`` counts the others.
+
+The shift is what ECE, MCE, SCE and adaptive ECE need, sums of absolute values: resampling adds noise that cannot
+cancel, so their resamples lie above the estimate, at few images all of them. Those of accuracy have their median at the
+estimate already. The interval is one for the metric's expectation with N images: a calibrated model's ECE is
+above 0 in expectation too, and :func:`otpt.metrics.debiased_ece` says by how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.errors import OtptError
+from otpt.metrics.inputs import FloatArray, IntArray, Values, check_bins, check_count, check_probabilities
+from otpt.metrics.table import get_metric, rows_of
+
+MetricLike: TypeAlias = str | Callable[[npt.NDArray[Any], IntArray], float]
+
+UNBOUNDED = (-np.inf, np.inf)
+_CHUNK_ENTRIES = 1 << 21  # weights of several resamples at a time: 16 MiB
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its bootstrap interval [low, high], which contains it."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    resamples: int
+
+    def contains(self, value: float) -> bool:
+        """Whether ``value`` is in the interval; a difference whose interval excludes 0 is significant at its level."""
+        return self.low <= value <= self.high
+
+
+def bootstrap(
+    metric: MetricLike,
+    probabilities: Values,
+    labels: Values,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    n_bins: int = 20,
+    side: str = "right",
+) -> Interval:
+    """Interval of a metric of probabilities (N, C) and labels (N,), or of confidence (N,) and correct (N,).
+
+    ``metric`` is a name in :data:`otpt.metrics.METRICS` ("ece", "aurc", …), or a function of (probabilities, labels)
+    that returns a float; such a function is called once per resample and sets its own bins.
+    """
+    value, n = _statistic(metric, probabilities, labels, n_bins, side)
+    within = get_metric(metric).range if isinstance(metric, str) else UNBOUNDED
+    return _interval(value, n, resamples, level, seed, within)
+
+
+def bootstrap_difference(
+    metric: MetricLike,
+    first: tuple[Values, Values],
+    second: tuple[Values, Values],
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    n_bins: int = 20,
+    side: str = "right",
+) -> Interval:
+    """Interval of metric(*first) − metric(*second), two methods on the same images.
+
+    Each is a pair (probabilities, labels) or (confidence, correct). Each resample draws the same images for both, so
+    that the difficulty of images cancels.
+    """
+    (of_first, n), (of_second, m) = (_statistic(metric, *pair, n_bins, side) for pair in (first, second))
+    if n != m:
+        raise OtptError(f"expected two methods on the same images, but got {n} and {m} of them.")
+    return _interval(lambda weights: of_first(weights) - of_second(weights), n, resamples, level, seed, UNBOUNDED)
+
+
+def _statistic(
+    metric: MetricLike, first: Values, second: Values, n_bins: int, side: str
+) -> tuple[Callable[[FloatArray], FloatArray], int]:
+    """The metric as a function of weights (R, N), and N."""
+    check_bins(n_bins, side)
+    if isinstance(metric, str):
+        own = get_metric(metric)
+        rows = rows_of(first, second, own.needs, own.name)
+        return lambda weights: own.resampled(rows, weights, n_bins=n_bins, side=side), len(rows)
+    if not callable(metric):
+        raise OtptError(f"expected metric as a name or a function, but got {metric!r}.")
+    p, y = check_probabilities(first, second)
+
+    def value(weights: FloatArray) -> FloatArray:
+        drawn = (np.repeat(np.arange(len(y)), row.astype(np.int64)) for row in weights)
+        return np.array([float(metric(p[index], y[index])) for index in drawn])
+
+    return value, len(y)
+
+
+def _interval(
+    value: Callable[[FloatArray], FloatArray],
+    n: int,
+    resamples: int,
+    level: float,
+    seed: int,
+    within: tuple[float, float],
+) -> Interval:
+    check_count("resamples", resamples)
+    check_level(level)
+    values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
+    return centred_interval(value(np.ones((1, n)))[0], values, level, within)
+
+
+def check_level(level: float) -> None:
+    """Raise unless ``level`` is between 0 and 1."""
+    if not 0.0 < level < 1.0:
+        raise OtptError(f"expected level between 0 and 1, both excluded, but got {level!r}; such as 0.95.")
+
+
+def centred(estimate: float, values: FloatArray) -> FloatArray:
+    """Shift resampled values (R,) so that their median is the estimate; drop undefined ones (nan)."""
+    known = values[~np.isnan(values)]
+    return np.asarray(known + (estimate - np.median(known))) if len(known) else known
+
+
+def centred_interval(
+    estimate: float, values: FloatArray, level: float, within: tuple[float, float] = UNBOUNDED
+) -> Interval:
+    """Return the interval of resampled values (R,); ``within`` is the range of the metric."""
+    check_level(level)
+    known = np.clip(centred(estimate, values), *within)
+    if not len(known):
+        return Interval(float(estimate), float("nan"), float("nan"), level, 0)
+    low, high = np.quantile(known, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    # rounding of the shift must not push an end past the estimate
+    return Interval(
+        float(estimate), min(float(low), float(estimate)), max(float(high), float(estimate)), level, len(known)
+    )
+
+
+def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:
+    """Yield (R, N) counts of N draws with replacement; drawn one resample at a time, so R does not change them."""
+    generator = np.random.default_rng(seed)
+    rows = max(1, _CHUNK_ENTRIES // n)
+    for start in range(0, resamples, rows):
+        count = min(rows, resamples - start)
+        draws = (generator.integers(0, n, size=n) for _ in range(count))
+        yield np.stack([np.bincount(each, minlength=n) for each in draws]).astype(np.float64)

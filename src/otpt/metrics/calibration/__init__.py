@@ -1,1 +1,0 @@
-"""Calibration errors and the bins that they stand on."""

@@ -1,0 +1,180 @@
+"""The table of metrics: name, title, direction, unit, range and aliases of each, and the function that computes it.
+
+A metric is one function of rows (see :mod:`otpt.metrics.inputs`) and weights (R, N), how often each image was drawn in
+each of R resamples; it returns (R,) values. Weights of one give the metric itself, so the bootstrap needs no second
+implementation. The decorator :func:`metric` adds it to :data:`METRICS` and turns it into the public function of
+(probabilities, labels) or (confidence, correct).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, Literal, ParamSpec
+
+import numpy as np
+
+from otpt.errors import OtptError, unknown
+from otpt.metrics.inputs import (
+    DenseRows,
+    FloatArray,
+    Values,
+    check_classes,
+    check_confidence,
+    check_probabilities,
+    to_numpy,
+)
+
+P = ParamSpec("P")
+Best = Literal["higher", "lower", "zero"]
+Needs = Literal["confidence", "classes", "rows", "probabilities"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of the table.
+
+    Attributes:
+        name: key in Python, JSON and data frames, such as "adaptive_ece".
+        title: in tables, without the unit.
+        short: title in the layouts of papers.
+        best: direction in which a value is better; None for a number that only describes.
+        unit: "%" for fractions, which are printed times 100; "" and "nats" for values printed unchanged.
+        range: lowest and highest possible value.
+        aliases: other names, with those of the Python functions.
+        needs: "confidence" (and correct), "classes" (predicted, and labels), "rows" as runs store them, or
+            "probabilities", all of them.
+        compute: function of rows, weights (R, N) and options, which returns (R,).
+        options: names of the options of ``compute``, such as n_bins.
+    """
+
+    name: str
+    title: str
+    short: str
+    best: Best | None
+    unit: str
+    range: tuple[float, float]
+    aliases: tuple[str, ...]
+    needs: Needs
+    compute: Callable[..., FloatArray]
+    options: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        """Title with the percent sign, above a column.
+
+        >>> METRICS["ece"].heading
+        'ECE %'
+        """
+        return f"{self.title} %" if self.unit == "%" else self.title
+
+    def cost(self, value: float) -> float:
+        """Return a number that is lower for better values.
+
+        Over-confidence is best at 0. A debiased ECE below 0 is chance, and no better than 0.
+        """
+        if self.best == "higher":
+            return -value
+        return abs(value) if self.best == "zero" else max(value, 0.0)
+
+    def format(self, value: float | None, digits: int = 2) -> str:
+        """Print a value as published tables do: fractions times 100, others with two more digits; "–" for None.
+
+        >>> METRICS["ece"].format(0.0477), METRICS["nll"].format(0.5)
+        ('4.77', '0.5000')
+        """
+        if value is None:
+            return "–"
+        return percent(value, digits) if self.unit == "%" else f"{value:.{digits + 2}f}"
+
+    def resampled(self, rows: Any, weights: FloatArray, **options: Any) -> FloatArray:
+        """Compute the metric of each of R resamples; options that it does not have are ignored."""
+        return self.compute(rows, weights, **{name: options[name] for name in self.options if name in options})
+
+    def value(self, rows: Any, **options: Any) -> float:
+        """Compute the metric of rows; nan where it is not defined."""
+        return float(self.resampled(rows, np.ones((1, len(rows.correct))), **options)[0])
+
+
+METRICS: dict[str, Metric] = {}
+"""All metrics by name."""
+
+
+def percent(fraction: float, digits: int = 2) -> str:
+    """Format a fraction as a percentage without its sign.
+
+    >>> percent(0.0477)
+    '4.77'
+    """
+    text = f"{100.0 * fraction:.{digits}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.") else text  # no "-0.00"
+
+
+def get_metric(name: str) -> Metric:
+    """Return the metric with this name or alias, in any case, with hyphens or underscores.
+
+    >>> get_metric("classwise-ECE").name
+    'sce'
+    """
+    wanted = name.lower().replace("-", "_")
+    for each in METRICS.values():
+        if wanted == each.name or wanted in each.aliases:
+            return each
+    raise unknown("metric", name, METRICS)
+
+
+def rows_of(first: Values, second: Values, needs: Needs = "confidence", name: str = "This metric") -> Any:
+    """Validate (probabilities, labels), or for metrics that need no more (confidence, correct) or (classes, labels)."""
+    if to_numpy(first, "probabilities").ndim != 1:
+        return DenseRows(*check_probabilities(first, second))
+    if needs == "confidence":
+        return check_confidence(first, second)
+    if needs == "classes":
+        return check_classes(first, second)
+    raise OtptError(
+        f"{name} needs probabilities of shape (N, C) and labels; confidence and correct suffice for: "
+        f"{', '.join(each.name for each in METRICS.values() if each.needs == 'confidence')}."
+    )
+
+
+def metric(
+    name: str,
+    title: str,
+    *aliases: str,
+    short: str = "",
+    best: Best | None = "lower",
+    unit: str = "%",
+    range: tuple[float, float] = (0.0, 1.0),
+    needs: Needs = "confidence",
+) -> Callable[[Callable[Concatenate[Any, FloatArray, P], FloatArray]], Callable[Concatenate[Values, Values, P], float]]:
+    """Add a function of rows and weights to the table; it becomes one of (probabilities, labels)."""
+
+    def register(
+        compute: Callable[Concatenate[Any, FloatArray, P], FloatArray],
+    ) -> Callable[Concatenate[Values, Values, P], float]:
+        options = list(inspect.signature(compute).parameters.values())[2:]
+        known = tuple(dict.fromkeys((compute.__name__, *aliases)))
+        METRICS[name] = Metric(
+            name, title, short or title, best, unit, range, known, needs, compute, tuple(each.name for each in options)
+        )
+
+        def function(probabilities: Values, labels: Values, *args: P.args, **options: P.kwargs) -> float:
+            rows = rows_of(probabilities, labels, needs, compute.__name__)
+            return float(compute(rows, np.ones((1, len(rows))), *args, **options)[0])
+
+        given = ("confidence", "correct") if needs == "confidence" else ("probabilities", "labels")
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        function.__name__ = function.__qualname__ = compute.__name__
+        function.__doc__, function.__module__ = compute.__doc__, compute.__module__
+        setattr(  # noqa: B010 (mypy)
+            function,
+            "__signature__",
+            inspect.Signature(
+                [*(inspect.Parameter(each, kind, annotation=Values) for each in given), *options],
+                return_annotation=float,
+            ),
+        )
+        return function
+
+    return register
