@@ -1,1 +1,0 @@
-"""A reliability campaign: runs are killed, disks fill up, files rot, inputs lie; the promises must hold."""
