@@ -30,7 +30,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Method, Predictor, get_method
-from otpt.methods.axes import FPP, STREAM
+from otpt.registry import FPP, STREAM
 from otpt.methods.batch import Batch
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows

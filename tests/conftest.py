@@ -24,17 +24,13 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """Restore the registries of functions after the test."""
-    from otpt.calibration.registry import CALIBRATIONS
-    from otpt.functions import PLUGIN
-    from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES
-    from otpt.objectives import OBJECTIVES
+    import otpt.methods  # noqa: F401
+    from otpt.registry import PLUGIN, snapshot
 
-    kept = [(each, dict(each)) for each in (OBJECTIVES, CALIBRATIONS, ADAPTATIONS, AGGREGATIONS, GATES)]
+    restore = snapshot()
     plugins = {name for name in sys.modules if name.startswith(PLUGIN)}
     yield
-    for registry, before in kept:
-        registry.clear()
-        registry.update(before)  # type: ignore[arg-type]
+    restore()
     for name in [name for name in sys.modules if name.startswith(PLUGIN) and name not in plugins]:
         del sys.modules[name]
 

@@ -42,12 +42,12 @@ from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
 from otpt.features import FeatureCache
 from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple
 from otpt.methods import field_methods, published_methods
-from otpt.methods.axes import IMAGE
 from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.promptsmooth import Smoothing
 from otpt.prompts.learned import CocoopContext, read_learned
+from otpt.registry import IMAGE
 from otpt.threads import one_thread
 
 OWN_NETWORKS = ("promptsmooth", "baple", "fpt")

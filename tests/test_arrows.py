@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "otpt"
 FRONT = {"__init__", "__main__"}
 """The package itself, and the command as a module: doors, not rooms."""
-SHARED = {"_version", "errors", "files", "functions", "threads", "transfers"}
+SHARED = {"_version", "errors", "files", "functions", "registry", "threads", "transfers"}
 """Modules that every room may import."""
 
 

@@ -17,9 +17,9 @@ from otpt.features.given import check_several, given_images
 from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.methods import Method, get_method
+from otpt.methods.facts import calibration_facts
 from otpt.methods.inits.classes import with_classes
 from otpt.methods.inits.preparing import check_fit
-from otpt.methods.names.facts import calibration_facts
 from otpt.methods.output import Output
 from otpt.methods.running.predictor import Predictor
 from otpt.methods.task import OWN_NETWORK, Task

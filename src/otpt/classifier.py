@@ -28,13 +28,12 @@ from otpt.images import KEYS, ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
 from otpt.methods import Method, get_method, get_methods
 from otpt.methods.inits.classes import ClassNames, own_templates, with_classes
-from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.methods.task import Task
 from otpt.prediction import Prediction
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
 from otpt.prompts.learned import ContextSource, read_contexts
 from otpt.rejection.registry import DEFAULT_SCORE
-from otpt.settings import Fpp
+from otpt.settings import DEFAULT_METHOD, Fpp
 from otpt.views import ViewRecipe
 
 

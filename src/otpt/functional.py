@@ -19,7 +19,6 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.methods import Method, get_method
 from otpt.methods.inits.given_texts import Encoder, check_views, given_text_side
-from otpt.methods.method import CONTEXT
 from otpt.methods.output import Adapted, Output
 from otpt.methods.prompt_tuning import Tuned
 from otpt.methods.prompt_tuning import tune as tune_contexts
@@ -28,6 +27,7 @@ from otpt.methods.running.finish import calibrated, finish
 from otpt.methods.running.groups import TextGroup
 from otpt.methods.running.predictor import Predictor
 from otpt.methods.task import OWN_NETWORK, Task
+from otpt.registry import CONTEXT
 from otpt.threads import one_thread
 from otpt.transfers import to_host
 from otpt.views import ViewRecipe

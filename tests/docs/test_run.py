@@ -12,9 +12,7 @@ import io
 import re
 import shlex
 import shutil
-import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,11 +20,7 @@ from oracles.models.tiny import open_clip_local_dir, open_clip_safetensors, open
 from oracles.pages.docs_pages import DOCS, PAGES, ROOT, RUN_ELSEWHERE, blocks
 from PIL import Image, ImageDraw
 
-from otpt.calibration import CALIBRATIONS
 from otpt.cli import main
-from otpt.functions import PLUGIN
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES
-from otpt.objectives import OBJECTIVES
 
 pytestmark = pytest.mark.slow
 
@@ -85,15 +79,8 @@ def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture(autouse=True)
-def registries() -> Iterator[None]:
-    """Functions that a page registers are forgotten after it: two pages may use one name."""
-    kept = [(each, dict(each)) for each in (OBJECTIVES, CALIBRATIONS, ADAPTATIONS, AGGREGATIONS, GATES)]
-    yield
-    for registry, before in kept:
-        registry.clear()
-        registry.update(before)  # type: ignore[arg-type]
-    for name in [name for name in sys.modules if name.startswith(PLUGIN)]:
-        del sys.modules[name]
+def _forget(registries: None) -> None:
+    """Functions that a page registers are removed after it: two pages may use one name."""
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in RUN_ELSEWHERE], ids=lambda p: p.name)

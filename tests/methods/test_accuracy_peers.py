@@ -18,10 +18,9 @@ from oracles.models.tiny import tiny_backbone, tiny_clip
 from torch import Tensor
 
 import otpt
-from otpt import Classifier, OtptError, ViewRecipe
+from otpt import Classifier, ViewRecipe
 from otpt.methods import compose
-from otpt.methods.aggregations.mean_shift import mta
-from otpt.methods.aggregations.zero import zero
+from otpt.methods.aggregations import mta, zero
 from otpt.methods.prompt_tuning import TextSide, tune
 from otpt.methods.text_shift import leading_directions, sts, tps
 from otpt.prompts.learned import read_learned
@@ -280,7 +279,7 @@ def test_a_logit_bias_is_no_part_of_the_reward() -> None:
 def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
     """The same loss as a function of one's own, whose cosines come from the logits at the init."""
 
-    @otpt.objective(on="views")
+    @otpt.objective
     def own_reward(logits: Tensor, zero_shot: Tensor) -> Tensor:
         return literal_reward(logits, zero_shot / 100)
 
@@ -291,50 +290,3 @@ def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
     ours, own, start = clf.compare(image(1), [*methods, "maple"], image_id="1").values()
     np.testing.assert_allclose(ours.probabilities, own.probabilities, rtol=0, atol=1e-10)
     assert np.abs(ours.probabilities - start.probabilities).max() > 1e-4
-
-
-# ---- names and settings ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("tpt+ts+mta", "mta leaves no choice of calibrate"),
-        ("mean-feature+sals", "mean-feature leaves no choice of calibrate"),
-        ("sts+zero", "both say how to aggregate"),
-        ("r-tpt+mta", "both say how to aggregate"),
-        ("tps+tpt", "tps takes no steps on the context"),
-        ("tps+sts", "both are adaptations"),
-    ],
-)
-def test_what_does_not_go_together(name: str, why: str) -> None:
-    with pytest.raises(OtptError, match=why):
-        compose(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "setting", "value", "words"),
-    [
-        ("zero", "vote-ratio", 0, "vote-ratio is 0; expected a finite number, above 0, at most 1"),
-        ("zero", "vote-temperature", -1, "vote-temperature is -1; expected a finite number, 0 or more"),
-        ("mta", "mta-lambda-y", 0, "mta-lambda-y is 0; expected a finite number, above 0"),
-        ("r-tpt", "reliable-neighbours", 1.5, "reliable-neighbours is 1.5; expected a whole number, 1 or more"),
-        ("tps", "shift-rate", 0, "shift-rate is 0; expected a finite number, above 0"),
-        ("mean-feature", "clean-weight", 1, "clean-weight is 1; expected a finite number, 0 or more, below 1"),
-        ("sts", "mean-fraction", 1.1, "mean-fraction is 1.1; expected a finite number, above 0, at most 1"),
-        ("rlcf", "sampled-classes", 1, "sampled-classes is 1; expected a whole number, 2 or more"),
-    ],
-)
-def test_settings_out_of_range_are_refused(name: str, setting: str, value: float, words: str) -> None:
-    with pytest.raises(OtptError, match=words):
-        compose(name).override({setting: value})
-
-
-def test_published_numbers() -> None:
-    config = compose("rlcf").tuning("shift")
-    assert config is not None
-    assert (config.steps, config.learning_rate, config.weight_decay) == (3, 7e-3, 5e-4)
-    assert [compose("tps").settings_for(family)["shift_rate"] for family in ("fine-grained", "shift")] == [1e-3, 5e-3]
-    assert dict(compose("zero").settings) == {"vote_ratio": 0.3, "vote_temperature": 0}
-    assert dict(compose("mta").settings) == {"mta_neighbours": 0.3, "mta_lambda_q": 4, "mta_lambda_y": 0.2}
-    assert dict(compose("r-tpt").settings) == {"reliable_neighbours": 20, "reliable_temperature": 0.01}

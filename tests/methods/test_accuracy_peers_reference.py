@@ -6,9 +6,7 @@ import pytest
 import torch
 from oracles.methods import field
 
-from otpt.methods.aggregations.mean_shift import bandwidths, mode, mta
-from otpt.methods.aggregations.reliability import reliability, reliability_weights
-from otpt.methods.aggregations.zero import zero
+from otpt.methods.aggregations import bandwidths, mode, mta, reliability, reliability_weights, zero
 from otpt.methods.prompt_tuning import mean_cosine
 from otpt.methods.text_shift import leading_count, leading_directions, tps
 from otpt.objectives import (

@@ -13,8 +13,7 @@ from torch import Tensor
 
 import otpt
 from otpt import Classifier, Method, OtptError, Prediction, ViewRecipe
-from otpt.methods import compose, load_methods
-from otpt.methods.settings import check_setting, setting_for
+from otpt.methods import compose
 
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -83,7 +82,7 @@ def test_an_objective_with_another_setting_has_another_gradient() -> None:
 
 
 def test_a_calibration_may_see_all_views() -> None:
-    @otpt.calibration(views=True)
+    @otpt.calibrator(views=True)
     def by_the_spread(logits: Tensor, zero_shot: Tensor, mean_cosine: float) -> tuple[Tensor, dict[str, float]]:
         assert logits.shape == zero_shot.shape == (12, 4)
         temperature = 1 + float(logits.std(dim=0).mean()) + mean_cosine
@@ -104,7 +103,7 @@ def test_an_adaptation_may_give_text_features() -> None:
         moved = text_features + step * features[0]
         return moved / moved.norm(dim=1, keepdim=True)
 
-    @otpt.calibration(views=True)
+    @otpt.calibrator(views=True)
     def spy_on_adapted(logits: Tensor, adapted_text_features: Tensor, text_features: Tensor) -> Tensor:
         spied.append((adapted_text_features, text_features))
         return logits
@@ -143,38 +142,6 @@ def test_extras_must_be_numbers() -> None:
 
     with pytest.raises(OtptError, match=r"'wordy' returned extras that are not numbers for the image .*name: number"):
         predicted("zero-shot+wordy")
-
-
-@pytest.mark.parametrize(("dataset", "expected"), [("caltech101", 5.0), ("imagenet-r", 1.0), ("mine", 2.0), ("", 2.0)])
-def test_a_setting_by_data_set(dataset: str, expected: float) -> None:
-    table = {"caltech101": 5.0, "shift": 1.0, "others": 2.0}
-    family = "shift" if dataset.startswith("imagenet-") else "fine-grained"
-    assert setting_for(table, family, dataset) == expected
-    assert setting_for(3.0, family, dataset) == 3.0
-
-
-@pytest.mark.parametrize(
-    ("setting", "bounds", "message"),
-    [
-        (0.0, {"above": 0}, "delta is 0; expected a finite number, above 0"),
-        (float("nan"), {}, "delta is nan; expected a finite number"),
-        (1.5, {"from": 0, "to": 1}, "delta is 1.5; expected a finite number, 0 or more, at most 1"),
-        (2.5, {"whole": True}, "delta is 2.5; expected a whole number"),
-        ({"food101": 1.0}, {}, r"delta has numbers for \['food101'\]; expected one for each of"),
-        ({"food101": 0.5, "others": -1.0}, {"above": 0}, "delta is -1"),
-    ],
-)
-def test_settings_out_of_range(setting: object, bounds: dict[str, object], message: str) -> None:
-    with pytest.raises(OtptError, match=f"Method 'm': {message}"):
-        check_setting("m", "delta", setting, bounds)  # type: ignore[arg-type]
-
-
-def test_an_unknown_setting_is_refused(tmp_path) -> None:
-    with pytest.raises(OtptError, match=r"Unknown setting of method 'tpt'.*'delt'"):
-        compose("tpt").override({"delt": 1})
-    (tmp_path / "m.toml").write_text("[mine]\nobjectives = { entropy = 1.0 }\nsettings = { delt = 1.0 }\n")
-    with pytest.raises(OtptError, match="delt"):
-        load_methods(tmp_path / "m.toml")
 
 
 def test_a_step_that_no_view_decides_is_one_context_for_all_images() -> None:

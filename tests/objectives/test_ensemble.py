@@ -7,8 +7,8 @@ import torch
 from oracles.methods import field, posthoc
 from torch import Tensor
 
+from otpt.entropy import select_strong
 from otpt.objectives import clean_weight, ensemble_cross_entropy, strong_views
-from otpt.objectives.entropy import select_strong
 
 STRONG = [33, 29, 21, 5, 61, 56]
 

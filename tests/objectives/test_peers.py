@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from otpt import objectives as ob
-from otpt.objectives.registry import OBJECTIVES
+from otpt.registry import OBJECTIVES
 
 E, E2 = field.texts(), field.second_texts()
 
@@ -96,7 +96,9 @@ def test_one_attribute_is_the_dispersion() -> None:
     (gradient,) = torch.autograd.grad(value, texts)
     assert value.item() == 0
     assert torch.equal(gradient, torch.zeros_like(E))
-    assert OBJECTIVES["attribute-inter"](E, None, {}).item() == -ob.text_dispersion(E).item()
+    assert (
+        OBJECTIVES["attribute-inter"]({"text_features": E, "attributes": 1}, {}).item() == -ob.text_dispersion(E).item()
+    )
 
 
 def test_moments() -> None:
@@ -119,10 +121,10 @@ def test_moments_have_no_gradient_at_the_init() -> None:
 
 def test_signs() -> None:
     widen, narrow = OBJECTIVES["nearest-angle"], OBJECTIVES["nearest-angle-narrowed"]
-    assert widen(E, None, {}).item() == pytest.approx(-0.499496614534, abs=1e-12)
-    assert narrow(E, None, {}).item() == pytest.approx(0.499496614534, abs=1e-12)
-    assert OBJECTIVES["attribute-inter"](field.texts(6), None, {}, {"attributes": 2}).item() < 0
-    assert OBJECTIVES["attribute-intra"](field.texts(6), None, {}, {"attributes": 2}).item() > 0
+    assert widen({"text_features": E}, {}).item() == pytest.approx(-0.499496614534, abs=1e-12)
+    assert narrow({"text_features": E}, {}).item() == pytest.approx(0.499496614534, abs=1e-12)
+    assert OBJECTIVES["attribute-inter"]({"text_features": field.texts(6), "attributes": 2}, {}).item() < 0
+    assert OBJECTIVES["attribute-intra"]({"text_features": field.texts(6), "attributes": 2}, {}).item() > 0
 
 
 def on_the_sphere(objective, x: Tensor) -> Tensor:

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from otpt.calibration._inputs import Array, check_logits
 from otpt.calibration.matching import matching_temperature
+from otpt.entropy import strong_views
 from otpt.errors import OtptError
-from otpt.objectives.ensemble import strong_views
+from otpt.registry import Fraction
 
 
 def cots_temperature(logits: Array, zero_shot: Array, strong_ratio: float = 0.1) -> Tensor:
@@ -28,17 +29,21 @@ def cots_temperature(logits: Array, zero_shot: Array, strong_ratio: float = 0.1)
     return matching_temperature(adapted.gather(-2, chosen), reference.gather(-2, chosen))
 
 
-def cots(logits: Tensor, zero_shot: Tensor, strong_ratio: float = 0.1) -> tuple[Tensor, dict[str, float]]:
-    """CoTS: ℓ/τ* of all views of an image, (V, C) each, and τ*."""
+def cots(logits: Tensor, zero_shot: Tensor, strong_ratio: Fraction = 0.1) -> tuple[Tensor, dict[str, float]]:
+    """CoTS: logits divided by the temperature at which the strong views are as confident as they were zero-shot.
+
+    ℓ/τ* of all views of an image, (V, C) each, and τ*.
+    """
     temperature = float(cots_temperature(logits, zero_shot, strong_ratio))
     return logits / temperature, {"temperature": temperature}
 
 
 def cor(logits: Array, zero_shot: Array) -> Tensor:
-    """CoR: the adapted label with the zero-shot confidence, as logits ℓ/τ: two of (…, C) → (…, C).
+    """CoR: the adapted label with the zero-shot confidence, a diagnosis.
 
-    τ gives each row of ℓ exactly the confidence of its zero-shot logits. A diagnosis of how much of an adaptation's
-    miscalibration is in its confidences; only the largest probability is meant, the others follow from τ.
+    Logits ℓ/τ: two of (…, C) → (…, C). τ gives each row of ℓ exactly the confidence of its zero-shot logits. It
+    shows how much of an adaptation's miscalibration is in its confidences; only the largest probability is meant, the
+    others follow from τ.
     """
     adapted, reference = check_logits(logits), check_logits(zero_shot, "zero_shot")
     temperature = matching_temperature(adapted.unsqueeze(-2), reference.unsqueeze(-2))

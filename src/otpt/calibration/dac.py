@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from otpt.errors import OtptError
+from otpt.registry import Count
 
 BASE_CLASS = 0.05
 """A class whose tuned text feature is closer than this to one of a base class is that class."""
@@ -65,17 +66,21 @@ def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = N
 
 
 def dac(
-    logits: Tensor, text_features: Tensor, adapted_text_features: Tensor, dac_neighbours: float = 5
+    logits: Tensor, text_features: Tensor, adapted_text_features: Tensor, dac_neighbours: Count = 5
 ) -> tuple[Tensor, dict[str, float]]:
-    """γ_ĉ·ℓ of all views of an image (V, C), ĉ each view's predicted class; and the clean view's temperature 1/γ."""
-    return _scaled(
-        logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, int(dac_neighbours))
-    )
+    """DAC among all classes: logits multiplied by how much nearer the predicted class came to its neighbours.
+
+    γ_ĉ·ℓ of all views of an image (V, C), ĉ each view's predicted class; and the clean view's temperature 1/γ.
+    """
+    return _scaled(logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, dac_neighbours))
 
 
-def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: float = 5) -> tuple[Tensor, dict[str, float]]:
-    """γ_ĉ·ℓ of views (V, C) under a learned prompt, γ by its base classes; and the clean view's temperature 1/γ."""
-    return _scaled(logits, lambda each: base_texts.factors(each, int(dac_neighbours)))
+def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -> tuple[Tensor, dict[str, float]]:
+    """DAC of a learned context: logits of new classes, multiplied by their distances to the learned ones.
+
+    γ_ĉ·ℓ of views (V, C) under a learned prompt, γ by its base classes; and the clean view's temperature 1/γ.
+    """
+    return _scaled(logits, lambda each: base_texts.factors(each, dac_neighbours))
 
 
 def _scaled(logits: Tensor, factors: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, float]]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from otpt.calibration._inputs import Array, check_logits
 from otpt.errors import OtptError
-from otpt.objectives.ranges import rescale
+from otpt.objectives import rescale
 
 
 def zero_shot_range(logits: Array) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,9 @@ def rescale_to_range(logits: Array, low: Tensor | float, high: Tensor | float) -
 
 
 def sals(logits: Array, zero_shot: Array) -> Tensor:
-    """Sample-adaptive logit scaling: adapted logits (..., C) in the range of zero-shot logits (..., C).
+    """SaLS: logits rescaled to the image's zero-shot range.
+
+    Adapted logits (..., C) in the range of zero-shot logits (..., C):
 
         ℓ' = (ℓ − min ℓ)/(max ℓ − min ℓ)·(max z − min z) + min z
 

@@ -29,7 +29,7 @@ def tell_cautions(methods: Sequence[Method], datasets: Collection[str]) -> None:
 def tell_sequential(methods: Sequence[Method], engine: Engine) -> None:
     """That a stream is computed by one process, if there are several."""
     from otpt.evaluation import LocalEngine
-    from otpt.methods.axes import STREAM
+    from otpt.registry import STREAM
 
     streams = [method for method in methods if method.scope == STREAM]
     if streams and not isinstance(engine, LocalEngine):

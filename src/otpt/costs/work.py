@@ -22,9 +22,9 @@ from otpt.costs.operations import Cost, linear, total
 from otpt.costs.vision import CHUNK, image_tower
 from otpt.errors import OtptError
 from otpt.methods import Method
-from otpt.methods.axes import STREAM, TEMPLATES
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.prompts import MEMORY_BUDGET
+from otpt.registry import STREAM, TEMPLATES
 
 _NOT_COVERED = {"maple": "MaPLe", "promptsmooth": "PromptSmooth", "baple": "BAPLe", "fpt": "FPT"}
 _LIGHT = {"tps": 6.0, "tps-shared": 6.0, "sts": 6.0, "tda": 10.0, "boostadapter": 70.0, "boost": 70.0, "dmn": 100.0,

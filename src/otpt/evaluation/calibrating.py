@@ -8,7 +8,7 @@ from typing import Any
 from otpt.calibration import Calibration, fit_calibration
 from otpt.calibration.conformal.raps import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
-from otpt.methods.names.facts import column_facts, numbers_on
+from otpt.methods.facts import column_facts, numbers_on
 from otpt.runs import Run, read_rows
 
 

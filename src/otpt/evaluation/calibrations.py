@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otpt.calibration import Calibrated, Calibration, read_calibration
 from otpt.errors import OtptError
-from otpt.methods.names.facts import calibration_facts
+from otpt.methods.facts import calibration_facts
 
 if TYPE_CHECKING:
     from otpt.methods import Method

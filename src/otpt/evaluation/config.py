@@ -17,9 +17,9 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
-from otpt.methods.axes import STREAM
-from otpt.methods.names.facts import method_numbers, plain, prompt_facts
+from otpt.methods.facts import method_numbers, plain, prompt_facts
 from otpt.methods.task import Task
+from otpt.registry import STREAM
 from otpt.rejection.registry import chosen_threshold
 from otpt.runs.format import FORMAT
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.errors import OtptError
-from otpt.methods.axes import ATTRIBUTES, LEARNED
 from otpt.methods.inits.attributes import names_with_attributes, read_attributes
+from otpt.registry import ATTRIBUTES, LEARNED
 from otpt.runs.names import folder_name
 
 if TYPE_CHECKING:

@@ -1,5 +1,55 @@
-"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their registries and names."""
+"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run."""
 
-import lazy_loader as lazy
+# importing these modules registers their functions
+from otpt.calibration import registry as _calibrators  # noqa: F401
+from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
+from otpt.methods.inits.attributes import read_attributes
+from otpt.methods.method import Method
+from otpt.methods.names import (
+    compose,
+    field_methods,
+    field_names,
+    get_method,
+    get_methods,
+    known_parts,
+    list_methods,
+    list_parts,
+    load_methods,
+    published_methods,
+    published_names,
+)
+from otpt.methods.output import KEPT_INIT, Output
+from otpt.methods.plugins import load_plugin
+from otpt.methods.running.predictor import Predictor
+from otpt.methods.task import Task
+from otpt.registry import AVAILABLE, FAMILIES, adaptation, aggregation, calibrator, gate, objective
+from otpt.settings import DEFAULT_METHOD
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "AVAILABLE",
+    "DEFAULT_METHOD",
+    "FAMILIES",
+    "KEPT_INIT",
+    "Method",
+    "Output",
+    "Predictor",
+    "Task",
+    "adaptation",
+    "aggregation",
+    "calibrator",
+    "compose",
+    "field_methods",
+    "field_names",
+    "gate",
+    "get_method",
+    "get_methods",
+    "known_parts",
+    "list_methods",
+    "list_parts",
+    "load_methods",
+    "load_plugin",
+    "objective",
+    "published_methods",
+    "published_names",
+    "read_attributes",
+]

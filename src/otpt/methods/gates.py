@@ -1,31 +1,41 @@
-"""Gates: do the confident views agree with the clean view? Where they do, an adaptation has little to mend."""
+"""Gates: adapt an image, or keep zero-shot, by whether the confident views agree with the clean view."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from otpt.objectives.ensemble import strong_views
-from otpt.objectives.entropy import select_fraction
+from otpt.entropy import select_fraction, strong_views
+from otpt.registry import Fraction, Probability, gate
 
 Answer = tuple[bool, dict[str, float]]
 
 
-def agreement(zero_shot: Tensor, gate_ratio: float = 0.1) -> Answer:
-    """Adapt unless all of the int(V·ratio) most confident views have the clean view's label; zero_shot (V, C)."""
+@gate(source="Jiang et al., 2026 (CAS): consistency alone")
+def agreement(zero_shot: Tensor, gate_ratio: Fraction = 0.1) -> Answer:
+    """Adapt unless all of the most confident views have the clean view's label.
+
+    Those are the int(V·ratio) views of smallest entropy; zero_shot is (V, C).
+    """
     return _unless_all_agree(zero_shot, select_fraction(zero_shot, gate_ratio))
 
 
-def strong_agreement(zero_shot: Tensor, strong_ratio: float = 0.1) -> Answer:
-    """USE's gate: adapt unless all views of Ω, none of which is the clean view, have the clean view's label."""
+@gate(source="Jiang et al., ICML 2026 (USE)")
+def strong_agreement(zero_shot: Tensor, strong_ratio: Fraction = 0.1) -> Answer:
+    """USE's gate: adapt unless all strong views have the clean view's label.
+
+    The strong views Ω never contain the clean view.
+    """
     return _unless_all_agree(zero_shot, strong_views(zero_shot, strong_ratio))
 
 
-def cas(zero_shot: Tensor, cas_threshold: float = 0.5, gate_ratio: float = 0.1) -> Answer:
-    """Adapt if CAS = Σ_{i∈S} c_i·[same label] / Σ_{i∈S} c_i is below the threshold; zero_shot (V, C).
+# The paper sets the threshold by the fraction of a test set that is to be skipped; a number for single images is ours.
+@gate(source="Jiang et al., 2026 (CAS)")
+def cas(zero_shot: Tensor, cas_threshold: Probability = 0.5, gate_ratio: Fraction = 0.1) -> Answer:
+    """CAS: adapt where the confident views that agree with the clean one hold less than a threshold of the similarity.
 
-    S are the int(V·ratio) most confident views, c_i = cos(p_i, p_0), and the label is compared with the clean view's.
-    If all agree it is 1 exactly.
+    CAS = Σ_{i∈S} c_i·[same label] / Σ_{i∈S} c_i; zero_shot (V, C). S are the int(V·ratio) most confident views,
+    c_i = cos(p_i, p_0), and the label is compared with the clean view's. If all agree it is 1 exactly.
     """
     chosen = select_fraction(zero_shot, gate_ratio)
     p = zero_shot.softmax(dim=1)

@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from types import MappingProxyType
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, Literal, get_type_hints
 
-from otpt.calibration.registry import CALIBRATIONS
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
 from otpt.errors import OtptError, unknown
-from otpt.functions import Value
-from otpt.methods.axes import (
+from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.objectives import in_order
+from otpt.registry import (
     ADAPTATIONS,
     AGGREGATIONS,
     ATTRIBUTES,
+    CALIBRATIONS,
     CLEAN,
+    CONTEXT,
+    FAMILIES,
     GATES,
     IMAGE,
     INITS,
     NONE,
+    OBJECTIVES,
     OF_WORDS,
+    OTHERS,
     STREAM,
     TEMPLATES,
+    TEXTS,
+    VIEWS,
+    Component,
+    Fraction,
+    NonNegative,
+    Numbers,
+    Positive,
+    Setting,
+    Weight,
+    listed_datasets,
+    number_for,
 )
-from otpt.methods.prompt_tuning.config import TuningConfig
-from otpt.methods.settings import FAMILIES, Setting, check_setting, listed_datasets, setting_bounds, setting_for
-from otpt.objectives.registry import OBJECTIVES, TEXTS, VIEWS, Objective, find_objective, in_order
-
-CONTEXT = "context"
-CONDITIONS = ("unit", "raw")
-
-Weight = float | Mapping[str, float]
-"""One number, or one for each family of data sets."""
-
-_NUMBERS = ("steps", "learning-rate", "weight-decay", "selection-ratio", "temperature", "frozen-below")
-_WORDS = ("reference", "two-step", "calibrate")
-_OF_TUNING = {*_NUMBERS, *_WORDS} - {"temperature", "calibrate"}
-
-_OWN_PROMPTS = ("cocoop", "maple")
-"""Inits with a context of its own for each image, or prompts in both towers."""
 
 
 @dataclass(frozen=True)
@@ -52,28 +52,28 @@ class Method:
         (('entropy', 1.0), ('orthogonality', 6.0))
 
     Attributes:
-        name: what to call it.
+        name: in results and messages.
+        objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
         init: the initial prompt: "words"; "attributes", words with several texts per class; one that was learned before
             ("coop", "cocoop", "maple") and is read from a file; templates ("templates-7", "templates-80",
             "dataset-templates", "templates"), which leave no context to tune; or a context made for the class list
             ("fpp", "fpp-words").
         adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
-            an adaptation of its own.
-        objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
-        calibrate: "none", "temperature", "sals", or a registered function.
-        temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
+            a registered adaptation.
+        calibrate: "none", "temperature", "sals", or another registered calibrator.
         aggregate: "clean", or a registered function of all views.
         gate: "none", or a registered function that says whether to adapt an image.
+        temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
         summary, source: for people.
-        caution: what people should know who evaluate it; see :meth:`caution_on`.
+        steps, learning_rate, weight_decay, selection_ratio, selection, reference, two_step: of the steps on the
+            context, see :class:`TuningConfig`; the learning rate is one number, or one for each family of data sets.
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
-        learning_rate: one number, or one for each family of data sets.
-        steps, weight_decay, selection_ratio, selection, reference, two_step, frozen_below: see :class:`TuningConfig`.
-        settings: of the functions that it is made of, such as SoC's delta; one number, one for each family of data
-            sets, or one for each of some data sets and one for "others".
-        views: how many it needs, the clean one included; None: as many as the recipe says.
-        augmix: whether they are mixed; None: as the data set says.
+        views: number of views, the clean one included; None: as the recipe says.
+        augmix: whether views are mixed; None: as the data set says.
+        settings: of its functions, such as SoC's delta, where they differ from the defaults; one number, one for each
+            family of data sets, or one for each of some data sets and one for "others".
+        caution: a warning for evaluations; see :meth:`caution_on`.
     """
 
     name: str
@@ -83,73 +83,110 @@ class Method:
     calibrate: str = NONE
     aggregate: str = CLEAN
     gate: str = NONE
-    temperature: float | None = None
+    temperature: Positive | None = None
     summary: str = ""
     source: str = ""
-    steps: int = 1
-    learning_rate: Weight = 5e-3
-    weight_decay: float = 0.01
-    selection_ratio: float = 0.1
-    reference: str = "confident"
+    steps: Annotated[int, Field(ge=1)] = 1
+    learning_rate: Positive | Mapping[str, Positive] = 5e-3
+    weight_decay: NonNegative = 0.01
+    selection_ratio: Fraction = 0.1
+    reference: Literal["confident", "clean"] = "confident"
     two_step: bool = False
-    condition: str = "unit"
-    views: int | None = None
+    condition: Literal["unit", "raw"] = "unit"
+    views: Annotated[int, Field(ge=1)] | None = None
     augmix: bool | None = None
-    selection: str = "confident"
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    selection: Literal["confident", "strong"] = "confident"
+    settings: Mapping[str, Any] = field(default_factory=dict)
     caution: str = ""
-    frozen_below: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "objectives", MappingProxyType(dict(in_order(self.objectives))))
-        for name, weight in self.objectives.items():
-            find_objective(name)
-            self._check_families(name, weight)
-        self._check_families("learning_rate", self.learning_rate)
-        if isinstance(self.learning_rate, Mapping):
-            object.__setattr__(self, "learning_rate", MappingProxyType(dict(self.learning_rate)))
-        settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
-        object.__setattr__(self, "settings", MappingProxyType(settings))
-        for name, setting in settings.items():
-            if name not in _all_settings():
-                raise unknown("setting", name.replace("_", "-"), [each.replace("_", "-") for each in _all_settings()])
-            check_setting(self.name, name.replace("_", "-"), setting, setting_bounds().get(name.replace("_", "-"), {}))
+        for each in fields(self):
+            _validated(self.name, each.name, getattr(self, each.name), strict=True)
         for axis, value, known in (
             ("init", self.init, INITS),
             ("adaptation", self.adapt, ADAPTATIONS),
-            ("calibration", self.calibrate, CALIBRATIONS),
+            ("calibrator", self.calibrate, CALIBRATIONS),
             ("aggregation", self.aggregate, AGGREGATIONS),
             ("gate", self.gate, GATES),
-            ("condition", self.condition, CONDITIONS),
+            *(("objective", name, OBJECTIVES) for name in self.objectives),
         ):
             if value not in known:
                 raise unknown(axis, value, known)
-        if self.temperature is not None and not 0 < self.temperature < math.inf:
+        object.__setattr__(self, "objectives", in_order(self.objectives))
+        for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
+            self._check_families(name, weight)
+        settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
+        object.__setattr__(self, "settings", {name: self._setting(name, value) for name, value in settings.items()})
+        self._check_combination()
+        for family in FAMILIES:
+            self.tuning(family)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.init, self.adapt, self.calibrate, self.aggregate, self.gate, *self.objectives))
+
+    def _check_combination(self) -> None:
+        """Raise an ``OtptError`` for values that cannot be combined."""
+        for value in (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate]):
+            for axis, allowed in value.only.items():
+                if getattr(self, axis) not in allowed:
+                    raise OtptError(
+                        f"Method {self.name!r}: {value.name} cannot be combined with {axis} = {getattr(self, axis)!r}; "
+                        f"expected {' or '.join(map(repr, allowed))}."
+                    )
+        if self.init == ATTRIBUTES and self.adapt != CONTEXT:
             raise OtptError(
-                f"Method {self.name!r}: the temperature is {self.temperature}; expected a finite number above 0."
+                f"Method {self.name!r}: {self.adapt} cannot be combined with init = 'attributes', where a class has "
+                "several texts; expected steps on the context, or nothing adapted."
+            )
+        if self.objectives and (self.init in TEMPLATES or ADAPTATIONS[self.adapt].function):
+            what = f"init {self.init!r}" if self.init in TEMPLATES else f"adaptation {self.adapt!r}"
+            raise OtptError(
+                f"Method {self.name!r} has objectives ({', '.join(self.objectives)}), but its {what} leaves no context "
+                "to tune; leave one of them out."
             )
         if self.temperature is not None and self.calibrate != "temperature":
             raise OtptError(
                 f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibrate=temperature too."
             )
-        self._check_axes()
-        if self.views is not None and self.views < 1:
-            raise OtptError(f"Method {self.name!r}: the number of views is {self.views}; expected 1 or more.")
-        for family in FAMILIES:
-            self.tuning(family)
 
-    def __hash__(self) -> int:
-        axes = (self.name, self.init, self.adapt, self.calibrate, self.aggregate, self.gate, self.condition)
-        views = (self.temperature, self.views, self.augmix)
-        return hash((*axes, *views, *self.settings, *(self.tuning(family) for family in FAMILIES)))
+    def _check_families(self, what: str, value: Numbers, *, by_dataset: bool = False) -> None:
+        if isinstance(value, Mapping) and not (set(FAMILIES) <= set(value) or (by_dataset and OTHERS in value)):
+            raise OtptError(
+                f"Method {self.name!r}: {what} has numbers for {sorted(value)}; expected one for each of "
+                f"{list(FAMILIES)}{f', one for {OTHERS!r}' if by_dataset else ''}, or one number."
+            )
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        """For pickle, which cannot take a read-only mapping: worker processes are sent methods."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain: dict[str, Any] = {
-            name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
-        }
-        return partial(Method, **plain), ()
+    def _setting(self, name: str, value: Any) -> Any:
+        """Validate a setting of the method's functions."""
+        if name not in self._settings:
+            raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), self.known_settings)
+        self._check_families(name, value, by_dataset=True)
+        try:
+            if isinstance(value, Mapping):
+                return {key: self._settings[name].validate(number) for key, number in value.items()}
+            return self._settings[name].validate(value)
+        except OtptError as error:
+            raise OtptError(f"Method {self.name!r}: {error}") from None
+
+    @property
+    def functions(self) -> tuple[Component, ...]:
+        """What it is made of: its values on the axes, then its objectives."""
+        axes = (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate], GATES[self.gate])
+        return (*axes, *(OBJECTIVES[name] for name in self.objectives))
+
+    @property
+    def _settings(self) -> dict[str, Setting]:
+        return {name: setting for each in self.functions for name, setting in each.settings.items()}
+
+    @property
+    def known_settings(self) -> tuple[str, ...]:
+        """Names of the settings of its functions, with hyphens."""
+        return tuple(name.replace("_", "-") for name in self._settings)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The settings of its functions with their defaults."""
+        return {name: setting.default for name, setting in self._settings.items()}
 
     @property
     def tunes(self) -> bool:
@@ -158,12 +195,12 @@ class Method:
 
     @property
     def starts_from_words(self) -> bool:
-        """Whether its initial context is made of words, not learned before."""
+        """Whether its initial context is made of words."""
         return self.init in OF_WORDS
 
     @property
     def scope(self) -> str:
-        """ "image": each image for itself; "stream": the order matters, state is carried from image to image."""
+        """ "image": images are independent; "stream": state is carried from image to image, the order matters."""
         return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
 
     def needs_views(self, family: str, dataset: str = "") -> bool:
@@ -182,47 +219,9 @@ class Method:
         """Whether calibration or aggregation take the adapted logits of more than the clean view."""
         return CALIBRATIONS[self.calibrate].views or AGGREGATIONS[self.aggregate].views
 
-    def _check_axes(self) -> None:
-        """``OtptError`` if values on two axes do not go together."""
-        for value in (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate]):
-            for axis, allowed in value.only.items():
-                if getattr(self, axis) not in allowed:
-                    raise OtptError(
-                        f"Method {self.name!r}: {value.name} does not go with {axis} = {getattr(self, axis)!r}; "
-                        f"expected {' or '.join(map(repr, allowed))}."
-                    )
-        if self.init == ATTRIBUTES and self.adapt != CONTEXT:
-            raise OtptError(
-                f"Method {self.name!r}: {self.adapt} does not go with init = 'attributes', where a class has several "
-                "texts; expected steps on the context, or nothing adapted."
-            )
-        if self.objectives and self.init in TEMPLATES:
-            raise OtptError(
-                f"Method {self.name!r} has objectives, which belong to steps on the context, but its init is "
-                f"{self.init!r}, which leaves no context to tune; leave one of them out."
-            )
-        if self.frozen_below and (not self.tunes or self.init in _OWN_PROMPTS):
-            raise OtptError(
-                f"Method {self.name!r}: frozen-below is {self.frozen_below}; it is for steps on a context that all "
-                f"images start from, not for init = {self.init!r}, adapt = {self.adapt!r}. Leave it out."
-            )
-        if self.objectives and ADAPTATIONS[self.adapt].source:
-            raise OtptError(
-                f"Method {self.name!r} has objectives, which belong to steps on the context, but its adaptation is "
-                f"{self.adapt!r}; leave one of them out."
-            )
-
-    def _check_families(self, what: str, value: Weight) -> None:
-        if isinstance(value, Mapping) and set(value) != set(FAMILIES):
-            kind = "weights" if what in self.objectives else "numbers"
-            raise OtptError(
-                f"Method {self.name!r}: {what} has {kind} for {sorted(value)}; "
-                f"expected one for each of {list(FAMILIES)}, or one number."
-            )
-
-    def settings_for(self, family: str, dataset: str = "") -> dict[str, float]:
-        """The settings of its functions on a data set."""
-        return {name: setting_for(setting, family, dataset) for name, setting in self.settings.items()}
+    def settings_for(self, family: str, dataset: str = "") -> dict[str, Any]:
+        """The settings that differ from the functions' defaults, on a data set."""
+        return {name: number_for(setting, family, dataset) for name, setting in self.settings.items()}
 
     def caution_on(self, datasets: Collection[str]) -> str:
         """The caution, if it concerns these data sets; one about numbers by data set concerns those that have some."""
@@ -235,44 +234,24 @@ class Method:
             raise unknown("family of data sets", family, FAMILIES)
         if not self.objectives:
             return None
+        own = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
+        shared = {name: getattr(self, name) for name in _tuning_fields()}
+        shared["learning_rate"] = float(number_for(self.learning_rate, family))
         try:
             return TuningConfig(
-                tuple((name, _weight(weight, family)) for name, weight in self.objectives.items()),
-                steps=self.steps,
-                learning_rate=_weight(self.learning_rate, family),
-                weight_decay=self.weight_decay,
-                selection_ratio=self.selection_ratio,
-                reference=self.reference,
-                two_step=self.two_step,
-                selection=self.selection,
-                frozen_below=self.frozen_below,
-                settings=self._objective_settings(family, dataset),
+                tuple((name, float(number_for(weight, family))) for name, weight in self.objectives.items()),
+                settings=tuple(each for each in self.settings_for(family, dataset).items() if each[0] in own),
+                **shared,
             )
         except OtptError as error:
             raise OtptError(f"Method {self.name!r}: {error}") from None
 
-    def _objective_settings(self, family: str, dataset: str) -> tuple[tuple[str, float], ...]:
-        own = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
-        return tuple((name, value) for name, value in self.settings_for(family, dataset).items() if name in own)
-
-    @property
-    def functions(self) -> tuple[Value | Objective, ...]:
-        """What it is made of: its values on the axes, then its objectives."""
-        axes = (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate], GATES[self.gate])
-        return (*axes, *(OBJECTIVES[name] for name in self.objectives))
-
-    @property
-    def known_settings(self) -> tuple[str, ...]:
-        """Names of the settings that its functions have, with hyphens."""
-        names = (name.replace("_", "-") for each in self.functions for name in each.settings)
-        return tuple(dict.fromkeys(names))
-
     def override(self, settings: Mapping[str, str | float | bool]) -> Method:
-        """The method with some settings replaced, as ``--set name=value`` does.
+        """The method with some settings replaced, as ``--set name=value`` and ``name[setting=value]`` do.
 
-        Names: an objective of the method; ``lambda`` for its one regulariser; steps, learning-rate, weight-decay,
-        selection-ratio, temperature, reference, two-step, frozen-below, calibrate; condition for CoCoOp; and the
-        settings of its functions (:attr:`known_settings`).
+        Names: an objective of the method, for its weight; ``lambda`` or ``weight`` for its one regulariser; the fields
+        of its steps (steps, learning-rate …); calibrate and temperature; condition for CoCoOp; and the settings of its
+        functions (:attr:`known_settings`).
         """
         method = self
         # calibrate first, so that a temperature given together with it finds it in place
@@ -282,46 +261,38 @@ class Method:
 
     def has_setting(self, name: str) -> bool:
         """Whether :meth:`override` can set it: O-TPT has a lambda, TPT has none, zero-shot has no steps."""
-        name = name.replace("_", "-")
-        if name in self.known_settings:
-            return True
-        if name == "lambda":
-            return bool(self._regularisers())
-        if name == "temperature":
-            return self.calibrate == "temperature"
-        if name == "condition":
-            return self.init == "cocoop"
-        return name in self.objectives or name == "calibrate" or (name in _OF_TUNING and bool(self.objectives))
+        return name.replace("_", "-") in self._settable
+
+    @property
+    def _settable(self) -> list[str]:
+        weights = [*(["lambda", "weight"] if self._regularisers() else []), *self.objectives]
+        steps = [name.replace("_", "-") for name in _tuning_fields()] if self.objectives else []
+        temperature = ["temperature"] if self.calibrate == "temperature" else []
+        condition = ["condition"] if self.init == "cocoop" else []
+        return [*weights, *self.known_settings, *steps, "calibrate", *temperature, *condition]
 
     def _with(self, name: str, value: str | float | bool) -> Method:
-        if name == "lambda":
-            name = self._regulariser()
+        if name in ("lambda", "weight"):
+            name = self._regulariser(name)
+        key = name.replace("-", "_")
         if name in self.objectives:
-            return replace(self, objectives={**self.objectives, name: _number(name, value)})
+            number = _validated(self.name, "weight_decay", value, shown=f"the weight of {name}")  # 0 or more as well
+            return replace(self, objectives={**self.objectives, name: number})
         if name in self.known_settings:
-            return self._with_setting(name.replace("-", "_"), _number(name, value))
-        if name == "condition" and self.init == "cocoop":
-            return replace(self, condition=str(value))
-        if name not in (*_NUMBERS, *_WORDS):
-            raise unknown(
-                f"setting of method {self.name!r}:",
-                name,
-                ("lambda", *self.objectives, *self.known_settings, *_NUMBERS, *_WORDS),
-            )
-        if not self.objectives and name in _OF_TUNING:
-            raise OtptError(f"Method {self.name!r} tunes nothing, so it has no {name} to set.")
-        if name == "steps":
-            number = _number(name, value)
-            if not number.is_integer():
-                raise OtptError(f"The setting steps is {value!r}; expected a whole number.")
-            return replace(self, steps=int(number))
-        if name == "two-step":
-            return replace(self, two_step=_flag(name, value))
-        given: Any = _number(name, value) if name in _NUMBERS else str(value)
-        return replace(self, **{name.replace("-", "_"): given})
+            return self._with_setting(key, value)
+        if name not in self._settable and name != "temperature":
+            raise unknown(f"setting of method {self.name!r}:", name, self._settable)
+        number = _validated(self.name, key, value)
+        if key != "calibrate":
+            return replace(self, **{key: number})
+        if number not in CALIBRATIONS:
+            raise unknown("calibrator", number, CALIBRATIONS)
+        known = replace(self, calibrate=number, settings={}, temperature=None).known_settings
+        own = {each: setting for each, setting in self.settings.items() if each.replace("_", "-") in known}
+        return replace(self, calibrate=number, settings=own, temperature=None)
 
-    def _with_setting(self, name: str, value: float) -> Method:
-        settings = {**self.settings, name: value}
+    def _with_setting(self, name: str, value: Any) -> Method:
+        settings = {**self.settings, name: self._setting(name, value)}
         # a caution about numbers by data set does not concern those that are given
         lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
         return replace(self, settings=settings, caution="" if lapsed else self.caution)
@@ -329,40 +300,37 @@ class Method:
     def _regularisers(self) -> list[str]:
         return [name for name in self.objectives if OBJECTIVES[name].on == TEXTS]
 
-    def _regulariser(self) -> str:
-        found = self._regularisers()
+    def _regulariser(self, asked: str) -> str:
+        found = self._regularisers() or (list(self.objectives) if asked == "weight" else [])
         if len(found) == 1:
             return found[0]
         if not found:
-            raise OtptError(f"Method {self.name!r} has no regulariser, so no lambda to set; c-tpt and o-tpt have one.")
+            raise OtptError(f"Method {self.name!r} has no regulariser, so no {asked} to set; c-tpt and o-tpt have one.")
         raise OtptError(
-            f"Method {self.name!r} has {len(found)} regularisers; set each by its name: {', '.join(found)}."
+            f"Method {self.name!r} has {len(found)} objectives, so {asked} is ambiguous; set each by its name "
+            f"({', '.join(found)}), or write the weight after its part, as in tpt+{found[-1]}[weight=20]."
         )
 
 
-def _weight(weight: Weight, family: str) -> float:
-    return float(weight[family] if isinstance(weight, Mapping) else weight)
+@cache
+def _tuning_fields() -> tuple[str, ...]:
+    """Fields that a method shares with its steps."""
+    own = {each.name for each in fields(Method)} - {"settings"}
+    return tuple(each.name for each in fields(TuningConfig) if each.name in own)
 
 
-def _number(name: str, value: str | float | bool) -> float:
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    kind = get_type_hints(Method, include_extras=True)[name]
+    return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
+
+
+def _validated(method: str, name: str, value: Any, *, strict: bool = False, shown: str = "") -> Any:
+    """The value of a field in its type; without ``strict`` texts such as "2" and "on" are converted."""
     try:
-        return float(value)
-    except ValueError:
-        raise OtptError(f"The setting {name} is {value!r}; expected a number.") from None
-
-
-def _flag(name: str, value: str | float | bool) -> bool:
-    text = str(value).lower()
-    if text in {"on", "true", "yes", "1"}:
-        return True
-    if text in {"off", "false", "no", "0"}:
-        return False
-    raise OtptError(f"The setting {name} is {value!r}; expected on or off.")
-
-
-def _all_settings() -> list[str]:
-    """Names of the settings that any function has: a method whose calibration was replaced may keep some in vain."""
-    found = {name for objective in OBJECTIVES.values() for name in objective.settings}
-    for axis in (ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES):
-        found |= {name for value in axis.values() for name in value.settings}
-    return sorted(found)
+        return _adapter(name).validate_python(value, strict=strict)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([shown or name.replace("_", "-"), *(str(each) for each in first["loc"][:1])])
+        expected = first["msg"].replace("Input should be ", "")
+        raise OtptError(f"Method {method!r}: {where} is {first['input']!r:.80}; expected {expected}.") from None

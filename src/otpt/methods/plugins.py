@@ -1,4 +1,4 @@
-"""Own functions as methods: registered by a decorator, from a script or by ``--plugin FILE``.
+"""Plugins: Python files whose decorated functions become parts of methods' names, by ``--plugin FILE``.
 
     import otpt
 
@@ -9,8 +9,7 @@
 
     otpt.load("pocket", "tpt+median-probability")
 
-A function names what it needs as parameters (:data:`otpt.methods.axes.AVAILABLE`). Its name, with hyphens, is then a
-part of methods' names like any other.
+A function names what it needs as parameters (:data:`otpt.registry.AVAILABLE`).
 """
 
 from __future__ import annotations
@@ -20,22 +19,13 @@ import importlib.util
 import sys
 from importlib.machinery import SOURCE_SUFFIXES
 from pathlib import Path
-from typing import Any
 
-from otpt.calibration.registry import CALIBRATIONS, calibration
 from otpt.errors import OtptError, cannot_read
-from otpt.functions import PLUGIN, reason
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, GATES, adaptation, aggregation, gate
-from otpt.objectives.registry import OBJECTIVES, objective
-
-__all__ = ["adaptation", "aggregation", "calibration", "gate", "load_plugin", "objective"]
+from otpt.registry import PLUGIN, reason, snapshot
 
 
 def load_plugin(path: str | Path) -> str:
-    """Run a user's Python file, whose decorators register what it holds; returns a digest of the file.
-
-    This executes the file: it is for files that the user names on purpose.
-    """
+    """Execute a user's Python file, whose decorators register its functions; returns a digest of the file."""
     path = Path(path)
     if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules can be imported too, but have no source
         raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
@@ -50,21 +40,14 @@ def load_plugin(path: str | Path) -> str:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    restore = snapshot()
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:  # also if the user interrupts it
-        _forget(name)
+    except BaseException as error:  # also if the user interrupts it; the file can then be fixed and loaded again
+        del sys.modules[name]
+        restore()
         if isinstance(error, OtptError) or not isinstance(error, Exception):
             raise
         raise OtptError(f"The plugin {str(path)!r} failed: {reason(error)}.") from error
     return digest
-
-
-def _forget(module: str) -> None:
-    """Take out what a plugin registered before it failed, so that it can be mended and loaded again."""
-    del sys.modules[module]
-    registries: tuple[dict[str, Any], ...] = (OBJECTIVES, CALIBRATIONS, ADAPTATIONS, AGGREGATIONS, GATES)
-    for registry in registries:
-        for name in [name for name, each in registry.items() if each.digest and each.function.__module__ == module]:
-            del registry[name]

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.errors import OtptError, unknown
-from otpt.methods.axes import STREAM, TEMPLATES
 from otpt.methods.method import Method
-from otpt.methods.settings import FAMILIES
 from otpt.prompts import MEMORY_BUDGET, FixedTexts, Prompt, Templates, dataset_templates, published_templates
 from otpt.prompts.learned import LearnedPrompt
+from otpt.registry import FAMILIES, STREAM, TEMPLATES
 from otpt.rejection.registry import chosen_threshold
 from otpt.settings import Fpp
 from otpt.views import ViewRecipe

@@ -13,19 +13,25 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from otpt.entropy import entropy_of_mean, select_fraction
 from otpt.methods.prompt_tuning.one_step import adamw_first_step
-from otpt.objectives.entropy import entropy_of_mean, select_fraction
+from otpt.registry import Fraction, Positive, adaptation
+
+_PUBLISHED = {"shift_rate": {"fine-grained": 1e-3, "shift": 5e-3}}
 
 
+@adaptation(gives="texts", source="Sui et al., WACV 2025", settings=_PUBLISHED)
 def tps(
     zero_shot: Tensor,
     features: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    shift_rate: float = 5e-3,
-    shift_ratio: float = 0.1,
+    shift_rate: Positive = 5e-3,
+    shift_ratio: Fraction = 0.1,
 ) -> Tensor:
-    """E' with a shift z_c for each class: (C, D) → (C, D).
+    """TPS: TPT's entropy minimised by one step on a shift of each class's text features, without the text tower.
+
+    E' with a shift z_c for each class: (C, D) → (C, D).
 
     Args:
         shift_rate: lr, how far each coordinate moves.
@@ -35,31 +41,42 @@ def tps(
     return normalize(text_features + _step(gradient, shift_rate), dim=-1)
 
 
+@adaptation(gives="texts", source="Sui et al., WACV 2025", settings=_PUBLISHED)
 def tps_shared(
     zero_shot: Tensor,
     features: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    shift_rate: float = 5e-3,
-    shift_ratio: float = 0.1,
+    shift_rate: Positive = 5e-3,
+    shift_ratio: Fraction = 0.1,
 ) -> Tensor:
-    """E' with one shift z for all classes, whose gradient is Σ_c g_c: (C, D) → (C, D)."""
+    """TPS with one shift for all classes.
+
+    E' with one shift z, whose gradient is Σ_c g_c: (C, D) → (C, D).
+    """
     gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio).sum(dim=0)
     return normalize(text_features + _step(gradient, shift_rate), dim=-1)
 
 
+@adaptation(
+    gives="texts",
+    source="Dafnis and Metaxas, NeurIPS 2025",
+    aggregate="mean-probability",
+    settings={"mean_fraction": 0.1},
+)
 def sts(
     zero_shot: Tensor,
     features: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    shift_rate: float = 5e-3,
-    shift_ratio: float = 0.1,
+    shift_rate: Positive = 5e-3,
+    shift_ratio: Fraction = 0.1,
 ) -> Tensor:
-    """E' with one shift z = B_k·γ within the span of the texts' leading directions: (C, D) → (C, D).
+    """STS: one shift for all classes along the leading directions of the texts; the selected views' mean decides.
 
-    The k numbers γ take the step: their gradient is B_kᵀ Σ_c g_c. The sign of a column of B_k does not matter, for γ
-    turns with it. STS's penalty λ‖B_kγ‖ has the sub-gradient 0 at γ = 0, so it has no part in one step.
+    E' with one shift z = B_k·γ: (C, D) → (C, D). The k numbers γ take the step: their gradient is B_kᵀ Σ_c g_c. The
+    sign of a column of B_k does not matter, since γ changes with it. STS's penalty λ‖B_kγ‖ has the sub-gradient 0 at
+    γ = 0, so it does not affect a single step.
     """
     basis = leading_directions(text_features)
     gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio).sum(dim=0)

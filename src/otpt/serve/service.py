@@ -15,7 +15,6 @@ from otpt.backbones import Backbone
 from otpt.calibration import Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError
-from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.serve.engine import Engine, Full
 from otpt.serve.http.errors import RequestError, busy, closing, too_slow, unusable
 from otpt.serve.http.fetching import fetch
@@ -26,6 +25,7 @@ from otpt.serve.jobs import Answer, Job, Query
 from otpt.serve.limits import TEXT_CACHE, Limits
 from otpt.serve.metrics import Metrics
 from otpt.serve.texts import TextCache
+from otpt.settings import DEFAULT_METHOD
 
 _WORKERS = 4
 """Threads that read requests and headers of images, and fetch addresses."""

@@ -10,10 +10,10 @@ from otpt.backbones import load_backbone
 from otpt.calibration import Calibration, read_calibration
 from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError, cannot_read
-from otpt.methods.names.registry import DEFAULT_METHOD
 from otpt.serve.http.queries import served_method
 from otpt.serve.limits import TEXT_CACHE, Limits
 from otpt.serve.service import Service
+from otpt.settings import DEFAULT_METHOD
 
 _SHORTEST_TOKEN = 16
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from otpt.entropy import select_fraction, view_entropies
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.running.predictor import Predictor
-from otpt.objectives.entropy import select_fraction, view_entropies
 from otpt.transfers import to_host
 from otpt.views import make_views
 from otpt.views.recipe import PreprocessingLike

@@ -16,11 +16,8 @@ from torch import Tensor
 import otpt
 from otpt import Backbone, Classifier, OtptError, ViewRecipe
 from otpt.data import list_datasets
-from otpt.functions import settings_of
 from otpt.methods import Task, get_method
-from otpt.methods.axes import ADAPTATIONS
 from otpt.methods.prompt_tuning import TextSide
-from otpt.methods.settings import setting_bounds
 
 pytestmark = pytest.mark.slow
 
@@ -212,32 +209,3 @@ def test_a_caution_concerns_numbers_by_data_set() -> None:
     assert tda.override({"cache-alpha": 2, "cache-beta": 5}).caution_on(["food101"]) == ""
     assert otpt.Method("mine", caution="Beware.").caution_on(["food101"]) == "Beware."
     assert get_method("dmn").caution == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "words"),
-    [
-        ("tda", {"cache-alpha": -1}, "cache-alpha is -1; expected a finite number, 0 or more"),
-        ("tda", {"mean-views": 0.5}, "mean-views is 0.5; expected a whole number"),
-        ("tda", {"stream-ratio": 0}, "stream-ratio is 0; expected a finite number, above 0, at most 1"),
-        ("boost", {"boost-delta": 1.5}, "boost-delta is 1.5; expected a whole number, 0 or more"),
-        ("dmn", {"memory-size": 0}, "memory-size is 0; expected a whole number, 1 or more"),
-        ("bca", {"bca-matrix-from": 2}, "bca-matrix-from is 2; expected"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(name: str, settings: dict[str, float], words: str) -> None:
-    with pytest.raises(OtptError, match=words):
-        get_method(name).override(settings)
-
-
-@pytest.mark.parametrize("name", ["cocoop+bca", "cocoop+dpe", "tda+tpt", "tda+dmn"])
-def test_what_does_not_go_together(name: str) -> None:
-    with pytest.raises(OtptError, match="which conflict"):
-        get_method(name)
-
-
-def test_settings_are_the_arguments_of_the_functions() -> None:
-    for name in (*STREAMS, "boost"):
-        value = ADAPTATIONS[name]
-        assert set(value.settings) == set(settings_of(value.function))
-        assert {each.replace("_", "-") for each in value.settings} <= set(setting_bounds())

@@ -10,11 +10,8 @@ import torch
 from oracles.methods.field import SCALE, logits, texts, views
 from torch import Tensor
 
-from otpt.methods.caches.bca import bca
-from otpt.methods.caches.boostadapter import boostadapter
-from otpt.methods.caches.dmn import dmn
-from otpt.methods.caches.seen import seen
-from otpt.methods.caches.tda import doubtful, tda
+from otpt.methods.caches import boostadapter, dmn, doubtful, summarise, tda
+from otpt.methods.prototypes import bca
 
 IMAGES = (0, 2, 5, 9, 10, 15)
 DIGITS = {"rtol": 0, "atol": 1e-11}
@@ -30,7 +27,7 @@ def image(i: int) -> tuple[Tensor, Tensor]:
 
 
 def test_which_images_are_doubtful() -> None:
-    looks = [seen(*image(i), mean=False, ratio=0.1) for i in IMAGES]
+    looks = [summarise(*image(i), mean=False, ratio=0.1) for i in IMAGES]
     shares = torch.stack([look.entropy for look in looks]) / math.log2(5)
     torch.testing.assert_close(
         shares, numbers("0.188532 0.319661 0.100167 0.191324 0.275583 0.475545"), rtol=0, atol=1e-6
@@ -81,7 +78,7 @@ def test_bca() -> None:
 @pytest.mark.parametrize("classes", [1, 2])
 def test_few_classes(classes: int) -> None:
     """log₂1 = 0: one class is neither doubtful nor a division by zero."""
-    look = seen(views()[:1], logits()[:1, :classes], mean=False, ratio=0.1)
+    look = summarise(views()[:1], logits()[:1, :classes], mean=False, ratio=0.1)
     assert not doubtful(look) or classes == 2
     found = tda(views()[:1], logits()[:1, :classes], {})
     assert bool(found.isfinite().all())

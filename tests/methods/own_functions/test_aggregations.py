@@ -88,14 +88,15 @@ def test_the_text_features_of_cocoop_are_those_of_the_image(tmp_path: Path) -> N
 
 
 def test_a_run_remembers_the_code_it_was_made_with(tmp_path: Path) -> None:
-    from otpt.methods.axes import AGGREGATIONS
+    from otpt.registry import snapshot
 
+    restore = snapshot()
     otpt.load_plugin(
         plugin(tmp_path, "ROW = 0\n\n@otpt.aggregation\ndef one(probabilities):\n    return probabilities[ROW]\n")
     )
     confidences(tmp_path / "run", "tpt+one")
     assert confidences(tmp_path / "run", "tpt+one")
-    del AGGREGATIONS["one"]
+    restore()
     otpt.load_plugin(
         plugin(tmp_path, "ROW = 1\n\n@otpt.aggregation\ndef one(probabilities):\n    return probabilities[ROW]\n")
     )

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_calibration_by_a_number_is_a_temperature() -> None:
-    @otpt.calibration
+    @otpt.calibrator
     def halved(logits: Tensor) -> Tensor:
         return logits / 2
 
@@ -25,7 +25,7 @@ def test_a_calibration_by_a_number_is_a_temperature() -> None:
 
 
 def test_a_calibration_sees_the_zero_shot_logits() -> None:
-    @otpt.calibration
+    @otpt.calibrator
     def my_sals(logits: Tensor, zero_shot: Tensor) -> Tensor:
         low, high = zero_shot.min(dim=-1, keepdim=True)[0], zero_shot.max(dim=-1, keepdim=True)[0]
         least, most = logits.min(dim=-1, keepdim=True)[0], logits.max(dim=-1, keepdim=True)[0]
@@ -38,7 +38,7 @@ def test_a_calibration_sees_the_zero_shot_logits() -> None:
 def test_a_calibration_sees_one_image_at_a_time() -> None:
     """One that mixes what it is given still says the same of an image in any batch."""
 
-    @otpt.calibration
+    @otpt.calibrator
     def mixing(logits: Tensor) -> Tensor:
         return logits / logits.abs().mean()
 

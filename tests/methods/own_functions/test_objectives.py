@@ -49,7 +49,7 @@ def test_an_objective_of_ones_own_equals_ours() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_an_objective_on_views_is_the_literal_one(steps: int) -> None:
-    @otpt.objective(on="views")
+    @otpt.objective
     def my_entropy(logits: Tensor) -> Tensor:
         mean = logits.softmax(dim=-1).mean(dim=-2)
         return -(mean * mean.log()).sum(dim=-1)
@@ -62,8 +62,8 @@ def test_an_objective_may_ask_for_the_initial_texts() -> None:
     """At the init its gradient is zero, so the second step shows it."""
 
     @otpt.objective(weight=40.0)
-    def staying(text_features: Tensor, initial: Tensor) -> Tensor:
-        return (text_features - initial).square().sum(dim=(-2, -1))
+    def staying(text_features: Tensor, initial_text_features: Tensor) -> Tensor:
+        return (text_features - initial_text_features).square().sum(dim=(-2, -1))
 
     context = tuned_context({"entropy": 1.0}, lambda _, texts, initial: 40.0 * (texts - initial).square().sum(), 2)
     expected = oracle().logits(views()[:1], context)[0].softmax(-1)
@@ -83,17 +83,16 @@ def test_an_objective_runs_on_maple(tmp_path: Path) -> None:
 
 def test_kept_gradients_belong_to_the_code_of_an_objective(tmp_path: Path) -> None:
     """Another function of the same name must not get the gradients of the one before."""
-    from otpt.objectives import OBJECTIVES
+    from otpt.registry import snapshot
 
+    restore = snapshot()
     cache = FeatureCache(tmp_path / "cache")
     found = []
     for number, sign in enumerate(("", "-")):
-        path = plugin(
-            tmp_path, f"@otpt.objective(on='views')\ndef own(logits):\n    return {sign}logits.std(dim=(-2, -1))\n"
-        )
+        path = plugin(tmp_path, f"@otpt.objective\ndef own(logits):\n    return {sign}logits.std(dim=(-2, -1))\n")
         otpt.load_plugin(path)
         found.append(confidences(tmp_path / f"with-{number}", "own", cache))
         assert found[-1] == confidences(tmp_path / f"again-{number}", "own", cache)
         assert found[-1] == confidences(tmp_path / f"without-{number}", "own")
-        del OBJECTIVES["own"]  # type: ignore[attr-defined]
+        restore()
     assert found[0] != found[1]

@@ -10,7 +10,6 @@ from oracles.methods import posthoc
 from oracles.methods.posthoc_bench import NAMES, RECIPE, SEEDS, backbone, image
 
 from otpt import Classifier, OtptError
-from otpt.methods import get_method
 from otpt.methods.prompt_tuning import TextSide
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CoopContext
@@ -45,5 +44,3 @@ def test_dac_of_a_context_that_does_not_name_its_classes_is_refused() -> None:
     clf = Classifier(backbone(), "coop+dac-base", recipe=RECIPE, contexts=[CoopContext(torch.randn(4, 64))])
     with pytest.raises(OtptError, match=r"'coop\+dac-base' needs the classes that the context was learned on, but its"):
         clf.set_classes(NAMES)
-    with pytest.raises(OtptError, match="dac-base does not go with init = 'words'; expected 'coop'"):
-        get_method("tpt+dac-base")

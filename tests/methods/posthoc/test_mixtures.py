@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from oracles.methods import field, posthoc
 
-from otpt.methods.aggregations.ensembles import se, weak_strong
+from otpt.methods.aggregations import se, weak_strong
 
 pytestmark = pytest.mark.slow
 

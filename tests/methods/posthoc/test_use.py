@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 from oracles.methods import posthoc
-from oracles.methods.literal import USE
 from oracles.methods.posthoc_bench import SOME_DISAGREE, answers, literal
-
-from otpt import OtptError
-from otpt.methods import compose
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +24,3 @@ def test_use_is_the_literal_one() -> None:
             assert found["use"].index == found["zero-shot"].index
         adapted.append(not agree)
     assert 0 < sum(adapted) < len(adapted), "or the test shows nothing"
-
-
-def test_what_use_is_made_of() -> None:
-    method = compose("use")
-    assert (method.gate, method.aggregate, method.selection) == ("strong-agreement", "se", "strong")
-    assert dict(method.objectives) == {USE: 1.0}
-    with pytest.raises(OtptError, match="'use' and 'weak-strong', which conflict: both say how to aggregate"):
-        compose("use+weak-strong")
-    with pytest.raises(OtptError, match="'e-cots' and 'sals', which conflict: both say how to calibrate"):
-        compose("tpt+e-cots+sals")

@@ -22,7 +22,6 @@ from otpt.evaluation import Settings, evaluate
 from otpt.features import FeatureCache, pipeline
 from otpt.features.pipeline import EncodedImage, FeaturePipeline
 from otpt.methods import field_methods, get_methods, published_methods
-from otpt.methods.axes import IMAGE
 from otpt.methods.batch import Batch
 from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
@@ -31,6 +30,7 @@ from otpt.methods.output import Output
 from otpt.methods.promptsmooth import Smoothing
 from otpt.methods.running.predictor import Predictor
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
+from otpt.registry import IMAGE
 from otpt.settings import Fpp
 from otpt.views import ViewRecipe
 from otpt.views.layers import ViewLayers

@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 def chosen_methods(given: Sequence[str] | None = None) -> tuple[str, ...]:
     """Zero-shot, and what is compared with it: by default TPT, O-TPT and the default method."""
-    from otpt.methods.names.registry import DEFAULT_METHOD
+    from otpt.settings import DEFAULT_METHOD
 
     return tuple(dict.fromkeys((BASE, *(given or ("tpt", "o-tpt", DEFAULT_METHOD)))))
 

@@ -12,7 +12,7 @@ from otpt.cli.terminal import Column, print_columns
 
 if TYPE_CHECKING:
     from otpt.methods import Method
-    from otpt.methods.names.parts import Part
+    from otpt.methods.names import Part
 
 _WIDTH = 120  # of a file or a pipe; sentences of any length would be one line each
 _QUESTIONS = {

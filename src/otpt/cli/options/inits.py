@@ -55,7 +55,7 @@ def add_init_options(parser: Any, *, of_data_sets: bool = True) -> None:
 
 def chosen_inits(options: argparse.Namespace, methods: Sequence[Method]) -> dict[str, Any]:
     """``--templates`` and ``--fpp`` as :class:`otpt.Classifier` and :class:`otpt.evaluation.Settings` take them."""
-    from otpt.methods.axes import FPP
+    from otpt.registry import FPP
 
     named = ", ".join(method.name for method in methods)
     if options.templates is not None and not any(method.init == "templates" for method in methods):

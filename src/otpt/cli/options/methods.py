@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add_method_options(parser: argparse.ArgumentParser) -> None:
     """Which methods, on which prompt and views."""
-    from otpt.methods.names.registry import DEFAULT_METHOD
+    from otpt.settings import DEFAULT_METHOD
 
     group = parser.add_argument_group("method")
     add_methods_option(

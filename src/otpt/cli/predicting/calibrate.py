@@ -28,7 +28,7 @@ _METRICS = ("accuracy", "nll", "ece", "debiased_ece")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``calibrate``."""
-    from otpt.methods.names.registry import DEFAULT_METHOD
+    from otpt.settings import DEFAULT_METHOD
 
     parser.description = (
         "Fit a calibration on labelled images that are not in your test set, and write it with what prediction sets "
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate what is missing, fit, write, print."""
-    from otpt.methods.names.registry import DEFAULT_METHOD
+    from otpt.settings import DEFAULT_METHOD
 
     if options.figure is not None:
         from otpt.report.figures.drawing.style import check_format

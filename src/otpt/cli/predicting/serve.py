@@ -37,7 +37,7 @@ LIMITS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``serve``."""
-    from otpt.methods.names.registry import DEFAULT_METHOD
+    from otpt.settings import DEFAULT_METHOD
 
     parser.description = (
         "Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at "
@@ -133,8 +133,8 @@ def _application(options: argparse.Namespace, settings: Settings, **door: Any) -
 
 def chosen_settings(options: argparse.Namespace, limits: Limits) -> Settings:
     """The service that the options describe."""
-    from otpt.methods.names.registry import DEFAULT_METHOD
     from otpt.serve.settings import Settings, named_models
+    from otpt.settings import DEFAULT_METHOD
 
     return Settings(
         named_models(options.models),

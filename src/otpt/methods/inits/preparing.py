@@ -9,7 +9,6 @@ from typing import Any
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.inits.attributes import names_with_attributes
 from otpt.methods.inits.classes import check_texts
 from otpt.methods.inits.initial_texts import (
@@ -27,6 +26,7 @@ from otpt.methods.task import ON_PIXELS, Task
 from otpt.prompts import Prompt, Templates, check_class_names, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, MaplePrompts
 from otpt.prompts.tokens import check_lengths
+from otpt.registry import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 
 Methods = tuple[Method, ...]
 _Maker = Callable[[Any, Task, Methods], list[Group]]

@@ -23,16 +23,15 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.backbones.towers.prompted_tower import PromptedTower
+from otpt.entropy import SELECTED_BY
 from otpt.errors import OtptError
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.gradients import ViewObjective, view_objective
 from otpt.methods.prompt_tuning.passes import mean_cosine
-from otpt.objectives import logit_range
-from otpt.objectives.entropy import SELECTED_BY
-from otpt.objectives.ranges import Range
-from otpt.objectives.registry import OBJECTIVES, TEXTS
+from otpt.objectives import Range, logit_range
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, check_class_names, tokenize_prompts
 from otpt.prompts.learned import DeepPrefixEncoder, MaplePrompts, visual_prompts
+from otpt.registry import OBJECTIVES, TEXTS
 
 WORDS = "a photo of a"
 """MaPLe's sentence is "a photo of a {name}."; its first n tokens are the learned ones."""
@@ -49,7 +48,7 @@ class _Views:
         config: what to minimise and how.
         all_views: (V, C) logits of all views under the initial prompts, the clean one first.
         zero_shot: (k, C) those of the selected ones.
-        first: range of the most confident view in the first step, which the rescaled entropy keeps.
+        first: range of the most confident view in the first step.
     """
 
     selected: Tensor
@@ -58,11 +57,12 @@ class _Views:
     zero_shot: Tensor
     first: Range | None = None
 
-    def range_of(self, objective: str) -> Range | None:
-        """The range that an objective refers to; None for that of the most confident view now."""
+    def ranges(self, logits: Tensor) -> dict[str, Range]:
+        """The reference ranges, given the logits (k, C) of the selected views now."""
         if self.config.reference == "clean":
-            return logit_range(self.all_views[0])
-        return self.first if objective == "rescaled-entropy" else None
+            return dict.fromkeys(("current_range", "initial_range"), logit_range(self.all_views[0]))
+        now = logit_range(logits[0])
+        return {"current_range": now, "initial_range": self.first or now}
 
     @property
     def settings(self) -> dict[str, float]:
@@ -192,7 +192,8 @@ class TwoTowerSide:
     def _text_gradient_at(self, objective: str, own: Mapping[str, float], line: Linearisation) -> Tensors:
         with torch.enable_grad():
             features = line.text_features[0].detach().requires_grad_()
-            value = OBJECTIVES[objective](features, self.text_features, own)
+            available = {"text_features": features, "initial_text_features": self.text_features, "attributes": 1}
+            value = OBJECTIVES[objective](available, own)
         (cotangent,) = torch.autograd.grad(value, features)
         text, weights, biases = self.init
         return line.vjp(cotangent[None])[0].view_as(text), torch.zeros_like(weights), torch.zeros_like(biases)
@@ -203,10 +204,10 @@ class TwoTowerSide:
         """∇(T, A, a) of an objective of the selected views, and the range of the most confident one."""
 
         def loss(logits: Tensor) -> Tensor:
-            reference = views.range_of(objective) or logit_range(logits[0])
             own = views.zero_shot
             at_init = {"zero_shot": own, "cosines": self.cosines(own), "all_views": views.all_views}
-            return OBJECTIVES[objective](logits, reference, views.settings, at_init)
+            value: Tensor = OBJECTIVES[objective]({**at_init, **views.ranges(logits), "logits": logits}, views.settings)
+            return value
 
         logits, gradients = self.differentiate(loss, views.selected, state, line)
         return gradients, logit_range(logits[0])

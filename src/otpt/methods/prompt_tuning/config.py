@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from otpt.entropy import fraction_of
 from otpt.errors import OtptError
-from otpt.objectives.fractions import fraction_of
-from otpt.objectives.registry import TEXTS, VIEWS, find_objective
+from otpt.registry import OBJECTIVES, TEXTS, VIEWS
 
 REFERENCES = ("confident", "clean")
 """Views whose logits give the reference range: the most confident one, or the clean one."""
@@ -47,7 +47,7 @@ class TuningConfig:
     def __post_init__(self) -> None:
         finite = "a finite number, 0 or more"
         for name, weight in self.weights:
-            find_objective(name)
+            _require(name in OBJECTIVES, "objective", name, "a registered one")
             _require(0 <= weight < math.inf, f"weight of {name}", weight, finite)
         _require(self.steps >= 1 and float(self.steps).is_integer(), "number of steps", self.steps, "1, 2, 3, …")
         _require(0 < self.learning_rate < math.inf, "learning rate", self.learning_rate, "a finite number above 0")
@@ -88,7 +88,7 @@ class TuningConfig:
         return fraction_of(views - clean, self.selection_ratio) + clean
 
     def _on(self, kind: str) -> tuple[tuple[str, float], ...]:
-        return tuple((name, weight) for name, weight in self.weights if find_objective(name).on == kind)
+        return tuple((name, weight) for name, weight in self.weights if OBJECTIVES[name].on == kind)
 
 
 def _require(holds: bool, what: str, given: object, expected: str) -> None:

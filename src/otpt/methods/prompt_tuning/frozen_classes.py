@@ -20,12 +20,12 @@ from copy import copy
 import torch
 from torch import Tensor
 
+from otpt.entropy import SELECTED_BY
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.gradients import GradientStore
 from otpt.methods.prompt_tuning.one_step import tune_one_step
 from otpt.methods.prompt_tuning.passes import Tuned
 from otpt.methods.prompt_tuning.text_side import TextSide
-from otpt.objectives.entropy import SELECTED_BY
 from otpt.prompts import PartEncoder
 from otpt.transfers import to_host
 

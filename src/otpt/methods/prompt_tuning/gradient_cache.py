@@ -20,7 +20,7 @@ from otpt._version import __version__
 from otpt.features.cache import FeatureCache
 from otpt.methods.prompt_tuning import TextSide
 from otpt.methods.prompt_tuning.gradients import ViewObjective
-from otpt.objectives.registry import find_objective
+from otpt.registry import OBJECTIVES
 from otpt.transfers import to_device
 
 
@@ -52,7 +52,7 @@ class CachedGradients:
 
     def _key(self, objective: ViewObjective) -> str:
         facts = [*objective.facts, self._image, self._text.fingerprint, __version__, torch.__version__]
-        if own := find_objective(objective.name).digest:  # a user may change a function and keep its name
+        if own := OBJECTIVES[objective.name].digest:  # a user may change a function and keep its name
             facts.append(own)
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

@@ -13,12 +13,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from otpt.entropy import SELECTED_BY
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.passes import in_passes
 from otpt.methods.prompt_tuning.text_side import TextSide
 from otpt.objectives import logit_range
-from otpt.objectives.entropy import SELECTED_BY
-from otpt.objectives.registry import OBJECTIVES, find_objective
+from otpt.registry import OBJECTIVES
 from otpt.transfers import to_host
 
 
@@ -85,8 +85,8 @@ class HeldGradients:
 
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
     """A config's objective ``name`` on ``views`` views; the entropy is the same whatever the reference."""
-    found = find_objective(name)
-    reference = config.reference if found.takes_reference else ""
+    found = OBJECTIVES[name]
+    reference = config.reference if found.takes_range else ""
     settings = tuple(found.own_settings(dict(config.settings)).items())
     count = config.selected_count(views)
     return ViewObjective(name, reference, count, config.selection, settings, config.frozen_below)
@@ -125,7 +125,8 @@ def _cotangent(text: TextSide, image: Tensor, objective: ViewObjective) -> Tenso
         leaf = logits[chosen].requires_grad_()
         row = logits[0] if objective.reference == "clean" else leaf[0]
         own = logits[chosen]
-        at_init = {"zero_shot": own, "cosines": text.cosines(own), "all_views": logits}
-        value = OBJECTIVES[objective.name](leaf, logit_range(row), dict(objective.settings), at_init)
+        available = {"zero_shot": own, "cosines": text.cosines(own), "all_views": logits}
+        available |= {"logits": leaf, **dict.fromkeys(("current_range", "initial_range"), logit_range(row))}
+        value = OBJECTIVES[objective.name](available, dict(objective.settings))
     (gradient,) = torch.autograd.grad(value, leaf)
     return text.pull_back(gradient, image[chosen])

@@ -1,8 +1,7 @@
 """The general engine: any number of steps with torch's AdamW, and C-TPT's two-step mode.
 
 Selected views are those of the initial context and stay the same over all steps. The range of the most confident view
-is taken anew in each step by the penalty; by the rescaled entropy it is kept from the first step on, where alone it
-carries gradient.
+is computed in each step, and that of the first step, where alone it carries gradient, is available to later ones.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from otpt.entropy import SELECTED_BY
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.passes import Tuned, in_passes, logits_and_extras, split_extras
 from otpt.methods.prompt_tuning.text_side import TextSide
-from otpt.objectives import logit_range
-from otpt.objectives.entropy import SELECTED_BY
-from otpt.objectives.ranges import Range
-from otpt.objectives.registry import OBJECTIVES, VIEWS
+from otpt.objectives import Range, logit_range
 from otpt.prompts import Linearisation
+from otpt.registry import OBJECTIVES, VIEWS
 
 
 def tune_many_steps(
@@ -76,7 +74,7 @@ def _tune_pass(
     for part in config.steps * [part for part in parts if part]:
         line = line or text.encoder.linearise(contexts.detach())
         gradient, now = _gradient(
-            text, line, selected, part, dict(config.settings), at_init, initial, penalty=clean, rescaling=clean or first
+            text, line, selected, part, dict(config.settings), at_init, initial, reference=clean, first=first
         )
         first = first or now
         finite = gradient.flatten(1).isfinite().all(dim=1)
@@ -96,13 +94,13 @@ def _gradient(
     at_init: Mapping[str, Tensor],
     initial: Tensor,
     *,
-    penalty: Range | None,
-    rescaling: Range | None,
+    reference: Range | None,
+    first: Range | None,
 ) -> tuple[Tensor, Range]:
     """∇_θ Σ weight·objective at the contexts of ``line``, and the range of the most confident view there, detached.
 
-    ``initial`` are the text features at the init; ``penalty`` and ``rescaling`` the reference ranges of these two
-    objectives, None means that range.
+    ``initial`` are the text features at the init, ``reference`` a constant reference range, ``first`` the range of the
+    first step.
     """
     with torch.enable_grad():
         features = line.text_features.detach().requires_grad_()
@@ -111,8 +109,8 @@ def _gradient(
         loss = features.new_zeros(())
         for objective, weight in weights:
             if OBJECTIVES[objective].on == VIEWS:
-                reference = penalty if objective == "range-penalty" else rescaling
-                value = OBJECTIVES[objective](logits, reference or now, settings, at_init)
+                ranges = {"current_range": reference or now, "initial_range": reference or first or now}
+                value = OBJECTIVES[objective]({**at_init, **ranges, "logits": logits}, settings)
             else:
                 value = text.objective(objective, features, settings, initial)
             loss = loss + weight * value.sum()

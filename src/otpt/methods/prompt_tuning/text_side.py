@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.objectives.registry import OBJECTIVES
 from otpt.prompts import (
     MEMORY_BUDGET,
     DescriptionEncoder,
@@ -30,6 +29,7 @@ from otpt.prompts import (
     tokenize_prompts,
 )
 from otpt.prompts.tokens import sentence_tokens
+from otpt.registry import OBJECTIVES
 
 
 class TextSide:
@@ -148,7 +148,8 @@ class TextSide:
     ) -> Tensor:
         """The value (…) of a text objective; ``initial`` are the text features at the init, E₀ unless given."""
         reference = self.text_features if initial is None else initial
-        value: Tensor = OBJECTIVES[name](text_features, reference, settings, {"attributes": self.attributes})
+        available = {"text_features": text_features, "initial_text_features": reference, "attributes": self.attributes}
+        value: Tensor = OBJECTIVES[name](available, settings)
         return value
 
     def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.features.pipeline import EncodedImage
-from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
 from otpt.methods.inits.initial_texts import text_side
 from otpt.methods.method import Method
@@ -23,6 +22,7 @@ from otpt.methods.running.calling import naming_images
 from otpt.methods.running.groups import GraphlessGroup
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
+from otpt.registry import CLEAN
 from otpt.transfers import Steps, join
 
 ABSTAINED = "abstained"

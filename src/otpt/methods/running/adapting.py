@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from otpt.calibration import BaseTexts
-from otpt.methods.axes import ADAPTATIONS, GATES, NONE, STATE
-from otpt.methods.method import CONTEXT, Method
+from otpt.methods.method import Method
 from otpt.methods.output import Adapted, Output
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.passes import mean_cosine
@@ -19,6 +18,7 @@ from otpt.methods.running.calling import Available, Extras, GateAnswer, call_fun
 from otpt.methods.running.finish import finish
 from otpt.methods.running.hosting import adapts_on_host, initial_on_host, needs_after, on_host
 from otpt.methods.task import Task
+from otpt.registry import ADAPTATIONS, CONTEXT, GATES, NONE, STATE
 from otpt.transfers import Steps, join
 
 if TYPE_CHECKING:

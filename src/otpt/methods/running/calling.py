@@ -11,9 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.functions import Value, asked_for, call_with, describe, reason
 from otpt.methods.prompt_tuning.config import TuningConfig
-from otpt.objectives.registry import OBJECTIVES
+from otpt.registry import OBJECTIVES, Component, describe, reason
 
 Available = Mapping[str, Callable[[], Any]]
 """What a function may ask for by the names of its parameters, computed when it does."""
@@ -23,7 +22,7 @@ Extras = Mapping[str, float]
 
 
 def call_function(
-    value: Value, kind: str, available: Available, settings: Mapping[str, float], shape: tuple[int, ...], name: str
+    value: Component, kind: str, available: Available, settings: Mapping[str, float], shape: tuple[int, ...], name: str
 ) -> tuple[Tensor, Extras]:
     """What a function of an axis returns for the image ``name``: a finite tensor of this shape, and extras."""
     found, extras = _with_extras(_call(value, kind, available, settings, name), value, kind, name)
@@ -47,7 +46,7 @@ class GateAnswer:
     extras: Extras = field(default_factory=dict)
 
 
-def call_gate(value: Value, available: Available, settings: Mapping[str, float], name: str) -> GateAnswer:
+def call_gate(value: Component, available: Available, settings: Mapping[str, float], name: str) -> GateAnswer:
     """What a gate says of the image ``name``."""
     found, extras = _with_extras(_call(value, "gate", available, settings, name), value, "gate", name)
     if isinstance(found, (bool, np.bool_)) or (isinstance(found, Tensor) and found.numel() == 1):
@@ -57,7 +56,7 @@ def call_gate(value: Value, available: Available, settings: Mapping[str, float],
     )
 
 
-def _with_extras(found: Any, value: Value, kind: str, name: str) -> tuple[Any, Extras]:
+def _with_extras(found: Any, value: Component, kind: str, name: str) -> tuple[Any, Extras]:
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
         return found, {}
     try:
@@ -69,15 +68,16 @@ def _with_extras(found: Any, value: Value, kind: str, name: str) -> tuple[Any, E
         ) from None
 
 
-def _call(value: Value, kind: str, available: Available, settings: Mapping[str, float], name: str) -> Any:
-    given = asked_for(value.function, available) | {key: settings[key] for key in value.settings if key in settings}
+def _call(value: Component, kind: str, available: Available, settings: Mapping[str, float], name: str) -> Any:
     try:
-        return call_with(value.function, given)
+        return value.call(available, settings)
     except Exception as error:
         if not value.digest:
             raise
         shapes = ", ".join(
-            f"{key} of shape {tuple(each.shape)}" for key, each in given.items() if hasattr(each, "shape")
+            f"{key} of shape {tuple(each.shape)}"
+            for key, each in ((key, available[key]()) for key in value.parameters if key in available)
+            if hasattr(each, "shape")
         )
         seen = f", which has {shapes}" if shapes else ""
         raise OtptError(f"The {kind} {value.name!r} failed on the image {name!r}{seen}: {reason(error)}.") from error

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from otpt.calibration import fixed_temperature, probabilities
-from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
-from otpt.functions import Value, parameters
-from otpt.methods.axes import AGGREGATIONS, CLEAN, NONE
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Adapted, Output
 from otpt.methods.running.calling import Available, Extras, call_function
+from otpt.registry import AGGREGATIONS, CALIBRATIONS, CLEAN, NONE, Component
 from otpt.threads import in_threads
 
 _SUM_TOLERANCE = 1e-3
@@ -92,14 +90,14 @@ def calibrated(
     if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
         logits, zero_shot = logits.float(), zero_shot.float()
     own = {**available, "logits": lambda: logits, "zero_shot": lambda: zero_shot}
-    return call_function(CALIBRATIONS[method.calibrate], "calibration", own, settings, tuple(logits.shape), name)
+    return call_function(CALIBRATIONS[method.calibrate], "calibrator", own, settings, tuple(logits.shape), name)
 
 
-def _one_by_one(calibration: Value) -> bool:
+def _one_by_one(calibration: Component) -> bool:
     """Whether a calibration is called for each image; one of ours that looks at logits alone takes all together."""
-    if calibration.digest or calibration.views or not calibration.source:
-        return bool(calibration.source)
-    return not {"logits", "zero_shot"}.issuperset(parameters(calibration.function))
+    if calibration.digest or calibration.views or calibration.function is None:
+        return calibration.function is not None
+    return not {"logits", "zero_shot"}.issuperset(calibration.parameters)
 
 
 def _clean(calibrated: Tensor, logits: Tensor, *, official: bool, own: bool) -> tuple[Any, list[int]]:

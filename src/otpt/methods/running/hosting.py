@@ -16,11 +16,9 @@ from operator import or_
 
 from torch import Tensor
 
-from otpt.calibration.registry import CALIBRATIONS
-from otpt.functions import Value, parameters
-from otpt.methods.axes import ADAPTATIONS, AGGREGATIONS, CLEAN, GATES, STREAM
-from otpt.methods.method import CONTEXT, Method
+from otpt.methods.method import Method
 from otpt.methods.output import Adapted
+from otpt.registry import ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, CLEAN, CONTEXT, GATES, STREAM, Component
 from otpt.transfers import Steps
 
 
@@ -65,8 +63,8 @@ def _needs_after(method: Method) -> Needs:
     )
 
 
-def _parameters(value: Value) -> set[str]:
-    return set(parameters(value.function)) if value.source else set()
+def _parameters(value: Component) -> set[str]:
+    return set(value.parameters)
 
 
 def on_host(adapted: Adapted, needs: Needs) -> Steps[Adapted]:

@@ -13,13 +13,13 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, ImageTask
-from otpt.methods.axes import STREAM
 from otpt.methods.batch import Batch
 from otpt.methods.inits.preparing import make_groups
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.running.groups import Group, TextGroup
 from otpt.methods.task import Column, Task
+from otpt.registry import STREAM
 from otpt.rejection.registry import REJECTED
 from otpt.rejection.rejector import Rejector
 from otpt.threads import available_threads, in_threads, one_thread

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from otpt.objectives.entropy import select_fraction
+from otpt.entropy import select_fraction
 from otpt.views import ViewRecipe
 
 AGREEING = 0.25

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from otpt.errors import OtptError
 from otpt.methods import field_names, known_parts, published_names
-from otpt.methods.names.parts import AXES
+from otpt.registry import AXES
 from otpt.serve.http.openapi import BAD
 from otpt.serve.http.queries import served_method
 from otpt.serve.service import Service

@@ -11,10 +11,10 @@ from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method, Task, compose
-from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, STREAM
+from otpt.methods.facts import calibration_facts
 from otpt.methods.inits.classes import with_classes
-from otpt.methods.names.facts import calibration_facts
 from otpt.prompts import Templates
+from otpt.registry import ATTRIBUTES, FPP, LEARNED, STREAM
 from otpt.rejection.registry import DEFAULT_SCORE
 from otpt.serve.http.errors import RequestError
 from otpt.serve.http.schemas import Asked

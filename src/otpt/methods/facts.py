@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from otpt.methods.axes import ATTRIBUTES, FPP, LEARNED, TEMPLATES
 from otpt.methods.inits.attributes import attribute_digest, names_with_attributes
 from otpt.methods.method import Method
-from otpt.methods.settings import setting_for
 from otpt.methods.task import Task
 from otpt.prompts import Prompt
 from otpt.prompts.learned import fingerprint
+from otpt.registry import ATTRIBUTES, FPP, LEARNED, TEMPLATES, number_for
 
 
 def prompt_facts(name: str, method: Method, task: Task) -> dict[str, Any]:
@@ -36,10 +35,9 @@ def prompt_facts(name: str, method: Method, task: Task) -> dict[str, Any]:
 def method_numbers(method: Method) -> dict[str, Any]:
     """What a method computes, as plain data; of functions of the user's, digests of their source code."""
     words = {"name", "summary", "source", "caution"} | ({"condition"} if method.init != "cocoop" else set())
-    if not method.frozen_below:
-        words |= {"frozen_below"}  # runs that were begun before there was such a setting go on
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
     own = {each.name: each.digest for each in method.functions if each.digest}
+    values["settings"] = {**method.defaults, **method.settings}
     return plain({**values, **({"own_functions": own} if own else {})})
 
 
@@ -89,7 +87,7 @@ def numbers_on(numbers: Mapping[str, Any], family: str, dataset: str) -> dict[st
     """The numbers of a method on one data set: of those by family or data set only the one that counts there."""
 
     def chosen(value: Any) -> Any:
-        return setting_for(value, family, dataset) if isinstance(value, Mapping) else value
+        return number_for(value, family, dataset)
 
     by_name = {key: {k: chosen(v) for k, v in numbers[key].items()} for key in ("objectives", "settings")}
     return {**numbers, **by_name, "learning_rate": chosen(numbers["learning_rate"])}

@@ -1,1 +1,0 @@
-"""Aggregations: which views decide, and how."""

@@ -1,0 +1,280 @@
+"""Names of methods: parts joined by "+" in any order, with settings in brackets; and methods of TOML files."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from otpt.errors import OtptError, cannot_read, unknown
+from otpt.methods.method import Method
+from otpt.registry import (
+    ADAPTATIONS,
+    AGGREGATIONS,
+    AXES,
+    CALIBRATIONS,
+    CLEAN,
+    CONTEXT,
+    GATES,
+    NONE,
+    OBJECTIVES,
+    PARTS,
+    TEXTS,
+    Component,
+    Part,
+    Weight,
+    make_part,
+    methods_table,
+)
+
+_IN_FILE = re.compile(r"(.*?\.toml)(?::([^\[\]]*))?(?:\[(.*)\])?", re.DOTALL)
+"""``FILE.toml``, ``FILE.toml:METHOD`` or ``FILE.toml:METHOD[SETTING=VALUE]``."""
+_PART = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?", re.DOTALL)
+_PLUS = re.compile(r"\+(?![^\[]*\])")
+"""A plus outside brackets: a number may have one, as in ``[lambda=1e+2]``."""
+
+_OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
+_PROMPTSMOOTH = {**_OWN_NETWORK, "init": ("words", "coop"), "aggregate": (CLEAN, "votes", "certificate")}
+ADAPTATIONS["promptsmooth"] = Component("promptsmooth", only=_PROMPTSMOOTH)
+ADAPTATIONS["baple"] = Component("baple", only=_OWN_NETWORK)
+ADAPTATIONS["fpt"] = Component("fpt", only=_OWN_NETWORK)
+for _name in ("votes", "certificate"):
+    AGGREGATIONS[_name] = Component(_name, only={"adapt": ("promptsmooth",)})
+
+
+def _named_part(name: str, table: Mapping[str, Any]) -> Part:
+    """A part of ``methods.toml``; its functions lend it weights, source and caution where it has none itself."""
+    named = table.get("objectives", {})
+    weights = {each: OBJECTIVES[each].weight for each in named} if isinstance(named, list) else named
+    functions = [PARTS[each] for each in weights if each in PARTS]
+    caution = " ".join(each.caution for each in functions if each.caution)
+    lent = {"source": functions[-1].source, "caution": caution} if functions else {}
+    return make_part(name, {**lent, **table, "objectives": weights})
+
+
+PARTS.update({name: _named_part(name, table) for name, table in methods_table()["parts"].items()})
+
+
+def published_names() -> tuple[str, ...]:
+    """Names of the methods of the paper and of those that it compares or combines O-TPT with."""
+    return tuple(methods_table()["published"])
+
+
+def field_names() -> tuple[str, ...]:
+    """Names of the field's other methods."""
+    return tuple(methods_table()["field"])
+
+
+def published_methods() -> Mapping[str, Method]:
+    """The methods of the paper and of those that it compares or combines O-TPT with, by name."""
+    return {name: compose(name) for name in published_names()}
+
+
+def field_methods() -> Mapping[str, Method]:
+    """The field's other methods by name; any of their parts can be joined with others."""
+    return {name: compose(name) for name in field_names()}
+
+
+def known_parts() -> Mapping[str, Part]:
+    """All parts by name, axis by axis: ours, and functions that users registered."""
+    combined = methods_table()["parts"]
+    ordered = [*combined, *(name for name in PARTS if name not in combined)]
+    return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
+
+
+def list_parts() -> list[dict[str, Any]]:
+    """One row per part: name, axis, summary, source, caution, weights of objectives, settings with their numbers."""
+    axes = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS, "gate": GATES}
+    rows = []
+    for part in known_parts().values():
+        functions: list[Component] = [OBJECTIVES[name] for name in part.objectives]
+        functions += [axes[axis][value] for axis, value in part.values.items() if value in axes.get(axis, ())]
+        defaults = {name: setting.default for each in functions for name, setting in each.settings.items()}
+        rows.append(_row(part, part.axis, {**defaults, **part.settings}))
+    return rows
+
+
+def list_methods() -> list[dict[str, Any]]:
+    """One row per named method, as in :func:`list_parts`, with "paper" or "field" in place of the axis."""
+    rows = [_row(each, "paper", {**each.defaults, **each.settings}) for each in published_methods().values()]
+    return rows + [_row(each, "field", {**each.defaults, **each.settings}) for each in field_methods().values()]
+
+
+def _row(of: Part | Method, axis: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": of.name,
+        "axis": axis,
+        "summary": of.summary,
+        "source": of.source,
+        "caution": of.caution,
+        "objectives": dict(of.objectives),
+        "settings": {key.replace("_", "-"): value for key, value in settings.items()},
+    }
+
+
+def compose(name: str) -> Method:
+    """The method that a name describes.
+
+    >>> compose("coop+o-tpt+sals").calibrate
+    'sals'
+    >>> compose("O-TPT[lambda=6]").objectives["orthogonality"]
+    6.0
+    """
+    named = [_split(each, name) for each in _PLUS.split(name)]
+    name = "+".join(f"{part.name}[{brackets}]" if brackets else part.name for part, brackets in named)
+    parts = [part for part, _ in named]
+    _check_parts(name, parts)
+    values: dict[str, Any] = {}
+    objectives: dict[str, Weight] = {}
+    settings: dict[str, Any] = {}
+    for part in parts:
+        values |= part.values
+        objectives |= part.objectives
+        settings |= part.settings
+    if values.get("adapt") == NONE:
+        values["adapt"] = CONTEXT  # without objectives
+    for part in parts:
+        objectives = {part.rename.get(each, each): weight for each, weight in objectives.items()}
+        objectives = {each: weight for each, weight in objectives.items() if each not in part.drop}
+        objectives |= {each: weight for each, weight in part.weights.items() if each in objectives}
+    values["summary"] = " ".join(part.summary for part in parts)
+    values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
+    values["caution"] = " ".join(dict.fromkeys(part.caution for part in parts if part.caution))
+    method = Method(name, objectives, **values, settings=settings)
+    for part, brackets in named:
+        method = method.override(_settings(part, brackets, name))
+    return method
+
+
+def _split(text: str, name: str) -> tuple[Part, str]:
+    """The part and its settings in brackets: "mine[weight=20]"."""
+    match = _PART.fullmatch(text.strip())
+    if match is None:
+        raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
+    part = match[1].strip().lower()
+    if part in PARTS:
+        return PARTS[part], (match[2] or "").replace(" ", "")
+    near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
+    hint = f" Did you mean: {', '.join(near)}?" if near else ""
+    given = f"method {part!r}" if text == name else f"part {part!r} of the method {name!r}"
+    raise OtptError(f"Unknown {given}.{hint} 'otpt methods' lists all parts; they are joined by '+'.")
+
+
+def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
+    """Settings in brackets; ``weight`` is that of the part's own objective."""
+    found: dict[str, str] = {}
+    for item in filter(None, brackets.split(",")):
+        key, equals, value = item.partition("=")
+        if not (key and equals and value):
+            raise OtptError(f"The method name {name!r} has {item!r} in brackets; expected settings such as lambda=6.")
+        if key == "weight" and part.objectives:
+            regularisers = [each for each in part.objectives if OBJECTIVES[each].on == TEXTS]
+            own = regularisers or list(part.objectives)
+            key = own[0] if len(own) == 1 else key
+        found[key] = value
+    return found
+
+
+def _check_parts(name: str, parts: Sequence[Part]) -> None:
+    """Raise an ``OtptError`` for two parts that say the same, or for a part whose objective is missing."""
+
+    def conflict(one: Part, other: Part, why: str) -> OtptError:
+        return OtptError(f"The method {name!r} joins {one.name!r} and {other.name!r}, which conflict: {why}.")
+
+    for i, part in enumerate(parts):
+        for other in parts[:i]:
+            if part.name == other.name:
+                raise conflict(other, part, "a part is given once")
+            both = [axis for axis in AXES if axis in part.values and axis in other.values]
+            if both:
+                raise conflict(other, part, f"both set {both[0]}")
+    for part in parts:
+        for other in parts:
+            if part.objectives and other.values.get("adapt") == NONE:
+                raise conflict(other, part, f"{other.name} adapts nothing")
+            if part.needs and part.needs in other.drop:
+                raise conflict(other, part, f"{other.name} removes the {part.needs}, which {part.name} needs")
+        added = {each for other in parts if other is not part for each in other.objectives}
+        if part.needs and not any(part.needs in (each, OBJECTIVES[each].on) for each in added):
+            such_as, what = ("o-tpt", "a regulariser") if part.needs == TEXTS else ("tpt", f"the {part.needs}")
+            raise OtptError(
+                f"The method {name!r} has {part.name!r}, which needs a method with {what}; join it with one, such as "
+                f"'{such_as}+{part.name}'."
+            )
+
+
+def get_method(name: str | Method) -> Method:
+    """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or unchanged."""
+    if isinstance(name, Method):
+        return name
+    if not isinstance(name, str):
+        raise OtptError(
+            f"The method is a {type(name).__name__}; expected a name such as 'o-tpt', a TOML file, or a Method. (A "
+            "tokenizer is given as tokenizer=, a transform or processor as preprocess=.)"
+        )
+    match = _IN_FILE.fullmatch(name)
+    if match is None:
+        return compose(name)
+    path, inner, brackets = match.groups()
+    found = load_methods(path)
+    if inner is None and len(found) != 1:
+        raise OtptError(f"{path} holds {len(found)} methods ({', '.join(found)}); say which, as {path}:NAME.")
+    inner = next(iter(found)) if inner is None else inner
+    if inner not in found:
+        raise unknown("method", inner, found)
+    if not brackets:
+        return found[inner]
+    changed = found[inner].override(_settings(Part(inner, "adapt"), brackets, name))
+    return replace(changed, name=f"{inner}[{brackets}]")
+
+
+def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
+    """Several methods by name, each once."""
+    if isinstance(names, str):
+        raise OtptError(f"The methods are the single text {names!r}; expected a list of names, such as [{names!r}].")
+    found = tuple(get_method(name) for name in names)
+    repeated = [m.name for i, m in enumerate(found) if m.name in {other.name for other in found[:i]}]
+    if repeated:
+        raise OtptError(f"Method {repeated[0]!r} is given twice; each method is run once.")
+    return found
+
+
+def load_methods(path: str | Path) -> Mapping[str, Method]:
+    """Methods of a TOML file: one table per method, its keys those of :class:`Method`.
+
+    ::
+
+        [gentle]
+        summary = "O-TPT with a third of the weight"
+        objectives = { entropy = 1.0, orthogonality = { fine-grained = 6.0, shift = 1.0 } }
+    """
+    path = Path(path)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except tomllib.TOMLDecodeError as error:
+        raise OtptError(f"The method file {str(path)!r} is not valid TOML: {error}.") from None
+    except (OSError, ValueError) as error:
+        raise cannot_read("method file", path, error) from None
+    if not tables or not all(isinstance(table, dict) for table in tables.values()):
+        raise OtptError(
+            f"The method file {str(path)!r} holds no method; expected one table per method, such as [my-method]."
+        )
+    return {name: _method_of_table(name, table, str(path)) for name, table in tables.items()}
+
+
+def _method_of_table(name: str, table: dict[str, Any], origin: str) -> Method:
+    given = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(given) < len(table):
+        raise OtptError(f"{origin}: method {name!r} has a key in two spellings, with - and with _; expected one.")
+    known = [each.name for each in fields(Method) if each.name != "name"]
+    for key in given:
+        if key not in known:
+            raise unknown(f"key of {origin}: method {name!r}:", key, known)
+    try:
+        return Method(name, **given)
+    except OtptError as error:
+        raise OtptError(f"{origin}: {error}") from None

@@ -1,0 +1,517 @@
+"""The registry: functions on the axes of a method, and the parts that names of methods are made of.
+
+| axis | question | a value is |
+|---|---|---|
+| init | what is the initial prompt? | words, prompts learned before, templates, or a context made for the class list |
+| adapt | how do the views of this image change texts or logits? | steps on the context, or a function |
+| objective | what does a step on the context minimise? | a function of the selected views' logits or of the texts |
+| calibrate | how are logits rescaled? | a function of (logits, zero_shot), both (…, C), that returns logits |
+| aggregate | which views decide, and how? | a function of the views' logits or probabilities (V, C), returns (C,) |
+| gate | adapt this image, or keep zero-shot? | a function of the zero-shot logits (V, C) that returns True or False |
+
+The decorators below register our functions and those of users alike. A function names what it needs as parameters
+(:data:`AVAILABLE`, :data:`OF_VIEWS`, :data:`OF_TEXTS`). Parameters with a default are its settings: their annotations
+hold the bounds. The function's name, with hyphens, is a part of methods' names; its docstring's first line is the
+summary. ``methods.toml`` names combinations of functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import resources
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from otpt.errors import OtptError, unknown
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+QUESTIONS = {
+    "init": "What is the initial prompt? Default: words.",
+    "adapt": "How do the views of an image change the text features or the logits? Default: not at all.",
+    "objective": "What does a step on the context minimise? Joined with a method, as in `tpt+dispersion`.",
+    "calibrate": "How are the logits rescaled? Default: they are not.",
+    "aggregate": "Which views decide, and how? Default: the clean view.",
+    "gate": "Adapt this image, or keep zero-shot? Default: adapt.",
+}
+AXES = tuple(QUESTIONS)
+NONE, CLEAN, CONTEXT = "none", "clean", "context"
+IMAGE, STREAM = "image", "stream"
+LOGITS, TEXTS, VIEWS = "logits", "texts", "views"
+STATE = "state"
+
+ATTRIBUTES = "attributes"
+OF_WORDS = ("words", ATTRIBUTES)
+"""Inits whose context is made of words."""
+LEARNED = ("coop", "cocoop", "maple")
+"""Inits that are read from a file."""
+TEMPLATES = ("templates-7", "templates-80", "dataset-templates", "templates")
+"""Inits that are text features averaged over sentences: there is no context to tune."""
+FPP = ("fpp", "fpp-words")
+INITS = (*OF_WORDS, *LEARNED, *TEMPLATES, *FPP)
+
+FAMILIES = ("fine-grained", "shift")
+"""Families of data sets, on which weights may depend."""
+OTHERS = "others"
+"""Key for all other data sets in a table of numbers by data set."""
+
+Weight = float | Mapping[str, float]
+"""One number, or one for each family of data sets."""
+Numbers = float | Mapping[str, float]
+"""One number; one for each family; or one for each of some data sets, and one for "others"."""
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+"""Bounds of settings, as annotations of a function's parameters."""
+
+AVAILABLE = (
+    "logits",
+    "zero_shot",
+    "probabilities",
+    "uncalibrated",
+    "features",
+    "text_features",
+    "adapted_text_features",
+    "mean_cosine",
+    "logit_scale",
+)
+"""Parameters that a function of an image may have:
+
+| name | shape | |
+|---|---|---|
+| ``logits`` | (V, C) | of all views after the steps before this one, the clean view first |
+| ``zero_shot`` | (V, C) | under the initial prompt |
+| ``probabilities`` | (V, C) | softmax of ``logits`` |
+| ``uncalibrated`` | (V, C) | logits before calibration; for aggregations only |
+| ``features`` | (V, D) | unit image features |
+| ``text_features`` | (C, D) | unit text features under the initial prompt |
+| ``adapted_text_features`` | (C, D) | after the adaptation; for calibrators and aggregations only |
+| ``mean_cosine`` | number | between ``adapted_text_features`` of different classes |
+| ``logit_scale`` | number | logits = scale · features · text_featuresᵀ + bias |
+
+An adaptation may also take ``state``, a dictionary that is carried from image to image: its scope is the stream. A
+function returns its tensor, or (tensor, {name: number}) to add columns to the results.
+"""
+BEFORE = tuple(name for name in AVAILABLE if name not in ("uncalibrated", "adapted_text_features", "mean_cosine"))
+"""Available before anything is adapted."""
+OF_VIEWS = ("logits", "zero_shot", "cosines", "all_views", "current_range", "initial_range")
+"""Parameters of an objective of the views. ``logits`` (…, k, C) of the selected views carries the gradient;
+``zero_shot`` (…, k, C) and ``cosines`` (…, k, C) are those under the initial prompt, ``all_views`` (…, V, C) the logits
+of all views there. ``current_range`` and ``initial_range`` are (low, high), (…) each: the logit range of the reference
+view in this step and in the first step."""
+OF_TEXTS = ("text_features", "initial_text_features", "attributes")
+"""Parameters of an objective of the texts: (…, C, D) with gradient, those under the initial prompt, and the number of
+texts that each class has in a row (1 unless the init is made of attributes)."""
+
+
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the required parameters."""
+    return tuple(name for name, each in _arguments(function).items() if each.default is each.empty)
+
+
+@cache
+def _arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: each for name, each in inspect.signature(function).parameters.items() if each.kind in kinds}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter with a default, which a method may set: ``--set delta=0.3``."""
+
+    name: str
+    default: Any
+    kind: Any = field(hash=False, compare=False)
+
+    def validate(self, value: Any) -> Any:
+        """Return the value in the parameter's type; an :class:`OtptError` if it is outside its bounds."""
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].replace("Input should be ", "")
+            raise OtptError(f"{self.name.replace('_', '-')} is {value!r}; expected {reason}.") from None
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.kind, config=ConfigDict(allow_inf_nan=False))
+
+
+@cache
+def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:
+    """The settings of a function by name."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception:  # annotations of a user's function that cannot be evaluated
+        hints = {}
+    given = {name: each.default for name, each in _arguments(function).items() if each.default is not each.empty}
+    return {name: Setting(name, default, hints.get(name, _kind(default))) for name, default in given.items()}
+
+
+def _kind(default: Any) -> Any:
+    """Type of a parameter without an annotation: whole numbers are numbers like any other."""
+    return float if type(default) in (int, float) else type(default) if type(default) in (bool, str) else Any
+
+
+@dataclass(frozen=True)
+class Component:
+    """A value on an axis: a registered function, or one that the engine knows by its name.
+
+    Attributes:
+        function: None where the engine does the work.
+        views: whether it needs all views, not only the clean one.
+        views_if: settings any of which makes it need all views.
+        only: by axis, the values that it can be combined with; any on other axes.
+        gives_texts: an adaptation that returns text features (C, D) instead of logits.
+        digest: of the source code of a user's function; "" for ours.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+    views: bool = False
+    views_if: tuple[str, ...] = ()
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    gives_texts: bool = False
+    digest: str = ""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """What the function asks for."""
+        return parameters(self.function) if self.function else ()
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """The function's settings."""
+        return settings_of(self.function) if self.function else {}
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it carries state from image to image."""
+        return STATE in self.parameters
+
+    def call(self, available: Mapping[str, Callable[[], Any]], settings: Mapping[str, Any]) -> Any:
+        """Call the function with what its parameters name; nothing else of ``available`` is computed."""
+        assert self.function is not None
+        given = {name: available[name]() for name in _arguments(self.function) if name in available}
+        return self.function(**given, **{name: settings[name] for name in self.settings if name in settings})
+
+
+@dataclass(frozen=True)
+class Objective(Component):
+    """A function that steps on the context minimise.
+
+    Attributes:
+        maximise: minimise its negative.
+        weight: default in names of methods.
+    """
+
+    maximise: bool = False
+    weight: Weight = field(default=1.0, hash=False)
+
+    @property
+    def on(self) -> str:
+        """ "views" or "texts": what it is a function of."""
+        return VIEWS if "logits" in self.parameters else TEXTS
+
+    @property
+    def takes_range(self) -> bool:
+        """Whether it depends on the reference range of the logits."""
+        return not {"current_range", "initial_range"}.isdisjoint(self.parameters)
+
+    def own_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a method's settings that belong to this function."""
+        return {name: value for name, value in settings.items() if name in self.settings}
+
+    def __call__(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+        """Return the value (…) to minimise; ``available`` has the names of :data:`OF_VIEWS` or :data:`OF_TEXTS`."""
+        assert self.function is not None
+        given = {name: available[name] for name in self.parameters}
+        own = self.own_settings(settings)
+        found = self._call_users(given, own) if self.digest else self.function(**given, **own)
+        return -found if self.maximise else found
+
+    def _call_users(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+        """Call a user's function, which may raise and return anything."""
+        from torch import Tensor
+
+        assert self.function is not None
+        values = given["logits" if self.on == VIEWS else "text_features"]
+        where = f"{'logits' if self.on == VIEWS else 'text features'} of shape {tuple(values.shape)}"
+        try:
+            found = self.function(**given, **settings)
+        except Exception as error:
+            raise OtptError(f"The objective {self.name!r} failed on {where}: {reason(error)}.") from error
+        expected = tuple(values.shape[:-2])
+        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
+            raise OtptError(
+                f"The objective {self.name!r} returned {describe(found)} for {where}; expected a tensor of shape "
+                f"{expected}, one number per image."
+            )
+        if values.requires_grad and not found.requires_grad:
+            raise OtptError(f"The objective {self.name!r} returned a number without gradient for {where}.")
+        if bool(values.isfinite().all()) and not bool(found.isfinite().all()):
+            raise OtptError(f"The objective {self.name!r} returned nan or infinity for {where}.")
+        return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of methods' names.
+
+    Attributes:
+        values: fields of :class:`otpt.Method` that it sets.
+        objectives: weights that it adds.
+        weights: replace weights of objectives that other parts add.
+        rename, drop: objectives of other parts that it replaces or removes.
+        needs: an objective, or a kind of objectives, that another part must add.
+        settings: published numbers, where they differ from the function's defaults.
+    """
+
+    name: str
+    axis: str
+    summary: str = ""
+    source: str = ""
+    caution: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    objectives: Mapping[str, Weight] = field(default_factory=dict)
+    weights: Mapping[str, Weight] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    needs: str = ""
+    settings: Mapping[str, Numbers] = field(default_factory=dict)
+
+
+OBJECTIVES: dict[str, Objective] = {}
+"""All objectives, in the order in which a loss adds them up within their kind."""
+ADAPTATIONS: dict[str, Component] = {CONTEXT: Component(CONTEXT)}
+CALIBRATIONS: dict[str, Component] = {name: Component(name) for name in (NONE, "temperature")}
+AGGREGATIONS: dict[str, Component] = {CLEAN: Component(CLEAN)}
+GATES: dict[str, Component] = {NONE: Component(NONE)}
+PARTS: dict[str, Part] = {}
+_REGISTRIES: tuple[dict[str, Any], ...] = (OBJECTIVES, ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES, PARTS)
+
+
+def snapshot() -> Callable[[], None]:
+    """Return a function that restores the registries as they are now."""
+    kept = [dict(each) for each in _REGISTRIES]
+
+    def restore() -> None:
+        for registry, before in zip(_REGISTRIES, kept, strict=True):
+            registry.clear()
+            registry.update(before)
+
+    return restore
+
+
+def objective(
+    function: _Function | None = None,
+    *,
+    name: str = "",
+    weight: Weight = 1.0,
+    maximise: bool = False,
+    **part: Any,
+) -> Any:
+    """Register an objective (a decorator); ``tpt+name`` minimises it together with TPT's entropy.
+
+    A function of ``text_features`` (…, C, D), or of the ``logits`` (…, k, C) of the selected views. It returns one
+    number per image (…), differentiable.
+
+    Args:
+        name: in names of methods; the function's own name with hyphens by default.
+        weight: default; ``tpt+name[weight=20]`` takes another one.
+        maximise: minimise its negative.
+        part: source, caution and other fields of :class:`Part` and :class:`otpt.Method`.
+    """
+
+    def register(function: _Function) -> _Function:
+        on_views = "logits" in parameters(function)
+        component = _component(
+            Objective, "objective", function, name, OF_VIEWS if on_views else OF_TEXTS, maximise=maximise, weight=weight
+        )
+        if not on_views and "text_features" not in component.parameters:
+            raise OtptError(f"The objective {component.name!r} takes neither text_features nor logits; expected one.")
+        _add(OBJECTIVES, component, _part(component, "objective", part, objectives={component.name: weight}))
+        return function
+
+    return register if function is None else register(function)
+
+
+def adaptation(
+    function: _Function | None = None,
+    *,
+    name: str = "",
+    gives: str = LOGITS,
+    views_if: tuple[str, ...] = (),
+    only: Mapping[str, tuple[str, ...]] | None = None,
+    **part: Any,
+) -> Any:
+    """Register an adaptation (a decorator): a function that returns logits (V, C) of an image's views.
+
+    With ``gives="texts"`` it returns unit text features (C, D) instead. One that takes ``state`` is a stream method:
+    the dictionary is carried from image to image, in an order that the seed decides.
+    """
+    if gives not in (LOGITS, TEXTS):
+        raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
+
+    def register(function: _Function) -> _Function:
+        options: dict[str, Any] = {"gives_texts": gives == TEXTS, "views": not views_if, "views_if": views_if}
+        component = _component(
+            Component, "adaptation", function, name, (*BEFORE, STATE), only=dict(only or {}), **options
+        )
+        _add(ADAPTATIONS, component, _part(component, "adapt", part))
+        return function
+
+    return register if function is None else register(function)
+
+
+def calibrator(
+    function: _Function | None = None,
+    *,
+    name: str = "",
+    views: bool = False,
+    only: Mapping[str, tuple[str, ...]] | None = None,
+    **part: Any,
+) -> Any:
+    """Register a function that rescales ``logits`` (…, C) (a decorator); it may also take ``zero_shot`` (…, C).
+
+    With ``views`` it is called with all views of one image, (V, C) with the clean view first, and may take the
+    parameters of an aggregation; without, it is called with what is needed, which may be the clean view alone.
+    """
+
+    def register(function: _Function) -> _Function:
+        allowed = (*(AVAILABLE if views else ("logits", "zero_shot")), "base_texts")
+        component = _component(Component, "calibrator", function, name, allowed, views=views, only=dict(only or {}))
+        _add(CALIBRATIONS, component, _part(component, "calibrate", part))
+        return function
+
+    return register if function is None else register(function)
+
+
+def aggregation(
+    function: _Function | None = None,
+    *,
+    name: str = "",
+    only: Mapping[str, tuple[str, ...]] | None = None,
+    **part: Any,
+) -> Any:
+    """Register an aggregation (a decorator): a function of all views that returns probabilities (C,)."""
+
+    def register(function: _Function) -> _Function:
+        component = _component(Component, "aggregation", function, name, AVAILABLE, views=True, only=dict(only or {}))
+        _add(AGGREGATIONS, component, _part(component, "aggregate", part))
+        return function
+
+    return register if function is None else register(function)
+
+
+def gate(function: _Function | None = None, *, name: str = "", **part: Any) -> Any:
+    """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot."""
+
+    def register(function: _Function) -> _Function:
+        allowed = ("zero_shot", "features", "text_features")
+        component = _component(Component, "gate", function, name, allowed, views=True)
+        _add(GATES, component, _part(component, "gate", part))
+        return function
+
+    return register if function is None else register(function)
+
+
+def _component(
+    kind: type[Any], what: str, function: Callable[..., Any], name: str, allowed: tuple[str, ...], **options: Any
+) -> Any:
+    """Describe a function, whose parameters must be ``allowed`` ones."""
+    own = getattr(function, "__name__", "")
+    if not name and not own.isidentifier():
+        raise OtptError(f"{function!r} has no name that a method could have; expected a function made with 'def'.")
+    name = name or own.replace("_", "-").lower()
+    strange = [each for each in parameters(function) if each not in allowed]
+    if strange:
+        raise OtptError(f"The {what} {name!r} takes a parameter {strange[0]!r}; expected some of {', '.join(allowed)}.")
+    ours = str(function.__module__).partition(".")[0] == "otpt"
+    return kind(name, function, digest="" if ours else source_digest(function), **options)
+
+
+def _part(component: Component, axis: str, given: Mapping[str, Any], **more: Any) -> Part:
+    values = {} if axis == "objective" else {axis: component.name}
+    doc = inspect.getdoc(component.function) or ""
+    return make_part(component.name, {"axis": axis, "summary": doc.partition("\n")[0], **values, **more, **given})
+
+
+def make_part(name: str, given: Mapping[str, Any]) -> Part:
+    """Make a part of its own fields and fields of a method."""
+    own = {key: value for key, value in given.items() if key in Part.__dataclass_fields__}
+    return Part(name, **own, values={key: value for key, value in given.items() if key not in own})
+
+
+def _add(registry: dict[str, Any], component: Component, part: Part) -> None:
+    """Add a component and its part; the same name again only with the same source code."""
+    name, known = component.name, registry.get(component.name)
+    same = known is not None and known.digest == component.digest != ""
+    if not same and (known is not None or name in PARTS):
+        axis = PARTS[name].axis if name in PARTS else part.axis
+        raise OtptError(f"There is a part {name!r} on the axis {axis!r} already; give your function another name.")
+    registry[name], PARTS[name] = component, part
+
+
+PLUGIN = "otpt_plugin_"
+"""Prefix of a plugin's module name; the digest of its file follows."""
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """Return 16 hexadecimal digits of a function's source code.
+
+    For a plugin it is that of the whole file, whose constants and other functions it may use; for a function without
+    source code that of the compiled code.
+    """
+    text = f"{function.__module__}.{function.__qualname__}"
+    if not str(function.__module__).startswith(PLUGIN):  # None in code run by exec()
+        try:
+            text = inspect.getsource(function)
+        except (OSError, TypeError):
+            code = getattr(function, "__code__", None)
+            text += "" if code is None else f" {code.co_code.hex()} {code.co_names} {code.co_consts}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def reason(error: BaseException) -> str:
+    """Describe an exception of a user's function: its type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def describe(value: Any) -> str:
+    """Describe a value in an error message: the shape of an array, the type of anything else.
+
+    >>> describe("text")
+    'a str'
+    """
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+
+
+def number_for(numbers: Numbers, family: str, dataset: str = "") -> Any:
+    """The number for a data set: its own, else that of its family, else that of the others."""
+    if not isinstance(numbers, Mapping):
+        return numbers
+    return numbers.get(dataset, numbers.get(family, numbers.get(OTHERS, math.nan)))
+
+
+def listed_datasets(settings: Iterable[Numbers]) -> set[str]:
+    """The data sets that settings have numbers for."""
+    names = {name for numbers in settings if isinstance(numbers, Mapping) for name in numbers}
+    return names - {*FAMILIES, OTHERS}
+
+
+@cache
+def methods_table() -> Mapping[str, Any]:
+    """The contents of ``methods.toml``."""
+    return tomllib.loads(resources.files("otpt").joinpath("methods/methods.toml").read_text(encoding="utf-8"))
