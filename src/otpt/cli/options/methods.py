@@ -70,7 +70,7 @@ def add_plugin_option(parser: Any) -> None:
         type=Path,
         default=[],
         metavar="FILE",
-        help="Python files: their @otpt.objective, @otpt.calibration, @otpt.aggregation … become parts of names",
+        help="Python files: their @otpt.objective, @otpt.calibrator, @otpt.aggregation … become parts of names",
     )
 
 
