@@ -182,3 +182,12 @@ def is_there(path: Path) -> bool:
 def as_json(value: Any) -> bytes:
     """JSON for people and programs; the same value gives the same bytes."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def csv_cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula; quoting is left to the writer.
+
+    >>> csv_cell("=1+1"), csv_cell("ferry")
+    ("'=1+1", 'ferry')
+    """
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r")) else text

@@ -14,59 +14,25 @@ from otpt.runs.differences import differences
 def check_comparable(
     runs: Sequence[Run], *, seeds: Sequence[int] | None = None, given: Collection[str] = (), one_backbone: bool = True
 ) -> None:
-    """:class:`OtptError` that names the first two runs that do not go together, and why.
+    """:class:`OtptError` that names the first two runs that cannot be compared, and why.
 
     Args:
-        seeds: the seeds that are looked at; None for all.
-        given: of "bins" and "side" those that are chosen anew, so the runs' own do not matter.
+        seeds: seeds that are compared; None for all.
+        given: of "bins" and "side" those that replace the runs' own.
     """
     for first, second in combinations(runs, 2):
         for reason in _reasons(first, second, seeds, given, one_backbone):
             raise OtptError(f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}.")
 
 
-def check_side_by_side(runs: Sequence[Run], *, seeds: Sequence[int] | None = None) -> None:
-    """The same for runs of several models, which need not agree on more than the images of a data set."""
-    for first, second in combinations(runs, 2):
-        for reason in (each for pair in _shared(first, second) for each in _images(*pair, seeds)):
-            both = f"{str(first.folder)!r} and {str(second.folder)!r}"
-            raise OtptError(f"The runs {both} cannot stand side by side: {reason}.")
-
-
-def _shared(first: Run, second: Run) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The data sets that both runs have, as each of them configures it."""
+def shared_datasets(first: Run, second: Run) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Data sets that both runs have, as each of them configures it."""
     ours = {dataset["name"]: dataset for dataset in first.datasets}
     return [(ours[dataset["name"]], dataset) for dataset in second.datasets if dataset["name"] in ours]
 
 
-def _reasons(
-    first: Run, second: Run, seeds: Sequence[int] | None, given: Collection[str], one_backbone: bool
-) -> Iterable[str]:
-    """Why two runs do not go together, most telling first."""
-    a, b = first.config, second.config
-    shared = _shared(first, second)
-    for left, right in shared:
-        yield from _images(left, right, seeds)
-    if (one_backbone or shared) and a["backbone"]["fingerprint"] != b["backbone"]["fingerprint"]:
-        yield f"their models differ, {a['backbone']['name']!r} and {b['backbone']['name']!r}"
-    for left, right in shared:
-        for ones, others in product(left["columns"], right["columns"]):
-            yield from _columns(left["name"], ones, others, a["methods"], b["methods"], seeds)
-    chosen = [[seed for seed in run.seeds if seeds is None or seed in seeds] for run in (first, second)]
-    if (one_backbone or shared) and set(chosen[0]) != set(chosen[1]):
-        words = " and ".join(", ".join(map(str, each)) or "none" for each in chosen)
-        yield f"their seeds differ, {words}; choose common ones with --seeds"
-    for name in ("bins", "side"):
-        if a["scoring"][name] != b["scoring"][name] and name not in given:
-            yield f"their {name} differ, {a['scoring'][name]} and {b['scoring'][name]}; choose with --{name}"
-    if a["numbers"].get("official_precision") != b["numbers"].get("official_precision"):
-        yield "one rounds to float16 as the official scripts do (--official-precision), the other does not"
-    for name, method in b["methods"].items():
-        if name in a["methods"] and (found := differences(a["methods"][name], method, name)):
-            yield f"they mean different things by {name!r}: {found[0]}"
-
-
-def _images(left: Mapping[str, Any], right: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterable[str]:
+def image_differences(left: Mapping[str, Any], right: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterable[str]:
+    """Why the images of a data set in two runs differ."""
     name = left["name"]
     if left["fingerprint"] != right["fingerprint"]:
         yield f"they saw different images or classes under the name {name!r}"
@@ -84,7 +50,34 @@ def _images(left: Mapping[str, Any], right: Mapping[str, Any], seeds: Sequence[i
         yield f"they saw different numbers of images of {name!r}, {words}"
 
 
-def _columns(
+def _reasons(
+    first: Run, second: Run, seeds: Sequence[int] | None, given: Collection[str], one_backbone: bool
+) -> Iterable[str]:
+    """Why two runs cannot be compared, most important first."""
+    a, b = first.config, second.config
+    shared = shared_datasets(first, second)
+    for left, right in shared:
+        yield from image_differences(left, right, seeds)
+    if (one_backbone or shared) and a["backbone"]["fingerprint"] != b["backbone"]["fingerprint"]:
+        yield f"their models differ, {a['backbone']['name']!r} and {b['backbone']['name']!r}"
+    for left, right in shared:
+        for ones, others in product(left["columns"], right["columns"]):
+            yield from _column_differences(left["name"], ones, others, a["methods"], b["methods"], seeds)
+    chosen = [[seed for seed in run.seeds if seeds is None or seed in seeds] for run in (first, second)]
+    if (one_backbone or shared) and set(chosen[0]) != set(chosen[1]):
+        words = " and ".join(", ".join(map(str, each)) or "none" for each in chosen)
+        yield f"their seeds differ, {words}; choose common ones with --seeds"
+    for name in ("bins", "side"):
+        if a["scoring"][name] != b["scoring"][name] and name not in given:
+            yield f"their {name} differ, {a['scoring'][name]} and {b['scoring'][name]}; choose with --{name}"
+    if a["numbers"].get("official_precision") != b["numbers"].get("official_precision"):
+        yield "one rounds to float16 as the official scripts do (--official-precision), the other does not"
+    for name, method in b["methods"].items():
+        if name in a["methods"] and (found := differences(a["methods"][name], method, name)):
+            yield f"they mean different things by {name!r}: {found[0]}"
+
+
+def _column_differences(
     dataset: str,
     left: Mapping[str, Any],
     right: Mapping[str, Any],
@@ -92,7 +85,7 @@ def _columns(
     right_methods: Mapping[str, Any],
     seeds: Sequence[int] | None,
 ) -> Iterable[str]:
-    """Why a column of one run and one of the other do not go together on a data set."""
+    """Why a column of one run and one of the other cannot be compared on a data set."""
     one, other = left["prompt"], right["prompt"]
     both = {int(seed) for seed in left["images"] if seed in right["images"] and (seeds is None or int(seed) in seeds)}
     if both and (one["name"], left["method"]) == (other["name"], right["method"]):

@@ -1,34 +1,38 @@
-"""Run folders as results: the metrics and rows of every data set, seed, prompt and method. No model is needed.
+"""Run folders as results: a DataFrame of metrics and per-image rows. No model is needed.
 
-results = open_results([Path("runs/dtd"), Path("runs/pets")])
-for key in results.keys:
-    print(key, results.score(key).metrics.ece, results.rows(key).confidences.mean())
+>>> results = open_results([Path("runs/dtd"), Path("runs/pets")])                  # doctest: +SKIP
+>>> results.frame.pivot_table("ece", "method", "dataset")                          # doctest: +SKIP
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from otpt.data.dataset import is_own
-from otpt.errors import OtptError
-from otpt.report.comparable import check_comparable
-from otpt.report.names import check_names
-from otpt.runs import Rows, Run, Score, read_rows, score_run
+from otpt.errors import OtptError, unknown
+from otpt.report.comparable import check_comparable, image_differences, shared_datasets
+from otpt.runs import Rows, Run, read_rows, results_frame
 from otpt.runs.format import check_bins
 from otpt.runs.run import CONFIG
 
-_KEPT = 16
-"""Keys whose rows are kept in memory, since several metrics ask for the same ones."""
+LEVEL = 0.95
+"""Default confidence level of intervals."""
+FEW = 500
+"""Number of images below which most of an ECE may be bias."""
 
-_T = TypeVar("_T")
+_CACHED = 16
+"""Columns whose rows stay in memory, since several metrics need the same ones."""
 
 
 class ResultKey(NamedTuple):
-    """What a score or a set of rows belongs to."""
+    """What a row of the frame and its images belong to."""
 
     dataset: str
     seed: int
@@ -36,179 +40,203 @@ class ResultKey(NamedTuple):
     method: str
 
 
-class Progress(NamedTuple):
-    """How far a run has come: images that are done, and all of them."""
-
-    run: Run
-    done: int
-    all: int
-
-
 class Results:
-    """Several run folders seen as one; see :func:`open_results`."""
+    """Several runs of one model; see :func:`open_results`.
+
+    Attributes:
+        runs: the opened run folders.
+        n_bins, side: of the calibration errors.
+        frame: a row per data set, seed, prompt and method with metric columns (:func:`otpt.runs.results_frame`), and
+            ``partial``: images are still to be predicted.
+    """
 
     def __init__(
         self,
         runs: Sequence[Run],
         *,
-        bins: int,
+        n_bins: int,
         side: str,
         seeds: Sequence[int] | None = None,
         methods: Sequence[str] | None = None,
     ) -> None:
-        self.runs = tuple(runs)
-        self.bins = bins
-        self.side = side
-        self._runs: dict[ResultKey, Run] = {}
-        for run in self.runs:
-            for dataset in (str(each["name"]) for each in run.datasets):
-                for seed in run.seeds_of(dataset):
-                    if seeds is None or seed in seeds:
-                        for prompt, method in run.columns(dataset, seed):
-                            if methods is None or method in methods:
-                                self._runs[ResultKey(dataset, seed, prompt, method)] = run
-        self._rows = lru_cache(maxsize=_KEPT)(_read)
+        self.runs, self.n_bins, self.side = tuple(runs), n_bins, side
+        self._seeds, self._methods = seeds, methods
+        self._read = lru_cache(maxsize=_CACHED)(self._read_rows)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        frame = results_frame(self.runs, n_bins=self.n_bins, side=self.side)
+        if self._seeds is not None:
+            frame = frame[frame["seed"].isin(list(self._seeds))]
+        if self._methods is not None:
+            frame = frame[frame["method"].isin(list(self._methods))]
+        frame = frame.reset_index(drop=True)
+        frame["partial"] = frame["images"] + frame["unreadable"] < frame["planned"]
+        return frame
+
+    def __repr__(self) -> str:
+        names = ", ".join(repr(str(run.folder)) for run in self.runs)
+        return f"Results({names}: {len(self.datasets)} data sets, {len(self.methods)} methods, {len(self.seeds)} seeds)"
 
     @property
-    def keys(self) -> tuple[ResultKey, ...]:
-        """Everything that the runs hold or will hold, in the order of the runs."""
-        return tuple(self._runs)
+    def model(self) -> str:
+        """Name of the backbone."""
+        return str(self.runs[0].config["backbone"]["name"])
 
     @property
-    def datasets(self) -> tuple[str, ...]:
+    def datasets(self) -> list[str]:
         """Data sets in order of first appearance, as are the following."""
-        return _once(key.dataset for key in self.keys)
+        return list(dict.fromkeys(self.frame["dataset"]))
 
     @property
-    def seeds(self) -> tuple[int, ...]:
+    def seeds(self) -> list[int]:
         """Seeds of the views."""
-        return _once(key.seed for key in self.keys)
-
-    def seeds_of(self, dataset: str, method: str | None = None, prompt: str | None = None) -> tuple[int, ...]:
-        """Seeds of one data set, or of a method or prompt there; a run that has grown may have several for some."""
-        return _once(key.seed for key in self._keys_of(dataset, method) if prompt in {None, key.prompt})
+        return [int(seed) for seed in dict.fromkeys(self.frame["seed"])]
 
     @property
-    def methods(self) -> tuple[str, ...]:
+    def methods(self) -> list[str]:
         """Methods."""
-        return _once(key.method for key in self.keys)
+        return list(dict.fromkeys(self.frame["method"]))
 
     @property
-    def prompts(self) -> tuple[str, ...]:
-        """Prompts, of all data sets."""
-        return _once(key.prompt for key in self.keys)
+    def prompts(self) -> list[str]:
+        """Prompts of all data sets."""
+        return list(dict.fromkeys(self.frame["prompt"]))
 
-    def prompts_of(self, dataset: str, method: str | None = None) -> tuple[str, ...]:
+    def select(self, **keys: Any) -> pd.DataFrame:
+        """Rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
+        found = self.frame
+        for name, value in keys.items():
+            if value is not None:
+                found = found[found[name] == value]
+        return found
+
+    def prompts_of(self, dataset: str, method: str | None = None) -> list[str]:
         """Prompts of one data set, or of a method there: one that starts from a learned prompt has its own."""
-        return _once(key.prompt for key in self._keys_of(dataset, method))
+        return list(dict.fromkeys(self.select(dataset=dataset, method=method)["prompt"]))
 
-    def config_of(self, dataset: str) -> dict[str, Any]:
-        """The configuration of a data set: its classes, family, fingerprint."""
-        run = next(run for key, run in self._runs.items() if key.dataset == dataset)
-        return next(each for each in run.datasets if each["name"] == dataset)
-
-    def is_own(self, dataset: str) -> bool:
-        """Whether a data set is the user's own, whatever it is called; a run that does not say so is believed."""
-        return any(is_own(each.get("source")) for run in self.runs for each in run.datasets if each["name"] == dataset)
+    def seeds_of(self, dataset: str, method: str | None = None, prompt: str | None = None) -> list[int]:
+        """Seeds of one data set, or of a method or prompt there; a run that has grown may have several for some."""
+        return [int(s) for s in dict.fromkeys(self.select(dataset=dataset, method=method, prompt=prompt)["seed"])]
 
     def images_of(self, dataset: str, method: str | None = None) -> int:
-        """How many images of a data set are predicted, by one method or by that with the most."""
-        counts = (
-            count
-            for column in self.columns_of(dataset)
-            for seed, count in column["images"].items()
-            if int(seed) in self.seeds and method in {None, column["method"]}
-        )
-        return max(counts, default=0)
+        """Number of images requested of a data set, for one method or at most."""
+        return int(self.select(dataset=dataset, method=method)["planned"].max())
+
+    def config_of(self, dataset: str) -> dict[str, Any]:
+        """Configuration of a data set: its classes, family, fingerprint."""
+        return next(each for run in self.runs for each in run.datasets if each["name"] == dataset)
 
     def columns_of(self, dataset: str) -> Iterator[dict[str, Any]]:
-        """The configurations of a data set's columns: method, prompt, views, images by seed."""
+        """Configurations of a data set's columns: method, prompt, views, images by seed."""
         for run in self.runs:
             for each in run.datasets:
                 if each["name"] == dataset:
                     yield from each["columns"]
 
-    def run_of(self, key: ResultKey) -> Run:
-        """The run that holds a key."""
-        if key not in self._runs:
+    def is_own(self, dataset: str) -> bool:
+        """Whether the data set is user-supplied; runs without a recorded source count as registered."""
+        return any(is_own(each.get("source")) for run in self.runs for each in run.datasets if each["name"] == dataset)
+
+    def score(self, key: ResultKey) -> pd.Series | None:
+        """The row of the frame; None if there is none, or not a single image of it was read."""
+        found = self.select(**key._asdict())
+        return None if found.empty or not found["images"].iloc[0] else found.iloc[0]
+
+    def rows(self, key: ResultKey) -> Rows:
+        """Readable images that were predicted so far."""
+        return self._read(key)
+
+    def _read_rows(self, key: ResultKey) -> Rows:
+        found = self.select(**key._asdict())
+        if found.empty:
             raise OtptError(
                 f"The runs hold no {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
                 f"{key.prompt!r}."
             )
-        return self._runs[key]
-
-    @cached_property
-    def _scores(self) -> dict[ResultKey, Score]:
-        found = (score for run in self.runs for score in score_run(run, bins=self.bins, side=self.side))
-        return {ResultKey(score.dataset, score.seed, score.prompt, score.method): score for score in found}
-
-    def score(self, key: ResultKey) -> Score | None:
-        """The metrics, those of ``otpt metrics`` to the bit; None if no run holds the key."""
-        return self._scores[key] if key in self._runs else None
-
-    def rows(self, key: ResultKey) -> Rows:
-        """The readable images that are there so far."""
-        run = self.run_of(key)
-        found = self._rows(run, key)
-        if found is None:
+        run = next(run for run in self.runs if str(run.folder) == found["run"].iloc[0])
+        rows = read_rows(run, key.dataset, key.seed, (key.prompt, key.method))
+        if rows is None or not len(rows):
             raise OtptError(
-                f"The run {str(run.folder)!r} has no rows of {key.method!r} on {key.dataset!r} with seed {key.seed} "
-                "yet; wait for its first shard."
+                f"No image of {key.dataset!r} has been predicted by {key.method!r} with seed {key.seed} yet, or none "
+                "could be read."
             )
-        return found
+        return rows
 
     @cached_property
-    def _missing(self) -> set[ResultKey]:
-        return {
-            ResultKey(item.dataset, item.seed, *column)
-            for run in self.runs
-            for item in run.missing()
-            for column in item.columns
-        }
+    def progress(self) -> list[tuple[Run, int, int]]:
+        """Runs in progress, each with the number of images done and in all."""
+        found = [(run, *run.progress()) for run in self.runs]
+        return [(run, done, total) for run, done, total in found if done < total]
 
-    @cached_property
-    def partial(self) -> list[Progress]:
-        """Runs in progress."""
-        found = (Progress(run, *run.progress()) for run in self.runs)
-        return [each for each in found if each.done < each.all]
-
-    def is_partial(self, key: ResultKey) -> bool:
-        """Whether images of the key are still to be predicted."""
-        self.run_of(key)
-        return key in self._missing
-
-    def _keys_of(self, dataset: str, method: str | None) -> Iterable[ResultKey]:
-        return (key for key in self.keys if key.dataset == dataset and method in {None, key.method})
+    @property
+    def partial(self) -> bool:
+        """Whether a run is still in progress."""
+        return bool(self.progress)
 
 
 def open_results(
     folders: Sequence[Path],
     *,
-    bins: int | None = None,
+    n_bins: int | None = None,
     side: str | None = None,
     seeds: Sequence[int] | None = None,
     methods: Sequence[str] | None = None,
     one_backbone: bool = True,
 ) -> Results:
-    """The runs in ``folders``; :class:`OtptError` if one is not there or they cannot be compared.
+    """Open the runs in ``folders``; :class:`OtptError` if one does not exist or they cannot be compared.
 
     Args:
-        bins, side: of the calibration errors, in place of the runs' own, which must otherwise agree.
+        n_bins, side: of the calibration errors, in place of the runs' own, which must otherwise agree.
         seeds, methods: only these.
         one_backbone: all runs must be of the same model and have the same seeds; else only those of the same data set.
     """
     runs = open_runs(folders)
-    given = [name for name, value in (("bins", bins), ("side", side)) if value is not None]
+    given = [name for name, value in (("bins", n_bins), ("side", side)) if value is not None]
     check_comparable(runs, seeds=seeds, given=given, one_backbone=one_backbone)
-    check_chosen(runs, seeds=seeds, methods=methods)
+    _check_selection(runs, seeds=seeds, methods=methods)
     scoring = runs[0].config["scoring"]
-    bins, side = scoring["bins"] if bins is None else bins, side or scoring["side"]
-    check_bins(bins, side)
-    return Results(runs, bins=bins, side=side, seeds=seeds, methods=methods)
+    n_bins, side = scoring["bins"] if n_bins is None else n_bins, side or scoring["side"]
+    check_bins(n_bins, side)
+    return Results(runs, n_bins=n_bins, side=side, seeds=seeds, methods=methods)
+
+
+def open_models(
+    folders: Sequence[Path],
+    *,
+    n_bins: int | None = None,
+    side: str | None = None,
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+) -> dict[str, Results]:
+    """Open runs of several models, by the name of their model in order of first appearance.
+
+    All models must have seen the same images of a data set. Models of one name but different weights get the first
+    letters of their fingerprints.
+    """
+    runs = open_runs(folders)
+    for first, second in combinations(runs, 2):
+        for reason in (each for pair in shared_datasets(first, second) for each in image_differences(*pair, seeds)):
+            both = f"{str(first.folder)!r} and {str(second.folder)!r}"
+            raise OtptError(f"The runs {both} cannot be shown side by side: {reason}.")
+    _check_selection(runs, seeds=None, methods=methods)
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.config["backbone"]["fingerprint"], []).append(run)
+    if len(groups) > 1:  # numbers side by side need the same bins
+        scoring = runs[0].config["scoring"]
+        n_bins, side = scoring["bins"] if n_bins is None else n_bins, side or scoring["side"]
+    names = {key: str(own[0].config["backbone"]["name"]) for key, own in groups.items()}
+    found = {}
+    for key, own in groups.items():
+        known = [name for name in methods or () if name in methods_of(own)] or methods
+        title = names[key] if list(names.values()).count(names[key]) == 1 else f"{names[key]} ({key[:8]})"
+        found[title] = open_results([run.folder for run in own], n_bins=n_bins, side=side, seeds=seeds, methods=known)
+    return found
 
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs in ``folders``, at least one; :class:`OtptError` if one is not there."""
+    """Open the runs in ``folders``, at least one; :class:`OtptError` if one does not exist."""
     if isinstance(folders, (str, Path)):
         raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
     if not folders:
@@ -219,23 +247,19 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
     return [Run(folder) for folder in folders]
 
 
-def check_chosen(runs: Sequence[Run], *, seeds: Sequence[int] | None, methods: Sequence[str] | None) -> None:
-    """:class:`OtptError` for a seed or a method that is asked for and that no run has."""
-    held = _once(seed for run in runs for seed in run.seeds)
-    missing = [seed for seed in seeds or () if seed not in held]
-    if missing:
-        raise OtptError(f"No run has the seed {missing[0]}; there are {', '.join(map(str, held))}.")
+def methods_of(runs: Sequence[Run]) -> list[str]:
+    """Methods that the runs hold, finished or not."""
+    return list(dict.fromkeys(method for run in runs for _, _, (_, method) in run.everything()))
+
+
+def check_names(kind: str, names: Iterable[str] | None, known: Collection[str]) -> None:
+    """:class:`OtptError` for the first of the names that is unknown."""
+    for name in names or ():
+        if name not in known:
+            raise unknown(kind, name, known)
+
+
+def _check_selection(runs: Sequence[Run], *, seeds: Sequence[int] | None, methods: Sequence[str] | None) -> None:
+    held = list(dict.fromkeys(str(seed) for run in runs for seed in run.seeds))
+    check_names("seed of the runs", map(str, seeds or ()), held)
     check_names("method of the runs", methods, methods_of(runs))
-
-
-def methods_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The methods that runs hold or will hold."""
-    return _once(method for run in runs for _, _, (_, method) in run.everything())
-
-
-def _read(run: Run, key: ResultKey) -> Rows | None:
-    return read_rows(run, key.dataset, key.seed, (key.prompt, key.method))
-
-
-def _once(values: Iterable[_T]) -> tuple[_T, ...]:
-    return tuple(dict.fromkeys(values))

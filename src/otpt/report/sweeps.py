@@ -5,38 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pandas as pd
+
 _VARIANT = re.compile(r"(?P<base>.+)\[(?P<settings>[^\[\]]+=[^\[\]]+)\]")
 
 
-def variant(method: str) -> tuple[str, str] | None:
-    """The method and the settings of a variant; None for a plain method.
+def plain_methods(methods: Sequence[str]) -> list[str]:
+    """Methods that are not variants of a sweep."""
+    return [name for name in methods if not _VARIANT.fullmatch(name)]
 
-    >>> variant("o-tpt[lambda=18]"), variant("o-tpt")
-    (('o-tpt', 'lambda=18'), None)
+
+def swept_settings(methods: Sequence[str]) -> pd.DataFrame:
+    """Variants among methods: columns method, base, label, and one for each setting, sorted by their values.
+
+    >>> swept_settings(["tpt", "o-tpt[lambda=18]", "o-tpt[lambda=2]"])[["base", "label", "lambda"]]
+        base label  lambda
+    1  o-tpt   λ=2       2
+    0  o-tpt  λ=18      18
     """
-    match = _VARIANT.fullmatch(method)
-    return None if match is None else (match["base"], match["settings"])
-
-
-def swept(methods: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Of each swept method, its (settings, name) in order of the numbers; λ is written as the letter.
-
-    >>> swept(["tpt", "o-tpt[lambda=18]", "o-tpt[lambda=2]"])
-    {'o-tpt': [('λ=2', 'o-tpt[lambda=2]'), ('λ=18', 'o-tpt[lambda=18]')]}
-    """
-    found: dict[str, list[tuple[str, str]]] = {}
-    for method in methods:
-        if (parts := variant(method)) is not None:
-            found.setdefault(parts[0], []).append((parts[1].replace("lambda=", "λ="), method))
-    return {base: sorted(values, key=lambda each: _numbers(each[0])) for base, values in found.items()}
-
-
-def _numbers(settings: str) -> tuple[float, ...]:
-    """The values of the settings, for sorting; words count as nothing, so they keep their order."""
     found = []
-    for setting in settings.split(","):
-        try:
-            found.append(float(setting.partition("=")[2]))
-        except ValueError:
-            found.append(0.0)
-    return tuple(found)
+    for method in methods:
+        if match := _VARIANT.fullmatch(method):
+            settings = dict(setting.split("=", 1) for setting in match["settings"].split(","))
+            label = match["settings"].replace("lambda=", "λ=")
+            found.append({"method": method, "base": match["base"], "label": label, **settings})
+    frame = pd.DataFrame(found, columns=None if found else ["method", "base", "label"])
+    names = [name for name in frame if name not in {"method", "base", "label"}]
+    for name in names:
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if (numbers.notna() == frame[name].notna()).all():
+            frame[name] = numbers
+    return (
+        frame.sort_values(
+            ["base", *names], key=lambda own: own if own.name != "base" else own.map(list(dict.fromkeys(own)).index)
+        )
+        if names
+        else frame
+    )

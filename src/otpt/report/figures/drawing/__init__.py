@@ -1,1 +1,0 @@
-"""What all figures share: style, colours, words and curves."""

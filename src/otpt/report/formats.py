@@ -1,0 +1,271 @@
+"""Tables as text for a terminal, Markdown, CSV, LaTeX (booktabs) or JSON. Names are escaped for each format."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
+
+import pandas as pd
+
+from otpt.errors import unknown
+from otpt.files import csv_cell
+from otpt.metrics import METRICS
+from otpt.report.layouts import DEVIATION, dataset_title, method_title, metric_title
+
+FORMATS = ("terminal", "markdown", "csv", "latex", "json")
+NOTHING = "–"
+"""A cell without a number."""
+KEYS = ("dataset", "method", "prompt", "metric")
+NUMBERS = ("value", "deviation", "low", "high", "paper", "difference")
+FLAGS = ("best", "tie", "partial", "wrong")
+
+_LONGEST = 80
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$", "≈": r"$\approx$",
+    "≥": r"$\geq$",
+}  # fmt: skip
+_MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
+_TITLES: dict[str, Callable[[str], str]] = {
+    "dataset": dataset_title,
+    "method": method_title,
+    "prompt": str,
+    "metric": metric_title,
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A pivot of cells.
+
+    Attributes:
+        name: of the layout.
+        cells: a row per number with the keys :data:`KEYS`, the :data:`NUMBERS`, nan for none, in percent or the
+            metric's own unit, and the :data:`FLAGS`: ``best`` of its column, ``tie`` with the best beyond what chance
+            explains, ``partial`` while a run is in progress, ``wrong`` for a paper's average that its row does not give.
+        rows: keys that identify a line.
+        columns: key whose values are the columns.
+        notes: sentences below the table.
+        level: of the intervals.
+        paper: the paper's table whose numbers are shown, None without.
+        across: paper and difference are columns of their own; else they are lines below.
+        plain: names of methods, data sets and metrics as the runs have them, not the paper's titles.
+        stacked: the first name is a line of its own above its group; else it is a column.
+    """
+
+    name: str
+    title: str
+    cells: pd.DataFrame
+    rows: tuple[str, ...] = ("method", "metric")
+    columns: str = "dataset"
+    notes: tuple[str, ...] = ()
+    level: float | None = None
+    paper: str | None = None
+    across: bool = False
+    plain: bool = False
+    stacked: bool = False
+
+    def cell(self, **keys: str) -> pd.Series:
+        """The cell with these keys: ``table.cell(method="o-tpt", metric="ece", dataset="dtd")``."""
+        found = self.cells
+        for name, value in keys.items():
+            found = found[found[name] == value]
+        return found.iloc[0]
+
+    def to_text(self, width: int | None = None) -> str:
+        """Aligned columns; those that do not fit the width are continued below. The best value has a star."""
+        strings = self._strings(_plain, "{}*", "{}≈", "{} " if self.cells[["best", "tie"]].any(axis=None) else "{}")
+        text = text_table(strings, self._names, width)
+        lines = [self.title, text, *self.notes]
+        return "\n".join(line if line is text else _wrapped(line, width) for line in lines if line) + "\n"
+
+    def to_markdown(self) -> str:
+        """A pipe table; the best value is bold."""
+        text = self._strings(_markdown, "**{}**", "{} ≈")
+        sides = ["left"] * self._names + ["right"] * (text.shape[1] - self._names)
+        table = text.to_markdown(index=False, disable_numparse=True, colalign=sides)
+        title, *notes = (" ".join(map(_markdown, line.split())) for line in (self.title, *self.notes))
+        return "\n\n".join([*([f"**{title}**"] if title else []), table, *notes]) + "\n"
+
+    def to_latex(self) -> str:
+        """A ``table`` environment for the package booktabs; the best value is bold."""
+        text = self._strings(_latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
+        sides = "l" * self._names + "r" * (text.shape[1] - self._names)
+        tabular = text.to_latex(index=False, escape=False, column_format=sides).rstrip()
+        title, *notes = (" ".join(map(_latex, line.split())) for line in (self.title, *self.notes))
+        lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{title}}}", tabular]
+        return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in notes), r"\end{table}"]) + "\n"
+
+    def to_csv(self) -> str:
+        """The layout with unrounded numbers; ``kind`` is what a line holds: value, deviation, low, high, paper …"""
+        lines = []
+        for key, cells in self._groups():
+            names = dict(zip(self.rows, map(csv_cell, key), strict=True))
+            partial = [column for column, cell in cells.items() if cell["partial"]]
+            for kind in NUMBERS:
+                numbers = {csv_cell(column): cell[kind] for column, cell in cells.items()}
+                if kind == "value" or not pd.isna(list(numbers.values())).all():
+                    note = f"in progress: {'; '.join(partial)}" if partial and kind == "value" else ""
+                    lines.append({"table": csv_cell(self.title), **names, "kind": kind, **numbers, "notes": note})
+        heads = ["table", *self.rows, "kind", *map(csv_cell, dict.fromkeys(self.cells[self.columns])), "notes"]
+        return str(pd.DataFrame(lines, columns=heads).to_csv(index=False, lineterminator="\n"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with everything that is known; nan is None."""
+        cells = self.cells[[*KEYS, *NUMBERS, *FLAGS]].astype(object)
+        return {
+            "layout": self.name,
+            "title": self.title,
+            "paper_table": self.paper,
+            "level": self.level,
+            "cells": cells.where(cells.notna(), None).to_dict("records"),
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def _repr_html_(self) -> str:
+        return str(self._strings(_plain, "{}*", "{} ≈").to_html(index=False))
+
+    @property
+    def _names(self) -> int:
+        return len(self.rows) - self.stacked
+
+    def _groups(self) -> Iterator[tuple[tuple[str, ...], dict[str, dict[str, Any]]]]:
+        """The keys of each line, and its cells by column."""
+        for key, own in self.cells.groupby(list(self.rows), sort=False):
+            yield key, {cell[self.columns]: cell for cell in own.to_dict("records")}
+
+    def _strings(
+        self, escape: Callable[[str], str], best: str, tie: str, other: str = "{}", *, group: str = ""
+    ) -> pd.DataFrame:
+        """The table as strings: patterns of the best value, of ties and of others; ``group`` precedes a group."""
+        columns = list(dict.fromkeys(self.cells[self.columns]))
+        heads = [{"dataset": "Set"}.get(key, key.capitalize()) for key in self.rows[self.stacked :]]
+        heads = ["", *heads[1:]] if self.stacked else heads
+        for column in columns:
+            heads += [escape(self._title(self.columns, column)), *(["theirs", "diff."] if self.across else [])]
+        lines: list[list[str]] = []
+        before = None
+        for key, cells in self._groups():
+            names = [escape(self._title(name, value)) for name, value in zip(self.rows, key, strict=True)]
+            is_new, before = key[0] != before, key[0]
+            if self.stacked:
+                if is_new:
+                    lines.append([group * bool(lines) + names[0]] + [""] * (len(heads) - 1))
+                names = ["  " + names[1], *names[2:]]
+            elif len(names) > 1:
+                names[0] = group * bool(lines) + names[0] if is_new else ""
+            for head, kinds in self._lines(cells):
+                texts = []
+                for column in columns:
+                    cell = cells.get(column)
+                    pattern = other if cell is None or head else best if cell["best"] else tie if cell["tie"] else other
+                    texts += [pattern.format(NOTHING if cell is None else escape(kind(cell))) for kind in kinds]
+                lines.append([*([*[""] * (len(names) - 1), escape(head)] if head else names), *texts])
+        return pd.DataFrame(lines, columns=pd.Index(heads))
+
+    def _lines(
+        self, cells: dict[str, dict[str, Any]]
+    ) -> Iterator[tuple[str, tuple[Callable[[dict[str, Any]], str], ...]]]:
+        """What is shown of the cells of a line, and (head, …) of the lines below it."""
+        if self.across:
+            yield "", (_ours, _theirs, _difference)
+            return
+        yield "", (_ours,)
+        if self.level is not None:
+            yield f"– {100 * self.level:g} %", (_range,)
+        if self.paper is not None and any(pd.notna(cell["paper"]) for cell in cells.values()):
+            yield "– paper", (_theirs,)
+            yield "– difference", (_difference,)
+
+    def _title(self, key: str, value: str) -> str:
+        if not self.plain:
+            return _TITLES[key](value)
+        return METRICS[value].heading if key == "metric" and value in METRICS else value
+
+
+def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> str:
+    """Several tables in a format of :data:`FORMATS`; ``width`` is that of a terminal."""
+    if form not in FORMATS:
+        raise unknown("format", form, FORMATS)
+    if form == "json":
+        return json.dumps([table.to_dict() for table in tables], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    if form == "terminal":
+        return "\n".join(table.to_text(width) for table in tables) + "\n"
+    write = {"markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}[form]
+    return "\n".join(write(table) for table in tables)
+
+
+def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> str:
+    """Strings in aligned columns, the first ``names`` of them at the left and repeated where columns are continued."""
+    head = pd.DataFrame([list(strings.columns)], columns=strings.columns)
+    left = pd.concat([head, strings], ignore_index=True).iloc[:, :names]
+    padded = [left[name].str.ljust(int(left[name].str.len().max())) for name in left]
+    index = [" ".join(parts) for parts in zip(*padded, strict=True)]
+    body = pd.concat([head, strings], ignore_index=True).iloc[:, names:]
+    body.index = pd.Index(index)
+    text = body.to_string(header=False, line_width=width)
+    return "\n".join(line.removesuffix("\\").rstrip() for line in text.splitlines())
+
+
+def shown(metric: str, value: float) -> str:
+    """A number of a cell as tables print it."""
+    if metric.removesuffix(DEVIATION) in METRICS:
+        found = METRICS[metric.removesuffix(DEVIATION)]
+        return found.format(value / 100.0 if found.unit == "%" else value)
+    return f"{value:.2f}"
+
+
+def _ours(cell: dict[str, Any]) -> str:
+    if pd.isna(cell["value"]):
+        return NOTHING
+    text = shown(cell["metric"], cell["value"])
+    if pd.notna(cell["deviation"]):
+        text += f" ± {shown(cell['metric'], cell['deviation'])}"
+    return f"{text}…" if cell["partial"] else text
+
+
+def _range(cell: dict[str, Any]) -> str:
+    if pd.isna(cell["low"]):
+        return NOTHING
+    return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"
+
+
+def _theirs(cell: dict[str, Any]) -> str:
+    return NOTHING if pd.isna(cell["paper"]) else f"{shown(cell['metric'], cell['paper'])}{' !' * bool(cell['wrong'])}"
+
+
+def _difference(cell: dict[str, Any]) -> str:
+    if pd.isna(cell["difference"]):
+        return NOTHING
+    text = shown(cell["metric"], cell["difference"])
+    return f"−{text[1:]}" if text.startswith("-") else f"+{text}"
+
+
+def _plain(text: str) -> str:
+    """One line of at most 80 characters, without control characters and marks of text direction."""
+    shown = "".join(" " if unicodedata.category(c) in {"Cc", "Zl", "Zp"} else c for c in text)
+    shown = "".join(c for c in shown if unicodedata.category(c) not in {"Cf", "Cs", "Co", "Cn"})
+    shown = " ".join(shown.split())
+    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in _plain(text))
+
+
+def _markdown(text: str) -> str:
+    return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _plain(text))
+
+
+def _wrapped(note: str, width: int | None) -> str:
+    text = " ".join(map(_plain, note.split()))
+    return text if width is None else fill(text, width)

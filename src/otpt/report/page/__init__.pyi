@@ -1,4 +1,0 @@
-from .defaults import IMAGES, TITLE
-from .page import make_page, write_page
-
-__all__ = ["IMAGES", "TITLE", "make_page", "write_page"]

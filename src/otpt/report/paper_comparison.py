@@ -1,0 +1,198 @@
+"""Results next to the numbers of a paper, joined on data set, method and metric.
+
+Numbers are compared only where they can mean the same: the paper's backbone, registered data sets with their own
+classes, averages over exactly the paper's data sets. Other differences are notes below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+import pandas as pd
+
+from otpt.data.registered.entry import find_entry
+from otpt.errors import OtptError
+from otpt.report.formats import Table
+from otpt.report.layouts import metric_title, selected
+from otpt.report.papers import AVERAGE, Paper, get_paper, method_key, table_datasets
+from otpt.report.results import Results
+from otpt.report.tables import make_cells, own_note, paper_backbone, progress_notes
+
+METRICS = ("accuracy", "ece")
+_VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
+
+
+def compare_with_paper(
+    results: Results,
+    paper: str,
+    *,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    prompt: str | None = None,
+    backbone: str | None = None,
+    tables: Sequence[str] | None = None,
+) -> list[Table]:
+    """Compare results with the tables of a paper; :class:`OtptError` if they share none.
+
+    Args:
+        datasets, methods, prompt, tables: only these.
+        backbone: the paper's, in place of that of the runs.
+    """
+    source = get_paper(paper)
+    backbone = backbone or _backbone(results, source)
+    names = results.datasets if datasets is None else selected("data set", datasets, results.datasets)
+    shown = results.methods if methods is None else selected("method", methods, results.methods)
+    prompts = results.prompts if prompt is None else selected("prompt", [prompt], results.prompts)
+    ours = {method_key(method): method for method in shown}
+    strange = [name for name in names if not _is_registered(results, name)]
+    numbers = source.numbers[source.numbers["backbone"] == backbone]
+    found, reasons = [], []
+    for number, printed in numbers.groupby("table", sort=False):
+        if tables is not None and number not in tables:
+            continue
+        held = table_datasets(printed)
+        shared = {ours[method_key(m)]: m for m in dict.fromkeys(printed["method"]) if method_key(m) in ours}
+        cells = _joined(results, printed, [n for n in names if n not in strange], shared, prompts)
+        lacking = [name for name in held if name not in names or name in strange]
+        if not cells.empty:
+            cells = _with_errata(cells, source, number, backbone, shared)
+            notes = _notes(results, source, printed, cells, shared)
+            notes += [_strange_note(results, name) for name in strange if name in held]
+            several = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
+            rows = ("dataset", "method", "prompt") if several else ("dataset", "method")
+            title = f"{source.title}, {backbone}: {number}"
+            own_notes = (*notes, *_errata_notes(cells, source, number, backbone, shared))
+            found.append(Table(str(number), title, cells, rows, "metric", own_notes, paper=str(number), across=True))
+        elif shared and printed["metric"].isin(METRICS).any():
+            words = f"its {backbone} numbers of {', '.join(shared.values())} need {', '.join(lacking)}"
+            known = words if lacking else f"it averages over data sets that are not known here ({', '.join(shared)})"
+            reasons.append((len(lacking) - len(held), len(lacking), known))
+    if not found:
+        theirs = f"on {backbone} it has {', '.join(dict.fromkeys(numbers['method']))}, the runs hold {', '.join(shown)}"
+        reason = min(reasons)[-1] if reasons else theirs
+        others = f"; not registered data sets with their own classes: {', '.join(strange)}" if strange else ""
+        raise OtptError(f"These runs share no results with the paper {paper!r}: {reason}{others}.")
+    return found
+
+
+def _joined(
+    results: Results, printed: pd.DataFrame, datasets: Collection[str], methods: dict[str, str], prompts: Sequence[str]
+) -> pd.DataFrame:
+    """Our cells with the printed numbers, those of data sets and methods that both have."""
+    held = table_datasets(printed)
+    groups: dict[str, Sequence[str]] = {name: [name] for name in held if name in datasets}
+    if len(held) > 1 and len(groups) == len(held):
+        groups[AVERAGE] = held
+    parts = []
+    for prompt in prompts:
+        own = {(d, m): prompt for d in held for m in methods if prompt in results.prompts_of(d, m)}
+        parts.append(make_cells(results, groups, own, [m for m in methods if any(m == k for _, k in own)], METRICS))
+    cells = pd.concat(parts, ignore_index=True).assign(best=False)
+    theirs = printed.set_index(["dataset", "method", "metric"])["value"]
+    for method, own in printed[printed["dataset"] != AVERAGE].groupby("method"):  # where no average is printed
+        for metric, values in own.groupby("metric")["value"]:
+            if pd.isna(theirs.get((AVERAGE, method, metric), float("nan"))):
+                theirs.loc[(AVERAGE, method, metric)] = values.mean(skipna=False)
+    keys = zip(cells["dataset"], cells["method"].map(methods), cells["metric"], strict=True)
+    cells["paper"] = [float(theirs.get(key, float("nan"))) for key in keys]
+    cells["difference"] = cells["value"] - cells["paper"]
+    known = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
+    cells = cells[(known["value"] > 0) & (known["paper"] > 0)]
+    order = [*groups]
+    return cells.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
+
+
+def _backbone(results: Results, paper: Paper) -> str:
+    """The runs' backbone as the paper calls it; with OpenAI's weights, as far as the name says."""
+    config = results.runs[0].config["backbone"]
+    architecture, name = str(config["architecture"]), str(config["name"])
+    found, known = paper_backbone(architecture), list(dict.fromkeys(paper.numbers["backbone"]))
+    family, _, tag = name.partition("/")
+    if found not in known or (family == architecture and tag not in {"", "openai"}):
+        raise OtptError(
+            f"The paper {paper.name!r} has numbers of {' or '.join(known)} with OpenAI's weights, and these runs are "
+            f"of {name!r}; evaluate with one of those backbones, such as --backbone ViT-B-16/openai."
+        )
+    return found
+
+
+def _is_registered(results: Results, name: str) -> bool:
+    """Whether a data set of the runs is the registered one: loaded by its name, with the classes of that name."""
+    entry = None if results.is_own(name) else find_entry(name)
+    if entry is None or name != entry.name:
+        return False
+    classes = results.config_of(name)["classes"]
+    # ImageNet's class names come from open_clip, which is slow to import; their number is enough
+    same = entry.names.startswith("imagenet") or sorted(classes) == sorted(entry.class_list().names)
+    return len(classes) == entry.classes and same
+
+
+def _notes(
+    results: Results, paper: Paper, printed: pd.DataFrame, cells: pd.DataFrame, methods: dict[str, str]
+) -> list[str]:
+    prompt, backbone = printed["prompt"].iloc[0], printed["backbone"].iloc[0]
+    by_source: dict[str, list[str]] = {}
+    for method in dict.fromkeys(cells["method"]):
+        by_source.setdefault(paper.measured(methods[method]), []).append(methods[method])
+    notes = [*progress_notes(results), paper.describe(backbone, prompt)]
+    notes.append(f"Measured: {'; '.join(f'{', '.join(names)}: {who}' for who, names in by_source.items())}.")
+    found = list(dict.fromkeys(_differences(results, paper, table_datasets(printed), cells)))
+    notes.append(f"The runs differ: {'; '.join(found)}." if found else "The runs follow this protocol where stated.")
+    if set(cells["prompt"]) - {prompt}:
+        notes.append(f"The paper's prompt is {prompt!r}.")
+    return notes
+
+
+def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells: pd.DataFrame) -> Iterator[str]:
+    """What the runs do differently from the paper's protocol."""
+    name = results.model
+    if not name.endswith("/openai"):
+        yield f"the model is {name!r}"
+    if paper.seeds is not None and len(results.seeds) != paper.seeds:
+        yield f"{len(results.seeds)} seed{'s' * (len(results.seeds) > 1)} instead of {paper.seeds}"
+    if paper.n_bins is not None and results.n_bins != paper.n_bins:
+        yield f"{results.n_bins} bins instead of {paper.n_bins}"
+    shown, compared = set(cells["dataset"]), set(zip(cells["method"], cells["prompt"], strict=True))
+    for dataset in (each for each in datasets if each in shown or AVERAGE in shown):
+        entry, held = find_entry(dataset), results.images_of(dataset)
+        if entry is not None and entry.test_images not in {None, held}:
+            yield f"{held} of {entry.test_images} images of {dataset}"
+        for column in results.columns_of(dataset):
+            views = _VIEWS.search(column["views"] or "")
+            if views is None or (column["method"], column["prompt"]["name"]) not in compared:
+                continue
+            count, mixed, wanted = int(views[1]), views[2], paper.mixes(dataset)
+            if paper.views is not None and count not in {1, paper.views}:
+                yield f"{count} views instead of {paper.views}"
+            if wanted is not None and count > 1 and (mixed == "on") != wanted:
+                yield f"AugMix {mixed} for {dataset}"
+
+
+def _strange_note(results: Results, name: str) -> str:
+    if results.is_own(name):
+        return own_note(name)
+    return f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
+
+
+def _errata(paper: Paper, table: str, backbone: str, methods: dict[str, str]) -> dict[tuple[str, str], dict[str, str]]:
+    """(our method, metric) → erratum of its printed average."""
+    ours = {theirs: method for method, theirs in methods.items()}
+    own = (each for each in paper.errata if (each["table"], each["backbone"]) == (table, backbone))
+    return {(ours[each["method"]], each["metric"]): dict(each) for each in own if each["method"] in ours}
+
+
+def _with_errata(cells: pd.DataFrame, paper: Paper, table: str, backbone: str, methods: dict[str, str]) -> pd.DataFrame:
+    wrong = _errata(paper, table, backbone, methods)
+    keys = zip(cells["dataset"], cells["method"], cells["metric"], strict=True)
+    return cells.assign(wrong=[d == AVERAGE and (m, metric) in wrong for d, m, metric in keys])
+
+
+def _errata_notes(
+    cells: pd.DataFrame, paper: Paper, table: str, backbone: str, methods: dict[str, str]
+) -> Iterator[str]:
+    errata = _errata(paper, table, backbone, methods)
+    for cell in cells[cells["wrong"]].drop_duplicates(["method", "metric"]).itertuples():
+        each = errata[cell.method, cell.metric]
+        what = f"{each['printed']} as {metric_title(each['metric'])} of {each['method']}"
+        yield f"! {what}, elsewhere {each['other']}: {each['reason']}."

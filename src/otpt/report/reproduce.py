@@ -1,0 +1,280 @@
+"""A paper's tables as a plan: which runs they need, on which data, and what is missing.
+
+Every data set has a run folder of its own, OUT/BACKBONE/GROUP/DATASET, which several tables share. Making a plan needs
+no data: sizes come from the registry. With ``bench`` the plan is the same one on the emoji sets with the embedded
+model, which shows that everything works, and says nothing about the paper's numbers.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from otpt.data import Dataset, load_dataset
+from otpt.data.emoji.sets import GROUPS, SHIFTS
+from otpt.data.registered.entry import find_entry
+from otpt.errors import OtptError
+from otpt.methods import get_method
+from otpt.report.papers import BACKBONES, OTPT, get_paper, table_datasets
+from otpt.report.results import check_names
+from otpt.runs import Run
+from otpt.runs.run import CONFIG
+
+STUDIES = {"paper": OTPT, "cots": "cots"}
+"""What can be reproduced, and the papers of its numbers."""
+MODELS = {"ViT-B/16": "ViT-B-16/openai", "RN50": "RN50/openai", "bench": "pocket"}
+SEEDS = (0, 1, 2)
+"""For tables over seeds; the paper does not name its own."""
+
+_GROUP_OF = {
+    "groups": "main", "main": "main", "sce": "main", "householder": "main", "combination": "main",
+    "shifts": "shifts", "prompts": "prompts", "seeds": "seeds",
+}  # fmt: skip
+"""Layouts whose tables are made of the same runs."""
+_NEEDS = {
+    "coop": "CoOp's checkpoint: 'otpt evaluate --methods coop+tpt coop+o-tpt … --context FILE'",
+    "maple": "MaPLe's checkpoint: 'otpt evaluate --methods maple+tpt maple+o-tpt --context FILE'",
+    "medical": "medical data and models: 'otpt train baple' and 'otpt train fpt', then 'otpt evaluate --methods baple "
+    "baple+o-tpt --trained FILE …'; 'otpt evaluate --methods promptsmooth promptsmooth+o-tpt'",
+    "siglip": "SigLIP's weights: 'otpt evaluate --backbone NAME/TAG --methods …'",
+}
+_BENCH = {"groups": 1, "combination": 3, "seeds": 5}
+"""Number of emoji sets of the tables that do not have all."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One data set in one run folder.
+
+    Attributes:
+        model: specification of the backbone.
+        images: of the data set, under each seed; None if unknown.
+        left: images that are still to be predicted, over all seeds; None if unknown.
+        missing: why it cannot be run; None if it can.
+        seconds: estimated for what is left; None if unknown.
+        make: opens the data set.
+    """
+
+    folder: Path
+    dataset: str
+    backbone: str
+    model: str
+    group: str
+    methods: tuple[str, ...]
+    prompts: tuple[str, ...] | None
+    seeds: tuple[int, ...]
+    augmix: bool | None
+    images: int | None
+    left: int | None
+    missing: str | None
+    make: Callable[[], Dataset]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """A table of the paper and the runs that it is made of; ``needs`` is what must be supplied before."""
+
+    number: str
+    layout: str
+    backbone: str
+    prompt: str | None
+    methods: tuple[str, ...]
+    runs: tuple[PlannedRun, ...] = ()
+    needs: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All tables, and the methods of the paper that are left out, with the reason."""
+
+    study: str
+    tables: tuple[PlannedTable, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """Each run once, in the order of the tables."""
+        return list({run.folder: run for table in self.tables for run in table.runs}.values())
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Data sets that are not present, and why."""
+        return {run.dataset: run.missing for run in self.runs if run.missing is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        tables = []
+        for table in self.tables:
+            runs = [{k: v for k, v in asdict(run).items() if k != "make"} for run in table.runs]
+            tables.append(asdict(table) | {"runs": [run | {"folder": str(run["folder"])} for run in runs]})
+        return {"study": self.study, "tables": tables, "missing": self.missing, "left_out": dict(self.left_out)}
+
+
+def make_plan(
+    study: str = "paper",
+    *,
+    data: Path | None = None,
+    out: Path | None = None,
+    backbones: Sequence[str] = BACKBONES,
+    tables: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    limit: int | None = None,
+    model: str | None = None,
+    bench: bool = False,
+    seconds: Callable[[PlannedRun], float | None] | None = None,
+) -> Plan:
+    """Plan the runs of a study, one of :data:`STUDIES`.
+
+    Args:
+        data: folder with the data sets; without it every registered set is missing.
+        out: folder of the runs, "runs/STUDY" by default.
+        backbones, tables, datasets, methods: only these of the paper.
+        seeds: of all runs, in place of the paper's.
+        limit: images of each set at most.
+        model: weights in place of OpenAI's.
+        bench: emoji sets and the embedded model in place of the paper's.
+        seconds: estimates the time that a run still needs.
+    """
+    check_names("paper to reproduce", [study], STUDIES)
+    check_names("backbone of the paper", backbones, BACKBONES)
+    paper = get_paper(STUDIES[study])
+    rows = paper.numbers[paper.numbers["layout"].isin([*_GROUP_OF, *_NEEDS])]
+    rows = rows[rows["backbone"].isin(backbones) | ~rows["backbone"].isin(BACKBONES)]
+    check_names("table of the paper", tables, list(dict.fromkeys(rows["table"])))
+    check_names("method of the paper", methods, list(dict.fromkeys(rows["method"])))
+    if limit is not None and limit < 1:
+        raise OtptError(f"The limit is {limit}; expected 1 or more.")
+    if data is not None and not data.expanduser().is_dir():
+        raise OtptError(f"The data root {str(data)!r} is not a folder; give the one that holds the data sets.")
+    left_out = _left_out(study, rows) if methods is None else {}
+    rows = rows[rows["method"].isin(methods) if methods is not None else ~rows["method"].isin(list(left_out))]
+    if model is not None and not bench and len({b for b in rows["backbone"] if b in backbones}) > 1:
+        raise OtptError("--backbone replaces one backbone of the paper; choose it with --paper-backbone.")
+    if bench:
+        backbones = backbones[:1]
+        rows = rows[rows["backbone"].isin(backbones) | ~rows["backbone"].isin(BACKBONES)]
+    planned = []
+    found: dict[str, tuple[int | None, str | None]] = {}
+    for (number, backbone), printed in rows.groupby(["table", "backbone"], sort=False):
+        if tables is not None and number not in tables:
+            continue
+        layout, prompt = printed["layout"].iloc[0], printed["prompt"].iloc[0]
+        own = tuple(dict.fromkeys(printed["method"]))
+        needs = _NEEDS.get(layout)
+        table = PlannedTable(number, layout, backbone, prompt if layout == "prompts" else None, own, needs=needs)
+        if needs is not None:
+            planned.append(table)
+            continue
+        group = _GROUP_OF[layout]
+        shared = rows[(rows["layout"].map(_GROUP_OF) == group) & (rows["backbone"] == backbone)]
+        names = [name.partition(":")[0] for name in table_datasets(printed)]
+        where = backbone
+        if bench:
+            sets = SHIFTS if layout == "shifts" else GROUPS
+            names, where = [f"emoji/{name}" for name in sets][: _BENCH.get(layout)], "bench"
+        runs = []
+        for name in (each for each in dict.fromkeys(names) if datasets is None or each in datasets):
+            if name not in found:
+                found[name] = _look(name, data, limit)
+            images, missing = found[name]
+            folder = (out or Path("runs") / study) / where.replace("/", "-") / group / name.replace("/", "-")
+            run = PlannedRun(
+                folder=folder,
+                dataset=name,
+                backbone=where,
+                model=model or MODELS[where],
+                group=group,
+                methods=tuple(dict.fromkeys(shared["method"])),
+                prompts=tuple(dict.fromkeys(shared["prompt"])) if group == "prompts" else None,
+                seeds=tuple(seeds or SEEDS[: paper.seeds or (3 if group == "seeds" else 1)]),
+                augmix=paper.augmix.get("shift") if group == "shifts" else None,
+                images=images,
+                left=None,
+                missing=missing,
+                make=partial(load_dataset, name, root=data, official_names=True),
+            )
+            run = replace(run, left=_left(run))
+            runs.append(run if seconds is None else replace(run, seconds=seconds(run)))
+        if runs:
+            planned.append(replace(table, backbone=where, runs=tuple(runs)))
+    if datasets is not None and not any(table.runs for table in planned):
+        known = dict.fromkeys(
+            n.partition(":")[0] for _, t in rows.groupby("table", sort=False) for n in table_datasets(t)
+        )
+        raise OtptError(f"None of {', '.join(datasets)} is in the plan; the tables have {', '.join(known)}.")
+    return Plan(study, tuple(planned), left_out)
+
+
+def evaluate_commands(
+    plan: Plan, *, data: Path | None, views: int = 64, limit: int | None = None, extra: Sequence[str] = ()
+) -> list[str]:
+    """The plan's runs as shell loops over ``otpt evaluate``, one for runs that differ in their data sets alone."""
+    loops: dict[str, list[str]] = {}
+    for run in plan.runs:
+        entry = find_entry(run.dataset)
+        words = ["otpt", "evaluate", "$set", "--data", str(data or "DATA")]
+        words += ["--official-names"] if entry is not None and entry.official_swap is not None else []
+        words += ["--backbone", run.model, "--methods", *run.methods, "--seeds", *map(str, run.seeds)]
+        words += ["--official-precision", "--views", str(views)]
+        words += [] if run.augmix is None else ["--augmix" if run.augmix else "--no-augmix"]
+        words += [] if limit is None else ["--limit", str(limit)]
+        words += [*extra, "--out", f"{run.folder.parent}/$set"]
+        command = " ".join(f'"{word}"' if "$set" in word else shlex.quote(word) for word in words)
+        loops.setdefault(command, []).append(run.dataset)
+    return [f"for set in {' '.join(names)}; do {command}; done" for command, names in loops.items()]
+
+
+def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, str | None]:
+    """Number of images of a data set, and why it is missing, if it is."""
+    entry = find_entry(name)
+    images = None if entry is None else entry.test_images
+    missing = None
+    if data is None and not name.startswith("emoji/"):
+        missing = "no --data was given"
+    else:
+        try:
+            images = len(load_dataset(name, root=data))
+        except OtptError as error:
+            missing = str(error)
+    return (images if images is None or limit is None else min(images, limit)), missing
+
+
+def _left_out(study: str, rows: pd.DataFrame) -> dict[str, str]:
+    """Methods of the paper that this package cannot run, with the reason."""
+    paper = get_paper(STUDIES[study])
+    found = {name: why for name in dict.fromkeys(rows["method"]) if (why := paper.lacks(name)) is not None}
+    for name in dict.fromkeys(rows.loc[rows["layout"].isin(list(_GROUP_OF)), "method"]):
+        if name not in found:
+            try:
+                get_method(name)
+            except OtptError as error:
+                found[name] = str(error).partition(". ")[0].rstrip(".")
+    return found
+
+
+def _left(run: PlannedRun) -> int | None:
+    """Images that a run has still to predict, over all seeds; it may have been made for fewer methods."""
+    if run.images is None:
+        return None
+    whole = run.images * len(run.seeds)
+    if not (run.folder / CONFIG).is_file():
+        return whole
+    opened = Run(run.folder)
+    config = next((each for each in opened.datasets if each["name"] == run.dataset), None)
+    columns = [] if config is None else [each for each in config["columns"] if each["method"] in run.methods]
+    if run.prompts is not None:
+        columns = [column for column in columns if column["prompt"]["name"] in run.prompts]
+    if config is None or len(columns) < len(run.methods) * len(run.prompts or ("",)):
+        return whole
+    asked = [{**column, "images": {str(seed): run.images for seed in run.seeds}} for column in columns]
+    missing = [opened.missing([{**config, "columns": [column]}]) for column in asked]
+    return sum(max(sum(item.images for item in items if item.seed == s) for items in missing) for s in run.seeds)
