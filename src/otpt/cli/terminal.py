@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from otpt.report.tables.fitting import Column, fit, wrapped
+from otpt.cli.fitting import Column, fit, wrapped
 
 __all__ = ["Column", "print_columns", "terminal_width"]
 

@@ -1,70 +1,66 @@
-"""What a run says of single classes: accuracy of each, and which are taken for which."""
+"""Results of single classes and images: accuracy of each class, confusions, certificates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+import pandas as pd
 
-from otpt.runs import Rows
-
-
-@dataclass(frozen=True)
-class ClassScore:
-    """One class under one method.
-
-    Attributes:
-        images: how many have this label.
-        accuracy: fraction of them that are predicted as it (recall); None without an image.
-        predicted: how many images are predicted as it, rightly or not.
-        confidence: mean confidence of the images that have this label; None without an image.
-    """
-
-    name: str
-    images: int
-    accuracy: float | None
-    predicted: int
-    confidence: float | None
+from otpt.report.results import ResultKey, Results
+from otpt.runs import Rows, Run
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """Images of one class that are predicted as another: how many, and the fraction of the class."""
-
-    label: str
-    prediction: str
-    images: int
-    fraction: float
-
-
-def class_scores(rows: Rows, classes: Sequence[str]) -> list[ClassScore]:
-    """A score for each class, in label order."""
+def per_class(results: Results) -> pd.DataFrame:
+    """A row per data set, seed, prompt, method and class: images, accuracy (recall), predicted, mean confidence."""
     found = []
-    for label, name in enumerate(classes):
-        own = rows.labels == label
-        images = int(own.sum())
-        found.append(
-            ClassScore(
-                name,
-                images,
-                float(rows.correct[own].mean()) if images else None,
-                int((rows.predictions == label).sum()),
-                float(rows.confidences[own].mean()) if images else None,
-            )
+    for keys, rows, classes in _columns(results):
+        own = pd.DataFrame({"label": rows.labels, "accuracy": rows.correct, "confidence": rows.confidences})
+        means = own.groupby("label").mean().reindex(range(len(classes)))
+        table = pd.DataFrame({"class": classes}).assign(
+            images=np.bincount(rows.labels, minlength=len(classes)),
+            accuracy=means["accuracy"],
+            predicted=np.bincount(rows.predictions, minlength=len(classes)),
+            confidence=means["confidence"],
         )
-    return found
+        found.append(table.assign(**keys._asdict()))
+    return _stacked(found)
 
 
-def confusions(rows: Rows, classes: Sequence[str], count: int) -> list[Confusion]:
-    """The ``count`` most frequent pairs (label, other prediction); of equal ones in label order."""
-    wrong = rows.labels != rows.predictions
-    codes = rows.labels[wrong] * len(classes) + rows.predictions[wrong]
-    pairs, times = np.unique(codes, return_counts=True)
-    order = np.argsort(-times, kind="stable")[:count]
+def confusions(results: Results, count: int = 10) -> pd.DataFrame:
+    """The ``count`` most frequent pairs (label, wrong prediction) of each data set, seed, prompt and method."""
     found = []
-    for pair, images in zip(pairs[order].tolist(), times[order].tolist(), strict=True):
-        label, prediction = divmod(pair, len(classes))
-        of_class = int((rows.labels == label).sum())
-        found.append(Confusion(classes[label], classes[prediction], images, images / of_class))
-    return found
+    for keys, rows, classes in _columns(results):
+        wrong = ~rows.correct
+        pairs = pd.DataFrame({"label": rows.labels[wrong], "prediction": rows.predictions[wrong]})
+        table = pairs.value_counts(sort=False).reset_index(name="images")
+        table = table.sort_values("images", ascending=False, kind="stable").head(count)
+        table["fraction"] = table["images"] / np.bincount(rows.labels, minlength=len(classes))[table["label"]]
+        names = {name: [classes[at] for at in table[name]] for name in ("label", "prediction")}
+        found.append(table.assign(**names, **keys._asdict()))
+    return _stacked(found)
+
+
+def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
+    """For each radius the fraction of images that are correct and certified for perturbations of at least this norm;
+    and the fraction on which the method abstained, which count as wrong. None without a readable image.
+    """
+    rows = run.to_pandas()
+    rows = rows[(rows["method"] == method) & rows["error"].isna()]
+    if rows.empty:
+        return dict.fromkeys(radii), None
+    abstained = np.array(["abstained" in flags for flags in rows["flags"]])
+    reached = np.where(rows["correct"].astype(bool) & ~abstained, rows["radius"], -np.inf)
+    return {radius: float((reached >= radius).mean()) for radius in radii}, float(abstained.mean())
+
+
+def _columns(results: Results) -> Iterator[tuple[ResultKey, Rows, list[str]]]:
+    for each in results.frame[results.frame["images"] > 0].itertuples():
+        key = ResultKey(each.dataset, int(each.seed), each.prompt, each.method)
+        yield key, results.rows(key), list(results.config_of(each.dataset)["classes"])
+
+
+def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    keys = list(ResultKey._fields)
+    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=keys)
+    return found[[*keys, *(name for name in found if name not in keys)]]

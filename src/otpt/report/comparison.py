@@ -135,20 +135,25 @@ def compare_methods(
     return comparisons
 
 
-def comparison_frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
-    """A row per data set and metric: a, b, difference, low, high, p, better."""
-    return pd.DataFrame(
-        [
-            {
-                "dataset": each.dataset,
-                **asdict(one),
-                "difference": one.difference,
-                "better": each.better(metric),
-            }
-            for each in comparisons
-            for metric, one in each.differences.items()
-        ]
-    )
+def comparison_table(comparisons: Sequence[Comparison], level: float = LEVEL) -> pd.DataFrame:
+    """Strings to print: a line per data set and metric with both values, difference, interval, p and the better one."""
+    lines = []
+    for each in comparisons:
+        for metric, one in each.differences.items():
+            show = METRICS[metric].format
+            lines.append(
+                {
+                    "data set": each.dataset if metric == COMPARED[0] else "",
+                    "metric": METRICS[metric].heading,
+                    each.a: show(one.a),
+                    each.b: show(one.b),
+                    "difference": show(one.difference),
+                    f"{100 * level:g} %": f"{show(one.low)} … {show(one.high)}",
+                    "p": f"{one.p:.3g}",
+                    "better": each.better(metric) or "–",
+                }
+            )
+    return pd.DataFrame(lines)
 
 
 def ranked(

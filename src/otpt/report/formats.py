@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
@@ -27,8 +27,8 @@ _LONGEST = 80
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$", "≈": r"$\approx$",
-    "≥": r"$\geq$",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
+    "≈": r"$\approx$", "≥": r"$\geq$",
 }  # fmt: skip
 _MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
 _TITLES: dict[str, Callable[[str], str]] = {
@@ -46,8 +46,8 @@ class Table:
     Attributes:
         name: of the layout.
         cells: a row per number with the keys :data:`KEYS`, the :data:`NUMBERS`, nan for none, in percent or the
-            metric's own unit, and the :data:`FLAGS`: ``best`` of its column, ``tie`` with the best beyond what chance
-            explains, ``partial`` while a run is in progress, ``wrong`` for a paper's average that its row does not give.
+            metric's own unit, and the :data:`FLAGS`: ``best`` of its column, ``tie`` if it may differ from the best by
+            chance, ``partial`` while a run is in progress, ``wrong`` for a paper's average that its row contradicts.
         rows: keys that identify a line.
         columns: key whose values are the columns.
         notes: sentences below the table.
@@ -177,9 +177,9 @@ class Table:
     ) -> Iterator[tuple[str, tuple[Callable[[dict[str, Any]], str], ...]]]:
         """What is shown of the cells of a line, and (head, …) of the lines below it."""
         if self.across:
-            yield "", (_ours, _theirs, _difference)
+            yield "", (number_text, _theirs, _difference)
             return
-        yield "", (_ours,)
+        yield "", (number_text,)
         if self.level is not None:
             yield f"– {100 * self.level:g} %", (_range,)
         if self.paper is not None and any(pd.notna(cell["paper"]) for cell in cells.values()):
@@ -205,15 +205,21 @@ def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> s
 
 
 def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> str:
-    """Strings in aligned columns, the first ``names`` of them at the left and repeated where columns are continued."""
-    head = pd.DataFrame([list(strings.columns)], columns=strings.columns)
-    left = pd.concat([head, strings], ignore_index=True).iloc[:, :names]
-    padded = [left[name].str.ljust(int(left[name].str.len().max())) for name in left]
-    index = [" ".join(parts) for parts in zip(*padded, strict=True)]
-    body = pd.concat([head, strings], ignore_index=True).iloc[:, names:]
-    body.index = pd.Index(index)
-    text = body.to_string(header=False, line_width=width)
-    return "\n".join(line.removesuffix("\\").rstrip() for line in text.splitlines())
+    """Strings in aligned columns: ``names`` of them at the left, repeated where others are continued below."""
+    columns = [[str(head), *strings.iloc[:, at]] for at, head in enumerate(strings.columns)]
+    padded = [
+        [cell.ljust(size) if at < names else cell.rjust(size) for cell in own]
+        for at, own in enumerate(columns)
+        for size in [max(map(len, own))]
+    ]
+    left, parts = padded[:names], [[]]
+    for own in padded[names:]:
+        used = sum(len(each[0]) + 2 for each in [*left, *parts[-1]])
+        if parts[-1] and width is not None and used + len(own[0]) > width:
+            parts.append([])
+        parts[-1].append(own)
+    blocks = ("\n".join("  ".join(line).rstrip() for line in zip(*left, *part, strict=True)) for part in parts)
+    return "\n\n".join(blocks)
 
 
 def shown(metric: str, value: float) -> str:
@@ -224,7 +230,8 @@ def shown(metric: str, value: float) -> str:
     return f"{value:.2f}"
 
 
-def _ours(cell: dict[str, Any]) -> str:
+def number_text(cell: Mapping[str, Any]) -> str:
+    """A number of a cell with its deviation over seeds."""
     if pd.isna(cell["value"]):
         return NOTHING
     text = shown(cell["metric"], cell["value"])
@@ -233,7 +240,7 @@ def _ours(cell: dict[str, Any]) -> str:
     return f"{text}…" if cell["partial"] else text
 
 
-def _range(cell: dict[str, Any]) -> str:
+def _range(cell: Mapping[str, Any]) -> str:
     if pd.isna(cell["low"]):
         return NOTHING
     return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"

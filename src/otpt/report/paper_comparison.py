@@ -136,7 +136,8 @@ def _notes(
     for method in dict.fromkeys(cells["method"]):
         by_source.setdefault(paper.measured(methods[method]), []).append(methods[method])
     notes = [*progress_notes(results), paper.describe(backbone, prompt)]
-    notes.append(f"Measured: {'; '.join(f'{', '.join(names)}: {who}' for who, names in by_source.items())}.")
+    words = (f"{', '.join(names)}: {who}" for who, names in by_source.items())
+    notes.append(f"Measured: {'; '.join(words)}.")
     found = list(dict.fromkeys(_differences(results, paper, table_datasets(printed), cells)))
     notes.append(f"The runs differ: {'; '.join(found)}." if found else "The runs follow this protocol where stated.")
     if set(cells["prompt"]) - {prompt}:

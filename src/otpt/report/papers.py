@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from itertools import combinations
 from typing import Any
 
 import pandas as pd
@@ -36,8 +35,6 @@ _CONFIDENCE = {
     None: "not checked against the paper",
 }
 _ALIASES = {"e-cots": ("cots", "weak-strong")}
-_DIGITS = 3
-"""Significant digits of two equal calibration errors that are unlikely to be equal by chance."""
 
 
 @dataclass(frozen=True)
@@ -194,35 +191,6 @@ def wrong_averages(rows: pd.DataFrame | None = None) -> pd.DataFrame:
         if abs(average["value"].item() - mean) > allowed * (1.0 + 1e-9):
             found.append((*key, average["printed"].item(), mean))
     return pd.DataFrame(found, columns=[*keys, "printed", "mean"])
-
-
-def conflicts() -> pd.DataFrame:
-    """Quantities that two tables of the O-TPT paper print with different values, beyond rounding."""
-    rows = get_paper(OTPT).numbers
-    rows = rows[(rows["dataset"] != AVERAGE) & rows["value"].notna()]
-    keys = ["backbone", "prompt", "method", "metric", "dataset"]
-    found = []
-    for key, own in rows.groupby(keys, sort=False):
-        for first, second in combinations(own.itertuples(), 2):
-            half = [_half_unit(first.printed), _half_unit(second.printed)]
-            allowed = 0.0 if half[0] == half[1] else max(half)
-            if abs(first.value - second.value) > allowed * (1.0 + 1e-9):
-                found.append((*key, first.table, first.printed, second.table, second.printed))
-    return pd.DataFrame(found, columns=[*keys, "table", "printed", "other_table", "other_printed"])
-
-
-def repeated_cells() -> pd.DataFrame:
-    """Pairs of equal ECEs of three digits or more in one table: of two methods on a data set, or of two data sets."""
-    rows = get_paper(OTPT).numbers
-    digits = rows["printed"].str.replace(".", "").str.lstrip("0").str.len()
-    rows = rows[(rows["metric"] == "ece") & (rows["dataset"] != AVERAGE) & (digits >= _DIGITS)]
-    found = []
-    for (table, backbone, printed), own in rows.groupby(["table", "backbone", "printed"], sort=False):
-        for first, second in combinations(own.itertuples(), 2):
-            if first.dataset == second.dataset or first.method == second.method:
-                found.append((table, backbone, printed, first.method, first.dataset, second.method, second.dataset))
-    names = ["table", "backbone", "printed", "method", "dataset", "other_method", "other_dataset"]
-    return pd.DataFrame(found, columns=names)
 
 
 def _half_unit(printed: str) -> float:

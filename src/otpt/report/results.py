@@ -13,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from otpt.data.dataset import is_own
@@ -105,11 +106,15 @@ class Results:
 
     def select(self, **keys: Any) -> pd.DataFrame:
         """Rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
-        found = self.frame
+        chosen = np.ones(len(self.frame), dtype=bool)
         for name, value in keys.items():
             if value is not None:
-                found = found[found[name] == value]
-        return found
+                chosen &= self._columns[name] == value
+        return self.frame[chosen]
+
+    @cached_property
+    def _columns(self) -> dict[str, Any]:
+        return {name: self.frame[name].to_numpy(object) for name in ("dataset", "seed", "prompt", "method")}
 
     def prompts_of(self, dataset: str, method: str | None = None) -> list[str]:
         """Prompts of one data set, or of a method there: one that starts from a learned prompt has its own."""

@@ -182,15 +182,15 @@ def evaluation_table(results: Results) -> Table:
     values that differ from it by no more than chance (paired bootstrap, p ≥ 0.05), where all methods saw the same
     images. Of more than 40 lines only the averages are shown.
     """
-    groups, notes = _all_groups(results), progress_notes(results)
+    groups, notes = all_groups(results), progress_notes(results)
     if len(groups) > 1 and len(groups) * len(results.methods) > _MOST_LINES:
         groups = {AVERAGE: results.datasets}
         notes.append(f"The average over {len(results.datasets)} data sets; 'otpt metrics RUN' shows each.")
-    parts = [make_cells(results, groups, own, methods, HEADLINE) for own, methods in _by_prompt(results)]
+    parts = [make_cells(results, groups, own, methods, HEADLINE) for own, methods in by_prompt(results)]
     cells = mark_best(pd.concat(parts, ignore_index=True).dropna(subset=["value"]))
     several = len(parts) > 1
     if not several and results.frame["images"].sum() <= _MOST_ROWS:
-        cells = _mark_ties(results, cells, groups, _by_prompt(results)[0][0])
+        cells = _mark_ties(results, cells, groups, by_prompt(results)[0][0])
     marks = {"best": "* best", "tie": "≈ may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)"}
     legend = [words for flag, words in marks.items() if cells[flag].any()]
     legend += ["± standard deviation over seeds"] if cells["deviation"].notna().any() else []
@@ -207,7 +207,7 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
     names = None if metrics is None else tuple(get_metric(name).name for name in metrics)
     several = len(results.datasets) > 1
     topics = (names,) if names else (ACROSS,) if several else TOPICS
-    columns, groups = _by_prompt(results), _all_groups(results)
+    columns, groups = by_prompt(results), all_groups(results)
     chosen = [name for topic in topics for name in topic]
     parts = [make_cells(results, groups, own, methods, chosen, level=level) for own, methods in columns]
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
@@ -264,7 +264,7 @@ def missing_averages(results: Results) -> list[str]:
     """A sentence for the methods that have no average over the data sets, and why."""
     found: dict[tuple[str, str], list[str]] = {}
     datasets = results.datasets
-    for prompts, methods in _by_prompt(results) if len(datasets) > 1 else ():
+    for prompts, methods in by_prompt(results) if len(datasets) > 1 else ():
         for method in methods:
             own = _chosen(results, datasets, prompts, method)
             others = [name for name in datasets if name not in set(own["dataset"])]
@@ -314,13 +314,13 @@ def _chosen(results: Results, datasets: Collection[str], prompts: Prompts, metho
     return own[own["prompt"] == own["dataset"].map({name: prompts.get((name, method)) for name in datasets})]
 
 
-def _all_groups(results: Results) -> dict[str, Sequence[str]]:
+def all_groups(results: Results) -> dict[str, Sequence[str]]:
     """Each data set, and their average if there are several."""
     groups: dict[str, Sequence[str]] = {name: [name] for name in results.datasets}
     return {**groups, AVERAGE: results.datasets} if len(groups) > 1 else groups
 
 
-def _by_prompt(results: Results) -> list[tuple[dict[tuple[str, str], str], list[str]]]:
+def by_prompt(results: Results) -> list[tuple[dict[tuple[str, str], str], list[str]]]:
     """Prompts by data set and method, and the methods: once if all have one prompt per data set, else per prompt."""
     held = {
         (dataset, method): prompts
@@ -445,10 +445,10 @@ def _with_paper(
             added["wrong"] = pairs.isin(wrong.index)
         cells = pd.concat([cells, added], ignore_index=True)
         for pair in pairs[added["wrong"].to_numpy(dtype=bool)]:
-            notes.append(
-                f"! Table {printed['table'].iloc[0]} prints {wrong.loc[pair, 'printed']} as average "
-                f"{metric_title(pair[1])} of {method_title(pair[0])}; the mean of its row is {wrong.loc[pair, 'mean']:.2f}."
-            )
+            what = f"{metric_title(pair[1])} of {method_title(pair[0])}"
+            number, each = printed["table"].iloc[0], wrong.loc[pair]
+            mean = f"the mean of its row is {each['mean']:.2f}"
+            notes.append(f"! Table {number} prints {each['printed']} as average {what}; {mean}.")
     cells["difference"] = cells["value"] - cells["paper"]
     return cells, notes
 

@@ -62,7 +62,7 @@ def _certified(method: Method) -> Method:
 
 
 def _print(run: Run, methods: Sequence[Method], *, as_json: bool) -> None:
-    from otpt.report.certificates import certified_accuracy
+    from otpt.report.classes import certified_accuracy
 
     found = {method.name: certified_accuracy(run, method.name, RADII) for method in methods}
     if as_json:

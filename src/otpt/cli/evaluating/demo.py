@@ -19,12 +19,10 @@ from otpt.cli.options.spellings import (
     add_threads_option,
     use_threads,
 )
-from otpt.cli.results.headline import print_headline
-from otpt.cli.results.score_tables import print_score_tables
+from otpt.cli.terminal import terminal_width
 
 if TYPE_CHECKING:
-    from otpt.report import Results
-    from otpt.report.ranking import Gap
+    from otpt.report import Difference, Results
 
 BASE = "zero-shot"
 BACKBONE = "pocket"
@@ -58,10 +56,9 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate, print, draw."""
     from otpt.data import load_dataset
     from otpt.evaluation import Job, LocalEngine, ProcessEngine, Settings, duration, run_job
-    from otpt.report import open_results
-    from otpt.report.figures import draw, save, select
+    from otpt.report import evaluation_table, open_results
+    from otpt.report.figures import draw, save
     from otpt.report.page import make_page, write_page
-    from otpt.report.tables import metric_table
 
     out: Path = options.out
     use_threads(options.threads)
@@ -88,14 +85,12 @@ def run(options: argparse.Namespace) -> int:
     engine = LocalEngine() if workers == 1 else ProcessEngine(workers)
     result = run_job(job, engine, chosen_reporter())
     tell_missing_classes(datasets, options.images)
-    tables = [metric_table(result.scores, metric) for metric in ("accuracy", "ece", "debiased_ece")]
-    print_score_tables(tables, width=120)
-    print_headline(result.run, result.scores)
-    print("\nIn words, of the averages over the sets (accuracy, and debiased ECE for calibration):")
     results = open_results([out / "run"])
+    print(evaluation_table(results).to_text(terminal_width() or 80))
+    print("In words, of the averages over the sets (accuracy, and debiased ECE for calibration):")
     for sentence in findings(results, methods):
         print(textwrap.fill(sentence, 110, initial_indent="- ", subsequent_indent="  "))
-    save(draw("reliability", select(results)), out / "reliability.png")
+    save(draw("reliability", results), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=options.command_line))
     print(f"\nThis took {duration(result.seconds)}. Look at")
     print(f"  {out / 'report.html'}      tables, diagrams, and images on which the methods are wrong or disagree")
@@ -113,11 +108,11 @@ def chosen_methods(given: Sequence[str] | None = None) -> tuple[str, ...]:
 
 def findings(results: Results, methods: Sequence[str]) -> list[str]:
     """What each method changes against zero-shot, and which one is best calibrated: as far as it is not chance."""
-    from otpt.report.ranking import gap
+    from otpt.report import gap
 
     places = {method: [(name, results.prompts_of(name, method)[0]) for name in DATASETS] for method in methods}
 
-    def between(metric: str, a: str, b: str) -> Gap | None:
+    def between(metric: str, a: str, b: str) -> Difference | None:
         return gap(results, metric, (a, places[a]), (b, places[b]))
 
     lines = [
@@ -133,7 +128,7 @@ def findings(results: Results, methods: Sequence[str]) -> list[str]:
     return lines
 
 
-def against_base(method: str, accuracy: Gap | None, error: Gap | None) -> str:
+def against_base(method: str, accuracy: Difference | None, error: Difference | None) -> str:
     """One sentence: by how much a method is more or less accurate, better or worse calibrated than zero-shot."""
     if accuracy is None or error is None:
         return f"{method} has not seen the images of {BASE}, so nothing can be said of it."
@@ -144,7 +139,7 @@ def against_base(method: str, accuracy: Gap | None, error: Gap | None) -> str:
     return f"{method} against {BASE}: {words[0]}; {words[1]}."
 
 
-def _change(found: Gap, better: str, worse: str, what: str, *, sign: int) -> str:
+def _change(found: Difference, better: str, worse: str, what: str, *, sign: int) -> str:
     from otpt.metrics import percent
 
     if found.is_noise:
@@ -155,7 +150,7 @@ def _change(found: Gap, better: str, worse: str, what: str, *, sign: int) -> str
     return f"{word} by {percent(abs(difference))} points (95 %: {percent(low)} to {percent(high)})"
 
 
-def best_calibrated(first: str, second: str, between: Gap | None) -> str:
+def best_calibrated(first: str, second: str, between: Difference | None) -> str:
     """The lowest debiased ECE and the next one, and whether that is chance."""
     if between is None or between.is_noise:
         shown = "" if between is None else f" (p = {between.p:.2g})"

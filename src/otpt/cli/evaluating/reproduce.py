@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otpt.cli.evaluating.evaluate import UNREADABLE, backbone_on, chosen_reporter
-from otpt.cli.evaluating.studies import beside_paper, chosen_methods, commands, print_commands
 from otpt.cli.information.cache import add_cache_options, chosen_cache
 from otpt.cli.notes import tell, tell_missing_classes
 from otpt.cli.options.engines import local_engine
@@ -23,24 +22,17 @@ from otpt.cli.options.spellings import (
     add_workers_option,
     use_threads,
 )
-from otpt.cli.results.table import print_beside, print_tables
+from otpt.cli.results.table import print_tables
 from otpt.errors import OtptError
-from otpt.report.papers.paper import BACKBONES
-from otpt.report.papers.published import PAPERS
-from otpt.report.tables.formats import table_data
+from otpt.report import build_tables, compare_with_paper, open_results
+from otpt.report.papers import BACKBONES, OTPT
+from otpt.report.reproduce import STUDIES, Plan, PlannedRun, PlannedTable, evaluate_commands, make_plan
 
 if TYPE_CHECKING:
     from otpt.costs import Device
     from otpt.evaluation import Engine
     from otpt.features import FeatureCache
-    from otpt.report.papers.plans import Conditions, Plan, PlannedRun, PlannedTable
-    from otpt.report.tables.beside import Beside
-    from otpt.report.tables.table import Table
-
-BENCH_NOTE = (
-    "None of the paper's data sets is present: this is the emoji bench with a small model. It shows that every step "
-    "works; its numbers are not the paper's and cannot be."
-)
+    from otpt.report import Table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +53,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="weights to use instead of OpenAI's for the paper's backbone, such as a local file",
     )
     add_old_spelling(parser, "--model", "--backbone", dest="backbone", nargs=1, metavar="SPEC")
-    parser.add_argument("--tables", nargs="+", type=_number, metavar="N", help="only these tables of the paper")
+    parser.add_argument("--tables", nargs="+", metavar="N", help="only these tables of the paper")
+    parser.add_argument(
+        "--bench", action="store_true", help="the same plan on the emoji sets with the embedded model, as a test"
+    )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
     add_methods_option(parser, default=None, words="only these methods of the paper")
     add_seeds_option(parser, default=None, words="seeds of the views, in place of the paper's number of them")
@@ -83,92 +78,68 @@ def run(options: argparse.Namespace) -> int:
     from otpt.backbones.devices import pick_device
     from otpt.evaluation import LocalEngine
     from otpt.evaluation.settings import each_once
-    from otpt.report.papers.plans import Conditions, plan_data
-    from otpt.report.papers.reproduce import get_study, make_plan
 
-    study = get_study(options.what)
     _tell_backbones_apart(options)
     if options.seeds is not None:
         each_once("seed", options.seeds)
     engine = local_engine(options)
     use_threads(options.threads)
-    device = pick_device(options.device).type
     cache = chosen_cache(options)
-    methods, left_out = chosen_methods(options, study)
-    conditions = Conditions(
+    machine = _machine(pick_device(options.device).type, options.cache)
+    plan = make_plan(
+        options.what,
         data=options.data,
-        out=options.out or Path("runs") / options.what,
-        backbones=options.paper_backbone or list(BACKBONES),
+        out=options.out,
+        backbones=options.paper_backbone or BACKBONES,
         tables=options.tables,
         datasets=options.datasets,
-        methods=methods,
+        methods=options.methods,
         seeds=options.seeds,
         limit=options.limit,
-        views=options.views,
-        device=device,
-        machine=_machine(device, options.cache),
+        model=options.model,
+        bench=options.bench,
+        seconds=partial(_seconds, machine=machine, views=options.views),
     )
-    plan = make_plan(conditions, study)
-    published = options.what in PAPERS
-    if options.model is not None and len({run.folder.parts[-3] for run in plan.runs}) > 1:
-        raise OtptError(
-            "--backbone was given for two backbones of the paper; choose one with --paper-backbone ViT-B/16 or "
-            "--paper-backbone RN50."
-        )
     if not options.json:
-        _print_plan(plan, conditions)
-        if published:
-            print_commands(plan, options, conditions)
-        for why in dict.fromkeys(left_out.values()):
-            print(f"\nLeft out: {', '.join(name for name in left_out if left_out[name] == why)} ({why}).")
+        _print_plan(plan, machine)
+        print("\nThe same as commands:")
+        for command in evaluate_commands(plan, data=options.data, views=options.views, limit=options.limit):
+            print(f"  {command}")
         print("" if options.go else "\nAdd --go to run it.", flush=True)
     tables: list[Table] = []
-    others: list[Beside] = []
     unreadable, done = 0, set[Path]()
     if options.go:
-        tell_missing_classes([run.make() for run in {run.dataset: run for run in plan.runs}.values()], options.limit)
+        ready = [run for run in plan.runs if run.missing is None]
+        if not ready:
+            raise OtptError(
+                f"None of the data sets is present: {', '.join(plan.missing)}. Give their folder with --data, or try "
+                "the plan on the emoji sets with --bench."
+            )
+        tell_missing_classes([run.make() for run in {run.dataset: run for run in ready}.values()], options.limit)
         load: Any = partial(backbone_on, precision=options.precision, compile=options.compile)
         if isinstance(engine, LocalEngine):  # what is cached cannot be sent to other processes
             load = lru_cache(maxsize=1)(load)
         for table in plan.tables:
-            new = [run for run in table.runs if run.folder not in done]
-            unreadable += sum(_run(run, table, conditions, options, load, cache, engine) for run in new)
+            own = [run for run in table.runs if run.missing is None]
+            new = [run for run in own if run.folder not in done]
+            unreadable += sum(_run(run, options, load, cache, engine) for run in new)
             done.update(run.folder for run in new)
-            if table.runs:
-                made = _tables(table, plan.bench)
+            if own:
+                made = _tables(table, own, STUDIES[options.what])
                 tables += made
                 if not options.json:
-                    print(_heading(table, plan.bench))
+                    print(f"Table {table.number}, {table.backbone}:")
                     print_tables(made)
-                if published and not plan.bench:
-                    theirs, why = beside_paper(table, options.what)
-                    others += theirs
-                    if not options.json:
-                        print_beside(theirs) if theirs else print(f"{why}\n")
     if options.json:
-        shown: dict[str, Any] = {"plan": plan_data(plan), "tables": [table_data(table) for table in tables]}
-        if published:
-            from otpt.report.tables.beside_formats import beside_data
-
-            shown["left_out"], shown["commands"] = dict(left_out), commands(plan, options, conditions)
-            shown["beside"] = [beside_data(each) for each in others]
+        commands = evaluate_commands(plan, data=options.data, views=options.views, limit=options.limit)
+        shown = {"plan": plan.to_dict(), "tables": [table.to_dict() for table in tables], "commands": commands}
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     return UNREADABLE if unreadable else 0
 
 
-def _run(
-    run: PlannedRun,
-    table: PlannedTable,
-    conditions: Conditions,
-    options: argparse.Namespace,
-    load: Any,
-    cache: FeatureCache | None,
-    engine: Engine,
-) -> int:
+def _run(run: PlannedRun, options: argparse.Namespace, load: Any, cache: FeatureCache | None, engine: Engine) -> int:
     """Do what is missing of a run; how many of its images could not be read."""
     from otpt.evaluation import Job, Settings, run_job
-    from otpt.report.papers.rates import Rates
-    from otpt.report.papers.reproduce import BENCH_MODEL, MODELS
     from otpt.views import ViewRecipe
 
     # the official scripts' rounding, since their numbers are the paper's
@@ -176,13 +147,13 @@ def _run(
         methods=run.methods,
         prompts=run.prompts,
         seeds=run.seeds,
-        recipe=ViewRecipe(n_views=conditions.views),
+        recipe=ViewRecipe(n_views=options.views),
         augmix=run.augmix,
         official_precision=True,
-        limit=conditions.limit,
+        limit=options.limit,
     )
     job = Job(
-        backbone=partial(load, options.model or MODELS.get(table.backbone, BENCH_MODEL)),
+        backbone=partial(load, run.model),
         datasets=[run.make],
         settings=settings,
         folder=run.folder,
@@ -191,11 +162,7 @@ def _run(
         threads=options.threads,
         command=options.command_line,
     )
-    result = run_job(job, engine, reporter=chosen_reporter() if run.left else None)
-    if run.left:
-        rates = Rates(conditions.out)
-        rates.add(table.backbone, run.group, conditions.device, images=run.left, seconds=result.seconds)
-    return result.unreadable
+    return run_job(job, engine, reporter=chosen_reporter() if run.left else None).unreadable
 
 
 def _tell_backbones_apart(options: argparse.Namespace) -> None:
@@ -209,29 +176,51 @@ def _tell_backbones_apart(options: argparse.Namespace) -> None:
     options.model = given[0] if given else None
 
 
-def _tables(table: PlannedTable, bench: bool) -> list[Table]:
-    from otpt.report import open_results
-    from otpt.report.tables.building import Choice, build_tables
-
-    results = open_results([run.folder for run in table.runs])
-    choice = Choice(
-        datasets=[run.dataset for run in table.runs],
-        methods=table.methods,
+def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Table]:
+    """The table in its layout, with the O-TPT paper's numbers; or next to those of another paper."""
+    results = open_results([run.folder for run in runs])
+    bench = table.backbone == "bench"
+    methods = [name for name in table.methods if name in results.methods]
+    shown = build_tables(
+        results,
+        table.layout,
+        datasets=[run.dataset for run in runs],
+        methods=methods,
         prompt=table.prompt,
-        paper=None if bench or isinstance(table.number, str) else table.backbone,
+        paper=table.backbone if paper == OTPT and not bench else None,
     )
-    return build_tables(results, table.layout, choice)
+    if paper == OTPT or bench:
+        return shown
+    try:
+        return [*shown, *compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number])]
+    except OtptError as error:
+        tell(str(error))
+        return shown
 
 
-def _heading(table: PlannedTable, bench: bool) -> str:
-    if bench:
-        return f"In the form of Table {table.number}, on the emoji bench (not the paper's data):"
-    return f"Table {table.number}, {table.backbone}:"
+def _seconds(run: PlannedRun, *, machine: Device | None, views: int) -> float | None:
+    """Predicted time of what a run has still to do."""
+    from otpt.costs import plan_dataset, read_architecture, texts_of
+    from otpt.data.registered.entry import find_entry
+    from otpt.methods import get_methods
 
-
-def _number(text: str) -> int | str:
-    """The number of a table of the O-TPT paper, or the name of one of another."""
-    return int(text) if text.isdecimal() else text
+    entry = find_entry(run.dataset)
+    if machine is None or run.left is None or run.images is None or entry is None:
+        return None
+    names = run.make().class_names if run.missing is None else entry.class_list().names
+    found = plan_dataset(
+        read_architecture(run.model),
+        texts_of(tuple(names)),
+        get_methods(list(run.methods)),
+        machine,
+        dataset=run.dataset,
+        images=run.images,
+        views=views,
+        augmix=entry.augmix if run.augmix is None else run.augmix,
+        family=entry.family,
+        prompts=len(run.prompts or ("",)),
+    ).seconds
+    return None if found is None else found * run.left
 
 
 def _machine(device: str, cache: Path | None) -> Device | None:
@@ -250,54 +239,37 @@ def _machine(device: str, cache: Path | None) -> Device | None:
     return find_device(name_of(torch.cuda.get_device_name()) or "a6000")
 
 
-def _print_plan(plan: Plan, conditions: Conditions) -> None:
-    if plan.bench:
-        print(f"{BENCH_NOTE}\n")
+def _print_plan(plan: Plan, machine: Device | None) -> None:
     seen: set[Path] = set()
     total: float | None = 0.0
     for table in plan.tables:
-        where = "emoji bench" if plan.bench and table.needs is None else table.backbone
-        number = f"{table.number:>2}  {table.layout:<12}" if isinstance(table.number, int) else f"{table.number:<14}"
-        head = f"Table {number} {where:<11}"
+        head = f"Table {table.number:<12} {table.layout:<12} {table.backbone:<9}"
         if table.needs is not None:
             print(f"{head} needs {table.needs}")
             continue
         new = [run for run in table.runs if run.folder not in seen]
         seen.update(run.folder for run in new)
-        images = sum(run.left for run in new)
         known = [run.seconds for run in new if run.seconds is not None]
         seconds = sum(known) if len(known) == len(new) else None
         total = None if total is None or seconds is None else total + seconds
-        words = [f"{len(table.runs)} of {len(table.datasets)} data sets"]
-        if not new and table.runs:
-            words.append("made of the runs above")
-        elif new:
-            words.append(f"{images} images to predict, {len(new[0].methods)} methods: {_time(seconds)}")
-        print(f"{head} {', '.join(words)}")
+        images = sum(run.left or 0 for run in new)
+        words = f"{images} images to predict, {len(table.runs[0].methods)} methods: {_time(seconds)}"
+        print(f"{head} {words if new else 'made of the runs above'}")
         for run in new:
             times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
-            print(f"          {run.dataset}: {run.images} images{times}, {run.state}, in {str(run.folder)!r}")
-    print(f"\nAll together {_time(total)}, {_source(plan, conditions)}.")
-    shown = {
-        name: why for name, why in plan.missing.items() if plan.bench or any(name in t.missing for t in plan.tables)
-    }
-    if shown:
-        print("\nMissing of the paper's data sets:")
-        for name, why in shown.items():
+            state = "missing" if run.missing else "finished" if run.left == 0 else f"{run.left} to do"
+            print(f"    {run.dataset}: {run.images} images{times}, {state}, in {str(run.folder)!r}")
+    where = "" if machine is None else f", as predicted for {machine.title}, {machine.assumed} (see 'otpt plan')"
+    print(f"\nAll together {_time(total)}{where}.")
+    if plan.missing:
+        print("\nMissing data sets:")
+        for name, why in plan.missing.items():
             print(f"  {name}: {why}")
+    for why in dict.fromkeys(plan.left_out.values()):
+        print(f"\nLeft out: {', '.join(name for name, own in plan.left_out.items() if own == why)} ({why}).")
 
 
 def _time(seconds: float | None) -> str:
     from otpt.evaluation import duration
 
-    return "time not known" if seconds is None else f"about {duration(seconds)}"
-
-
-def _source(plan: Plan, conditions: Conditions) -> str:
-    measured = {run.measured for run in plan.runs if run.seconds is not None}
-    if not measured:
-        return "since nothing was measured yet: the first run measures"
-    machine = conditions.machine
-    predicted = "" if machine is None else f"as predicted for {machine.title}, {machine.assumed} (see 'otpt plan')"
-    words = {True: "as measured here", False: predicted}
-    return " and ".join(words[each] for each in sorted(measured, reverse=True))
+    return "time unknown" if seconds is None else f"about {duration(seconds)}"

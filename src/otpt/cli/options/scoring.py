@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from otpt.report.defaults import LEVEL
 from otpt.runs.format import SIDES
+
+LEVEL = 0.95
 
 
 def add_bins_options(parser: argparse.ArgumentParser) -> None:

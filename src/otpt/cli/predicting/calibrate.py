@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from otpt.settings import DEFAULT_METHOD
 
     if options.figure is not None:
-        from otpt.report.figures.drawing.style import check_format
+        from otpt.report.figures import check_format
 
         check_format(options.figure)
     if options.seeds is not None and len(options.seeds) > 1:
@@ -119,10 +119,12 @@ def _data(calibration: Calibration, path: Path) -> dict[str, object]:
 
 def _print(calibration: Calibration, options: argparse.Namespace) -> None:
     from otpt.calibration.maps import DEFAULT, MAPS
-    from otpt.report.tables.scores import TITLES
+    from otpt.metrics import METRICS
 
     method, classes = calibration.facts["method"]["name"], len(calibration.class_names)
-    columns = [Column(f"{method}, {calibration.labels} labels", [TITLES[name] for name in _METRICS], is_name=True)]
+    columns = [
+        Column(f"{method}, {calibration.labels} labels", [METRICS[name].heading for name in _METRICS], is_name=True)
+    ]
     for when in ("before", "after"):
         shown = [[_shown(name, each) for each in calibration.reliability[when][name]] for name in _METRICS]
         columns.append(Column(when, [value for value, _, _ in shown]))
@@ -145,11 +147,12 @@ def _shown(metric: str, value: float) -> str:
 
 def _draw(calibration: Calibration, path: Path) -> None:
     from otpt.metrics import percent
-    from otpt.report.figures.calibration import draw_before_after
-    from otpt.report.figures.drawing.style import save
+    from otpt.report.figures import draw_before_after, save, styled
 
     words = {
         when: f"debiased ECE {percent(own['debiased_ece'][0])} %, NLL {own['nll'][0]:.4f}"
         for when, own in calibration.reliability.items()
     }
-    save(draw_before_after(calibration.diagram, words, calibration.facts["method"]["name"]), path)
+    with styled():
+        figure = draw_before_after(calibration.diagram, words, calibration.facts["method"]["name"])
+    save(figure, path)

@@ -2,32 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otpt.cli.terminal import Column, print_columns
-
-if TYPE_CHECKING:
-    from otpt.runs import Rows, Run
-
-
-def per_class_rows(run: Run) -> list[dict[str, Any]]:
-    """A row for each data set, seed, prompt, method and class."""
-    from otpt.report.classes import class_scores
-
-    return [
-        {**where, **asdict(score)} for where, rows, classes in _columns(run) for score in class_scores(rows, classes)
-    ]
-
-
-def confusion_rows(run: Run, count: int) -> list[dict[str, Any]]:
-    """A row for each data set, seed, prompt, method and one of its most frequent pairs."""
-    from otpt.report.classes import confusions
-
-    return [
-        {**where, **asdict(pair)} for where, rows, classes in _columns(run) for pair in confusions(rows, classes, count)
-    ]
 
 
 def print_per_class(rows: list[dict[str, Any]]) -> None:
@@ -40,7 +17,7 @@ def print_per_class(rows: list[dict[str, Any]]) -> None:
         # by position: names may occur twice, as in ImageNet
         labels = sorted((at for at, row in enumerate(first) if row["images"]), key=lambda at: first[at]["accuracy"])
         columns = [
-            Column(f"{title}: accuracy %", [first[at]["name"] for at in labels], is_name=True),
+            Column(f"{title}: accuracy %", [first[at]["class"] for at in labels], is_name=True),
             Column("images", [str(first[at]["images"]) for at in labels]),
             *(Column(method, [_percent(each[at]["accuracy"]) for at in labels]) for method, each in by.items()),
         ]
@@ -61,16 +38,6 @@ def print_confusions(rows: list[dict[str, Any]]) -> None:
             ]
             print_columns(columns)
             print()
-
-
-def _columns(run: Run) -> Iterator[tuple[dict[str, Any], Rows, list[str]]]:
-    from otpt.runs import read_rows
-
-    classes = {str(dataset["name"]): list(dataset["classes"]) for dataset in run.datasets}
-    for name, seed, (prompt, method) in run.everything():
-        rows = read_rows(run, name, seed, (prompt, method))
-        if rows is not None and len(rows):
-            yield {"dataset": name, "seed": seed, "prompt": prompt, "method": method}, rows, classes[name]
 
 
 def _by_table(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli.options.scoring import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_seeds_option
-from otpt.cli.terminal import Column, print_columns, terminal_width
+from otpt.cli.terminal import terminal_width
 from otpt.errors import OtptError
-from otpt.report.defaults import LEVEL, RESAMPLES
+from otpt.report import compare_methods, comparison_table, open_results, ranked
+from otpt.report.formats import text_table
+from otpt.report.results import LEVEL, methods_of
+from otpt.report.statistics import RESAMPLES
 from otpt.runs.growing import CONFIG
 
 if TYPE_CHECKING:
     from otpt.report import Results
-    from otpt.report.compare import Comparison
-
-_WIDE = 400  # characters of a sentence that goes to a file
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--b", metavar="METHOD", help="the other (default: the best of the others)")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these (default: all that have both)")
     parser.add_argument("--prompt", metavar="WORDS", help="which of several prompts")
-    add_seeds_option(
-        parser, default=None, words="seed of the views (default: the first of the runs)", dest="seed", several=False
-    )
+    add_seeds_option(parser, default=None, words="seeds of the views, averaged (default: all of the runs)")
     add_bins_options(parser)
     parser.add_argument(
         "--resamples", type=int, default=RESAMPLES, metavar="N", help="bootstrap resamples (default: %(default)s)"
@@ -56,43 +54,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
-    from rich.console import Console
-    from rich.text import Text
-
-    from otpt.report import open_results
-    from otpt.report.compare import compare_methods, conclusion
-    from otpt.report.tables.escaping import plain
-
     _two_methods(options)
-    seeds = None if options.seed is None else [options.seed]
-    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=seeds)
-    seed = results.seeds[0]
-    a, b, first = _chosen(results, options, seed)
+    results = open_results(options.folders, n_bins=options.bins, side=options.side, seeds=options.seeds)
+    a, b, first = _chosen(results, options)
     found = compare_methods(
         results,
         a,
         b,
         datasets=options.datasets,
-        seed=seed,
         prompt=options.prompt,
         resamples=options.resamples,
         level=options.level,
     )
-    words = [conclusion(each, a, b) for each in found]
     if options.json:
-        shown = [{**each.as_dict(), "conclusion": text} for each, text in zip(found, words, strict=True)]
-        head = {"a": a, "b": b, "seed": seed, "level": options.level}
-        print(json.dumps({**head, "comparisons": shown}, indent=2, ensure_ascii=False))
+        head = {"a": a, "b": b, "seeds": results.seeds, "level": options.level}
+        print(json.dumps({**head, "comparisons": [each.as_dict() for each in found]}, indent=2, ensure_ascii=False))
         return 0
-    print_columns(_columns(found, a, b, options.level))
-    console = Console(highlight=False, markup=False, width=terminal_width() or _WIDE)
-    console.print()
-    for text in words:
-        console.print(Text(" ".join(map(plain, text.split()))))
-    if first:
-        console.print(Text(first))
+    width = terminal_width()
+    print(text_table(comparison_table(found, options.level), 2, width), end="\n\n")
     tests = sum(len(each.differences) for each in found)
-    console.print(Text(f"{tests} tests: about {0.05 * tests:.1f} of them are below p = 0.05 by chance alone."))
+    chance = f"{tests} tests: about {0.05 * tests:.1f} of them are below p = 0.05 by chance alone."
+    for text in [*(each.conclusion for each in found), *([first] if first else []), chance]:
+        print(textwrap.fill(" ".join(text.split()), width or 400))
     return 0
 
 
@@ -107,7 +90,6 @@ def _two_methods(options: argparse.Namespace) -> None:
         options.a, options.b = (*options.methods, None)[:2]
     there = [folder for folder in options.folders if os.path.isfile(folder / CONFIG)]
     if there and len(there) < len(options.folders):
-        from otpt.report.results import methods_of
         from otpt.runs import Run
 
         known = methods_of([Run(folder) for folder in there])
@@ -116,13 +98,12 @@ def _two_methods(options: argparse.Namespace) -> None:
             raise OtptError(f"{named[0]!r} is a method of the run, not a run; write --methods {' '.join(named)}.")
 
 
-def _chosen(results: Results, options: argparse.Namespace, seed: int) -> tuple[str, str, str]:
+def _chosen(results: Results, options: argparse.Namespace) -> tuple[str, str, str]:
     """The two methods, and what must be said if another one has a lower ECE than both."""
     from otpt.metrics import percent
-    from otpt.report.ranking import ranked
 
     datasets = [name for name in options.datasets or results.datasets if name in results.datasets]
-    error = ranked(results, "ece", datasets=datasets, seed=seed, prompt=options.prompt)
+    error = ranked(results, "ece", datasets=datasets, prompt=options.prompt)
     a = options.a or next((name for name in error if name != options.b), None)
     b = options.b or next((name for name in error if name != a), None)
     if a is None or b is None:
@@ -134,25 +115,3 @@ def _chosen(results: Results, options: argparse.Namespace, seed: int) -> tuple[s
         return a, b, ""
     others = f"{percent(error[a])} % of {a} and {percent(error[b])} % of {b}"
     return a, b, f"The lowest ECE is that of {lowest}: {percent(error[lowest])} %, against {others}."
-
-
-def _columns(found: Sequence[Comparison], a: str, b: str, level: float) -> list[Column]:
-    from otpt.metrics import percent
-    from otpt.report.tables.escaping import plain
-    from otpt.report.tables.scores import TITLES
-
-    heads = ("data set", "metric", plain(a), plain(b), "difference", f"{100 * level:g} %", "p", "better")
-    cells: list[list[str]] = [[] for _ in heads]
-    for each in found:
-        for row, one in enumerate(each.differences):
-            title = TITLES[one.metric]
-            scale, digits = (1.0, 2) if title.endswith("%") else (0.01, 4)
-            a_, b_, d, low, high = (
-                percent(scale * v, digits) for v in (one.a, one.b, one.difference, one.low, one.high)
-            )
-            name = plain(each.dataset) if row == 0 else ""
-            line = (name, title, a_, b_, d, f"{low} … {high}", f"{one.p:.3g}", plain(one.better or "–"))
-            for column, cell in zip(cells, line, strict=True):
-                column.append(cell)
-    names = ("data set", "metric", "better")
-    return [Column(head, own, is_name=head in names) for head, own in zip(heads, cells, strict=True)]

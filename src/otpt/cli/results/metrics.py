@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +11,13 @@ from otpt.cli.notes import say
 from otpt.cli.options.scoring import add_bins_options, add_intervals_option
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.cli.results import class_metrics
-from otpt.cli.results.csv_rows import csv_bytes
-from otpt.cli.results.evaluated import print_scores
-from otpt.cli.results.headline import print_headline
+from otpt.cli.terminal import terminal_width
 from otpt.errors import OtptError
-from otpt.files import write_atomically
+from otpt.files import csv_cell, write_atomically
 
 if TYPE_CHECKING:
-    from otpt.metrics import Interval
-    from otpt.report.intervals import RunIntervals
-    from otpt.runs import Run, Score
+    from otpt.report import Results
+    from otpt.runs import Run
 
 CONFUSIONS = 10
 
@@ -58,25 +53,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compute and print; exit code 3 if a run is not complete."""
-    from otpt.report.results import check_chosen
-    from otpt.runs import Run
+    import pandas as pd
+
+    from otpt.report import open_results
 
     _check(options)
-    for folder in options.folders:
-        if not os.path.isdir(folder):
-            raise OtptError(f"There is no run folder {str(folder)!r}; check the path.")
-    runs = [Run(folder) for folder in options.folders]
-    check_chosen(runs, seeds=options.seeds, methods=options.methods)
-    shown = [_of_run(found, options) for found in runs]
+    opened = [
+        open_results([folder], n_bins=options.bins, side=options.side, seeds=options.seeds, methods=options.methods)
+        for folder in options.folders
+    ]
+    shown = [_of_run(each, options) for each in opened]
     if options.out is not None:
-        write_atomically(options.out, csv_bytes([row for each in shown for row in each.pop("rows")]))
-        print(f"The numbers of {len(runs)} run{'s' * (len(runs) > 1)} are in {str(options.out)!r}.")
+        rows = pd.concat([each["rows"] for each in shown], ignore_index=True)
+        names = rows.select_dtypes(exclude="number").columns
+        rows[names] = rows[names].map(lambda text: csv_cell(text) if isinstance(text, str) else text)
+        write_atomically(options.out, rows.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace"))
+        print(f"The numbers of {len(opened)} run{'s' * (len(opened) > 1)} are in {str(options.out)!r}.")
     elif options.json:
-        several = [{"run": str(found.folder), **each} for found, each in zip(runs, shown, strict=True)]
-        print(json.dumps(shown[0] if len(runs) == 1 else {"runs": several}, indent=2, ensure_ascii=False))
-    missing = [(found, done, total) for found in runs for done, total in [found.progress()] if done < total]
+        several = [{"run": str(each.runs[0].folder), **data} for each, data in zip(opened, shown, strict=True)]
+        print(json.dumps(shown[0] if len(opened) == 1 else {"runs": several}, indent=2, ensure_ascii=False))
+    missing = [progress for each in opened for progress in each.progress]
     for found, done, total in missing:
-        name = "the run" if len(runs) == 1 else f"the run {str(found.folder)!r}"
+        name = "the run" if len(opened) == 1 else f"the run {str(found.folder)!r}"
         say(f"{name} is not complete: {total - done} of {total} images are missing; repeat its command to continue")
     return 3 if missing else 0
 
@@ -90,85 +88,50 @@ def _check(options: argparse.Namespace) -> None:
         raise OtptError(f"--confusions was given {options.confusions}; expected 1 or more.")
 
 
-def _of_run(run: Run, options: argparse.Namespace) -> dict[str, Any]:
+def _of_run(results: Results, options: argparse.Namespace) -> dict[str, Any]:
     """What is asked of a run: printed, or as data for ``--json``, or ``rows`` of the CSV."""
-    own = {"run": str(run.folder), "backbone": run.config["backbone"]["name"]}
-    silent = options.json or options.out is not None
-    if not silent and len(options.folders) > 1:
-        print(f"{own['run']} ({own['backbone']})")
-    data: dict[str, Any] = {}
-    rows: list[dict[str, Any]] = []
-    if options.per_class:
-        data["classes"] = rows = _chosen(class_metrics.per_class_rows(run), options)
-        if not silent:
-            class_metrics.print_per_class(rows)
-    if options.confusions is not None:
-        data["confusions"] = rows = _chosen(class_metrics.confusion_rows(run, options.confusions), options)
-        if not silent:
-            class_metrics.print_confusions(rows)
-    if not data:
-        data = _scores(run, options, silent=silent)
-        rows = data.get("scores", [])
-    return {"rows": [{**own, **row} for row in rows]} if options.out is not None else data
-
-
-def _scores(run: Run, options: argparse.Namespace, *, silent: bool) -> dict[str, Any]:
-    from otpt.report.intervals import RunIntervals
+    from otpt.report import confusions, evaluation_table, metric_tables, per_class, render
+    from otpt.report.formats import text_table
+    from otpt.report.tables import set_table
     from otpt.runs import score_run, write_metrics
 
-    scores = score_run(run, bins=options.bins, side=options.side)
-    done, total = run.progress()
-    if done == total and options.bins is None and options.side is None:
-        write_metrics(run, scores)
-    scores = [each for each in scores if _is_chosen(each.method, each.seed, options)]
-    shown = _shown(options.metrics, run, as_json=options.json)
-    intervals = None
-    if options.intervals is not None:
-        scoring = run.config["scoring"]
-        bins = scoring["bins"] if options.bins is None else options.bins
-        side = options.side or scoring["side"]
-        intervals = RunIntervals(run, shown, bins=bins, side=side, level=options.intervals, seeds=options.seeds)
-    if not silent:
-        print_scores(scores, metrics=options.metrics, intervals=intervals)
-        if intervals is None and options.metrics is None:
-            print_headline(run, scores, bins=options.bins, side=options.side)
-    return _data(scores, intervals) if silent else {}
+    run: Run = results.runs[0]
+    silent = options.json or options.out is not None
+    if not silent and len(options.folders) > 1:
+        print(f"{run.folder} ({results.model})")
+    own = {"run": str(run.folder), "backbone": results.model}
+    data: dict[str, Any] = {}
+    rows = None
+    if options.per_class:
+        rows = per_class(results)
+        data["classes"] = records(rows)
+        if not silent:
+            class_metrics.print_per_class(data["classes"])
+    if options.confusions is not None:
+        rows = confusions(results, options.confusions)
+        data["confusions"] = records(rows)
+        if not silent:
+            class_metrics.print_confusions(data["confusions"])
+    if rows is None:
+        rows = results.frame.drop(columns=["run", "model", "partial"])
+        data = {"scores": records(rows)}
+        if not results.partial and options.bins is None and options.side is None:
+            write_metrics(run, score_run(run))
+        if options.intervals is not None and silent:
+            data["intervals"] = [
+                t.to_dict() for t in metric_tables(results, metrics=options.metrics, level=options.intervals)
+            ]
+        if not silent:
+            tables = metric_tables(results, metrics=options.metrics, level=options.intervals)
+            print(render(tables, "terminal", width=terminal_width()), end="")
+            if options.metrics is None and options.intervals is None:
+                print(evaluation_table(results).to_text(terminal_width() or 80), end="")
+            if not (sets := set_table(results)).empty:
+                print(text_table(sets, 2, terminal_width()))
+    return {"rows": rows.assign(**own)} if options.out is not None else data
 
 
-def _chosen(rows: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
-    return [row for row in rows if _is_chosen(row["method"], row["seed"], options)]
-
-
-def _is_chosen(method: str, seed: int, options: argparse.Namespace) -> bool:
-    return (not options.methods or method in options.methods) and (not options.seeds or seed in options.seeds)
-
-
-def _shown(wanted: Sequence[str] | None, run: Run, *, as_json: bool) -> Sequence[str]:
-    """Metrics that are shown, which are those that intervals are computed of."""
-    from otpt.report.names import check_names
-    from otpt.report.tables.scores import ACROSS, TITLES
-
-    check_names("metric", wanted, TITLES)
-    return wanted or (ACROSS if len(run.datasets) > 1 and not as_json else list(TITLES))
-
-
-def _data(scores: Sequence[Score], intervals: RunIntervals | None) -> dict[str, Any]:
-    from otpt.runs import averages, left_out
-
-    of_scores, of_averages = [], []
-    for score in scores:
-        of_scores.append(score.as_dict())
-        if intervals is not None and score.metrics is not None:
-            found = intervals.of_seed(score.method, score.prompt, score.dataset, score.seed)
-            of_scores[-1]["intervals"] = _ranges(found)
-    datasets = list(dict.fromkeys(score.dataset for score in scores))
-    for average in averages(scores):
-        of_averages.append(average.as_dict())
-        if intervals is not None:
-            of_averages[-1]["intervals"] = _ranges(intervals(average.method, average.prompt, datasets))
-    return {"scores": of_scores, "averages": of_averages, "left_out": left_out(scores)}
-
-
-def _ranges(intervals: Mapping[str, Interval]) -> dict[str, Any]:
-    """[low, high] by metric; null where no resample has a value."""
-    return {name: [each.low, each.high] if each.resamples else None for name, each in intervals.items()}
+def records(frame: Any) -> list[dict[str, Any]]:
+    """Rows as plain data; nan is None."""
+    plain = frame.astype(object)
+    return list(plain.where(plain.notna(), None).to_dict("records"))

@@ -21,8 +21,7 @@ from otpt.cli.options.spellings import (
 )
 from otpt.cli.options.text_files import read_lines
 from otpt.errors import OtptError, unknown
-from otpt.report.figures.drawing.looks import THEMES
-from otpt.report.figures.kinds import FIGURES
+from otpt.report.figures import FIGURES, THEMES
 from otpt.runs.growing import CONFIG
 
 if TYPE_CHECKING:
@@ -44,6 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add_methods_option(own, default=None, words="only these methods of the runs")
         add_seeds_option(own, default=None, words="only these seeds of the views")
         add_bins_options(own)
+        if name == "sweep":
+            own.add_argument("--metric", default="ece", metavar="NAME", help="(default: %(default)s)")
+            own.add_argument("--setting", metavar="NAME", help="swept setting to show (default: the first)")
         if name == "templates":
             own.add_argument(
                 "--best", type=int, default=10, metavar="N", help="templates of highest accuracy to mark (default: 10)"
@@ -57,20 +59,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Draw a figure from runs and say where it is."""
     from otpt.report import open_results
-    from otpt.report.figures import check_format, draw, save, select
+    from otpt.report.figures import check_format, draw, save
 
     check_format(options.out)
-    results = open_results(options.folders, bins=options.bins, side=options.side, seeds=options.seeds)
-    selection = select(
+    results = open_results(options.folders, n_bins=options.bins, side=options.side, seeds=options.seeds)
+    extra = {"templates": ("best",), "sweep": ("metric", "setting")}.get(options.kind, ())
+    figure = draw(
+        options.kind,
         results,
         datasets=options.datasets,
         methods=options.methods,
-        seeds=options.seeds,
         prompt=getattr(options, "prompt", None),
-        usual=FIGURES[options.kind].usual,
+        theme=options.theme,
+        **{name: getattr(options, name) for name in extra},
     )
-    extra = {"best": options.best} if options.kind == "templates" else {}
-    save(draw(options.kind, selection, theme=options.theme, **extra), options.out, dpi=options.dpi)
+    save(figure, options.out, dpi=options.dpi)
     print(f"The figure is in {str(options.out)!r}.")
     return 0
 
@@ -128,7 +131,7 @@ def _add_similarity(kinds: Any) -> None:
 def run_similarity(options: argparse.Namespace) -> int:
     """Encode the text features of each prompt and draw their similarities."""
     from otpt.report import open_results
-    from otpt.report.figures import PromptTexts, check_format, draw_similarity, save, styled
+    from otpt.report.figures import check_format, draw_similarity, save, styled
 
     check_format(options.out)
     use_threads(options.threads)
@@ -145,14 +148,14 @@ def run_similarity(options: argparse.Namespace) -> int:
     if not words:
         raise OtptError("No prompt is known; give some after --prompts, such as 'a photo of a' 'an example of'.")
     backbone = _backbone(options, results)
-    texts = [
-        PromptTexts(prompt, _cosines(backbone, names, prompt), _metrics(results, dataset, prompt, options.method))
-        for prompt in words
-    ]
-    scored = results is not None and any(each.metrics is not None for each in texts)
-    told = f"; ECE ({results.bins} bins) and accuracy of {options.method}" if results and scored else ""
+    cosines = {prompt: _cosines(backbone, names, prompt) for prompt in words}
+    labels = {prompt: _label(results, dataset, prompt, options.method) for prompt in words}
+    scored = (
+        f"; ECE ({results.n_bins} bins) and accuracy of {options.method}" if results and any(labels.values()) else ""
+    )
     with styled(options.theme):
-        figure = draw_similarity(texts, title=dataset, note=f"{backbone.name}, {len(names)} classes{told}")
+        note = f"{backbone.name}, {len(names)} classes{scored}"
+        figure = draw_similarity(cosines, labels, title=dataset, note=note)
     save(figure, options.out, dpi=options.dpi)
     print(f"The figure is in {str(options.out)!r}.")
     return 0
@@ -216,9 +219,10 @@ def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
     return pairwise_cosines(features.double().cpu().numpy())
 
 
-def _metrics(results: Results | None, dataset: str, words: str, method: str) -> Any:
-    """Of the method with this prompt, if the runs hold it; under the first of their seeds that are shown."""
+def _label(results: Results | None, dataset: str, words: str, method: str) -> str:
+    """ECE and accuracy of the method with this prompt under the first seed, if the runs have it."""
+    from otpt.metrics import percent
     from otpt.report import ResultKey
 
     score = None if results is None else results.score(ResultKey(dataset, results.seeds[0], words, method))
-    return None if score is None else score.metrics
+    return "" if score is None else f"ECE {percent(score['ece'])}, acc. {percent(score['accuracy'])}"

@@ -8,7 +8,8 @@ from pathlib import Path
 from otpt.cli.options.scoring import add_bins_options
 from otpt.cli.options.spellings import add_methods_option, add_out_option, add_seeds_option
 from otpt.errors import OtptError
-from otpt.report.page.defaults import IMAGES, TITLE
+
+TITLE, IMAGES = "Calibration report", 6
 
 _SUFFIXES = (".html", ".htm")
 
@@ -44,15 +45,15 @@ def run(options: argparse.Namespace) -> int:
     if options.out.suffix.lower() not in _SUFFIXES:
         raise OtptError(f"The page {str(options.out)!r} is an HTML file; expected a name that ends in .html.")
     models = open_models(
-        options.folders, bins=options.bins, side=options.side, seeds=options.seeds, methods=options.methods
+        options.folders, n_bins=options.bins, side=options.side, seeds=options.seeds, methods=options.methods
     )
     page = make_page(
         models, title=options.title, root=options.data, images=options.images, command=options.command_line
     )
     write_page(options.out, page)
     print(f"The page is in {str(options.out)!r} ({_size(len(page.encode('utf-8', 'replace')))}).")
-    for progress in (each for results in models.values() for each in results.partial):
-        print(f"It is not complete: the run {str(progress.run.folder)!r} has {progress.done} of {progress.all} images.")
+    for found, done, total in (each for results in models.values() for each in results.progress):
+        print(f"It is not complete: the run {str(found.folder)!r} has {done} of {total} images.")
     return 0
 
 

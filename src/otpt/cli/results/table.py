@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otpt.cli.notes import say
 from otpt.cli.options.scoring import add_bins_options, add_intervals_option
 from otpt.cli.options.spellings import add_methods_option, add_old_spelling, add_out_option, add_seeds_option
+from otpt.cli.terminal import terminal_width
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
-from otpt.report.papers.paper import BACKBONES
-from otpt.report.papers.published import PAPERS
-from otpt.report.tables.formats import FORMATS, render
-from otpt.report.tables.layouts import LAYOUTS
+from otpt.report import FORMATS, LAYOUTS, PAPERS, build_tables, compare_with_paper, open_results, render
+from otpt.report.papers import BACKBONES, OTPT
+from otpt.report.tables import guess_backbone
 
 if TYPE_CHECKING:
-    from otpt.report.results import Results
-    from otpt.report.tables.beside import Beside
-    from otpt.report.tables.table import Table
+    from otpt.report import Results, Table
 
-OTPT = "otpt"
 _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
 
 
@@ -45,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_paper,
         const=OTPT,
         metavar="NAME",
-        help=f"add the numbers of a paper and the difference: {', '.join((OTPT, *PAPERS))} (default: {OTPT})",
+        help=f"add the numbers of a paper and the difference: {', '.join(PAPERS)} (default: {OTPT})",
     )
     parser.add_argument(
         "--paper-backbone",
@@ -68,18 +63,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the table and print or write it."""
-    from otpt.report import open_results
-
     results = open_results(
         options.folders,
-        bins=options.bins,
+        n_bins=options.bins,
         side=options.side,
         seeds=options.seeds,
         one_backbone=options.layout != "medical",
     )
-    write = _beside(results, options) if options.paper in PAPERS else _in_layout(results, options)
+    other = options.paper is not None and options.paper != OTPT
+    tables = _with_paper(results, options) if other else _in_layout(results, options)
     if options.out is None:
-        print(_for_output(write, options.format or "terminal"), end="")
+        print(render(tables, options.format or "terminal", width=terminal_width()), end="")
     else:
         form = options.format or _SUFFIXES.get(options.out.suffix.lower())
         if form is None:
@@ -87,58 +81,38 @@ def run(options: argparse.Namespace) -> int:
                 f"The file {str(options.out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or "
                 "--format."
             )
-        write_atomically(options.out, write(form, colour=False).encode())
-    for each in results.partial:
-        say(f"the run {str(each.run.folder)!r} is in progress: {each.done} of {each.all} images are done")
+        write_atomically(options.out, render(tables, form).encode())
+    for run, done, total in results.progress:
+        say(f"the run {str(run.folder)!r} is in progress: {done} of {total} images are done")
     return 3 if results.partial else 0
 
 
 def print_tables(tables: list[Table]) -> None:
     """On the terminal, or as plain lines."""
-    print(_for_output(partial(render, tables), "terminal"), end="")
-
-
-def print_beside(tables: list[Beside]) -> None:
-    """On the terminal, or as plain lines."""
-    from otpt.report.tables.beside_formats import render_beside
-
-    print(_for_output(partial(render_beside, tables), "terminal"), end="")
-
-
-def _for_output(write: Callable[..., str], form: str) -> str:
-    from rich.console import Console
-
-    console = Console()
-    width = console.width if console.is_terminal else None
-    return write(form, colour=console.is_terminal and not console.no_color, width=width)
+    print(render(tables, "terminal", width=terminal_width()), end="")
 
 
 def _paper(name: str) -> str:
-    if name in (OTPT, *PAPERS):
+    if name in PAPERS:
         return name
     hint = " Run folders stand before --paper." if os.path.isdir(name) else ""
-    raise argparse.ArgumentTypeError(f"{unknown('paper', name, (OTPT, *PAPERS))}{hint}".rstrip("."))
+    raise argparse.ArgumentTypeError(f"{unknown('paper', name, PAPERS)}{hint}".rstrip("."))
 
 
-def _in_layout(results: Results, options: argparse.Namespace) -> Callable[..., str]:
-    from otpt.report.tables.building import Choice, build_tables
-
-    choice = Choice(
+def _in_layout(results: Results, options: argparse.Namespace) -> list[Table]:
+    return build_tables(
+        results,
+        options.layout,
         datasets=options.datasets,
         methods=options.methods,
+        metrics=options.metrics,
         prompt=options.prompt,
         paper=_paper_backbone(results, options) if options.paper or options.paper_backbone else None,
         level=options.intervals,
-        metrics=options.metrics,
     )
-    return partial(render, build_tables(results, options.layout, choice))
 
 
-def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]:
-    from otpt.report.papers.published import get_paper
-    from otpt.report.tables.beside import Subset, set_beside
-    from otpt.report.tables.beside_formats import render_beside
-
+def _with_paper(results: Results, options: argparse.Namespace) -> list[Table]:
     own = {
         "--layout": options.layout != "main",
         "--metrics": options.metrics,
@@ -150,13 +124,12 @@ def _beside(results: Results, options: argparse.Namespace) -> Callable[..., str]
             raise OtptError(
                 f"{option} goes with tables in the O-TPT paper's layouts; leave it out with --paper {options.paper}."
             )
-    subset = Subset(options.datasets, options.methods, options.prompt)
-    return partial(render_beside, set_beside(results, get_paper(options.paper), subset))
+    return compare_with_paper(
+        results, options.paper, datasets=options.datasets, methods=options.methods, prompt=options.prompt
+    )
 
 
 def _paper_backbone(results: Results, options: argparse.Namespace) -> str:
-    from otpt.report.tables.building import guess_backbone
-
     found = options.paper_backbone or guess_backbone(results)
     if found is None and options.layout == "medical":
         return BACKBONES[0]  # its tables have backbones of their own

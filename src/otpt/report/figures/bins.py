@@ -78,13 +78,16 @@ def draw_bins(axes: Axes, counts: Axes, bins: ReliabilityBins, colour: str, titl
     """Bars of accuracy with intervals and gaps, the diagonal, and the fraction of images in each bin."""
     filled = bins.counts > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
-    accuracy, gaps, n = bins.accuracy[filled], bins.gaps[filled], bins.counts[filled]
+    accuracy, n = bins.accuracy[filled], bins.counts[filled]
     bars = axes.bar(left, accuracy, width, align="edge", color=colour, edgecolor=paper(), linewidth=0.4)
     for bar, count in zip(bars, n, strict=True):  # the fainter, the fewer images
         bar.set_alpha(0.25 + 0.75 * float(np.sqrt(count / n.max())))
-    for own, edge, hatch in ((gaps > 0, VERMILION, "//////"), (gaps <= 0, faint(), "......")):
-        style = {"align": "edge", "color": "none", "edgecolor": edge, "hatch": hatch, "linewidth": 0.5}
-        axes.bar(left[own], gaps[own], width[own], bottom=accuracy[own], **style)
+    ends = bins.accuracy + bins.gaps
+    for own, edge, hatch in ((bins.gaps > 0, VERMILION, "//////"), (bins.gaps <= 0, faint(), "......")):
+        gap, base = np.where(own, ends, np.nan), np.where(own, bins.accuracy, np.nan)
+        axes.stairs(
+            gap, bins.edges, baseline=base, fill=True, facecolor="none", edgecolor=edge, hatch=hatch, linewidth=0.5
+        )
     low, high = wilson_interval(accuracy * n, n)
     axes.vlines(left + width / 2, low, high, color=ink(), linewidth=0.7, zorder=3)
     axes.plot([0, 1], [0, 1], color=ink(), linewidth=0.8, dashes=(4, 2))
@@ -92,7 +95,7 @@ def draw_bins(axes: Axes, counts: Axes, bins: ReliabilityBins, colour: str, titl
     axes.set_title(f"{title}\n", fontsize=8)
     axes.annotate(words, (0.5, 1.03), xycoords="axes fraction", ha="center", fontsize=6.5, color=faint())
     fraction = bins.counts / bins.total
-    counts.bar(bins.edges[:-1], fraction, np.diff(bins.edges), align="edge", color="#B0B0B0", linewidth=0.4)
+    counts.stairs(fraction, bins.edges, fill=True, color="#B0B0B0")
     counts.set(ylim=(0, max(0.1, 1.1 * float(fraction.max()))))
     counts.locator_params(axis="y", nbins=2)
 

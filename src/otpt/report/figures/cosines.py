@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from scipy.stats import pearsonr, spearmanr
 
 from otpt.errors import OtptError
 from otpt.metrics import get_metric
@@ -111,11 +110,10 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
         )
         label = f"{len(top)} most accurate"
         panel.scatter(100 * top["ece"], top["mean_cosine"], s=26, color=BLUE, marker="D", label=label)
-        words = [
-            f"{name}  r {pearsonr(each['ece'], each['mean_cosine'])[0]:+.2f}  "
-            f"ρ {spearmanr(each['ece'], each['mean_cosine'])[0]:+.2f}".replace("-", "−")
-            for name, each in ((label, top), (f"all {len(means)}", means))
-        ]
+        words = []
+        for name, each in ((label, top), (f"all {len(means)}", means)):
+            r, rho = (each[["ece", "mean_cosine"]].corr(kind).iloc[0, 1] for kind in ("pearson", "spearman"))
+            words.append(f"{name}  r {r:+.2f}  ρ {rho:+.2f}".replace("-", "−"))
         panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=faint())
         panel.set_title(short(dataset), pad=20)
         panel.set(xlabel="ECE %", ylabel="mean cosine similarity")

@@ -31,15 +31,16 @@ MAX_PANELS = 64
 _THEMES = {  # background, ink, secondary text, grid
     "light": ("#FFFFFF", "#000000", "#444444", "#E4E4E4"),
     "dark": ("#14191F", "#E6EDF3", "#AEB8C2", "#333C46"),
+    "neutral": ("none", "#7A7A7A", "#7A7A7A", "#7A7A7A44"),  # readable on both, for the page
 }
-THEMES = tuple(_THEMES)
+THEMES = ("light", "dark")
 _STYLE: Any = {  # matplotlib types its keys one by one
     "font.family": "DejaVu Sans", "font.size": 8.0, "axes.titlesize": 9.0, "legend.fontsize": 7.5,
     "xtick.labelsize": 7.0, "ytick.labelsize": 7.0, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.6, "axes.axisbelow": True, "axes.grid": True, "grid.linewidth": 0.5, "lines.linewidth": 1.4,
     "lines.markersize": 4.5, "hatch.linewidth": 0.5, "legend.frameon": False,
     "text.parse_math": False,  # a data set called "a$b$c" is no formula
-    "pdf.fonttype": 42, "svg.hashsalt": "otpt",
+    "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "otpt",
 }  # fmt: skip
 _METADATA: dict[str, dict[str, Any]] = {  # the same bytes every time: no date, no version
     "png": {"Software": None},
@@ -172,10 +173,10 @@ def save(figure: Figure, path: Path, *, dpi: int = DPI) -> None:
     write_atomically(path, figure_bytes(figure, check_format(path), dpi=dpi), durable=False)
 
 
-def figure_bytes(figure: Figure, form: str, *, dpi: int = DPI) -> bytes:
+def figure_bytes(figure: Figure, form: str, *, dpi: int = DPI, theme: str = "light") -> bytes:
     """A figure as a file of a format of :data:`FORMATS`."""
     buffer = BytesIO()
-    with styled():
+    with styled(theme):
         figure.savefig(buffer, format=form, dpi=dpi, metadata=_METADATA[form])
     return buffer.getvalue()
 

@@ -1,0 +1,329 @@
+"""One HTML page that holds everything and loads nothing from the network.
+
+Summary, sortable tables, reliability diagrams, images, sweeps, settings and commands. Numbers are the cells of
+:func:`otpt.report.tables.make_cells`; diagrams are matplotlib's, embedded as images.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from otpt._version import __version__
+from otpt.errors import OtptError
+from otpt.files import write_atomically
+from otpt.metrics import METRICS, percent
+from otpt.report.figures import draw
+from otpt.report.figures.bins import draw_bins, make_bins
+from otpt.report.figures.style import BLUE, figure_bytes, styled
+from otpt.report.formats import number_text
+from otpt.report.page.images import choose_images, thumbnails
+from otpt.report.page.summary import isolated, summary
+from otpt.report.papers import AVERAGE
+from otpt.report.results import ResultKey, Results
+from otpt.report.sweeps import plain_methods, swept_settings
+from otpt.report.tables import all_groups, by_prompt, make_cells, mark_best, set_table
+from otpt.runs import Run
+
+TITLE = "Calibration report"
+IMAGES = 6
+"""Images of each kind that are shown of a data set."""
+SHOWN = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll", "overconfidence", "aurc")
+"""Metrics of the tables; all of them are defined for any predictions."""
+OWN_PROMPT = "each data set’s own"
+
+_MAX_DIAGRAMS = 16
+_MAX_ANSWERS = 8
+
+Line = dict[str, Any]
+"""A method with a prompt on a data set or over all: model, dataset, method, prompt, images, partial, numbers."""
+
+
+def make_page(
+    results: Results | Mapping[str, Results],
+    *,
+    title: str = TITLE,
+    root: Path | None = None,
+    images: int = IMAGES,
+    command: str = "",
+) -> str:
+    """Make the page as HTML.
+
+    Args:
+        results: of one model, or of several by their names, as :func:`~otpt.report.open_models` returns them.
+        root: folder with the data sets, for the thumbnails.
+        images: of each kind and data set; 0 for none.
+        command: that makes the page, shown at its end.
+    """
+    if images < 0:
+        raise OtptError(f"--images was given {images}; expected 0 or more.")
+    models = {results.model: results} if isinstance(results, Results) else dict(results)
+    lines = {
+        model: sorted(_lines(model, each), key=lambda line: [*each.datasets, AVERAGE].index(line["dataset"]))
+        for model, each in models.items()
+    }
+    every = [line for own in lines.values() for line in own]
+    datasets = list(dict.fromkeys(line["dataset"] for line in every if line["dataset"] != AVERAGE))
+    contents = {
+        name: [_dataset(models[m], m, name, lines[m], root, images) for m in models if name in models[m].datasets]
+        for name in datasets
+    }
+    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("otpt.report.page", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(marked=_marked, signed=_signed)
+    first = next(iter(models.values()))
+    return environment.get_template("page.html").render(
+        title=title,
+        lede=_lede(list(models.values())),
+        models=list(models),
+        several_models=len(models) > 1,
+        several_seeds=any(len(each.seeds) > 1 for each in models.values()),
+        several_prompts=len({line["prompt"] for line in every}) > 1,
+        n_bins=first.n_bins,
+        side=first.side,
+        summaries={model: summary(each, lines[model]) for model, each in models.items()},
+        contents=contents,
+        lines=[line for line in every if line["dataset"] != AVERAGE],
+        averages=[line for line in every if line["dataset"] == AVERAGE],
+        matrix=_matrix(every, [*datasets, AVERAGE]) if len(datasets) > 1 else [],
+        side_by_side=_side_by_side(models),
+        metrics={name: METRICS[name].heading[0].upper() + METRICS[name].heading[1:] for name in SHOWN},
+        sets=[(model, table) for model, each in models.items() if not (table := set_table(each)).empty],
+        sweeps=[sweep for model, each in models.items() for sweep in _sweeps(model, each)],
+        runs=[_run(run) for each in models.values() for run in each.runs],
+        progress=[progress for each in models.values() for progress in each.progress],
+        command=command and _option_per_line(command),
+        version=__version__,
+        policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        style=Markup(style),
+        script=Markup(script),
+    )
+
+
+def write_page(path: Path, html: str) -> None:
+    """Store the page, whole or not at all."""
+    write_atomically(path, html.encode("utf-8", "xmlcharrefreplace"), durable=False)
+
+
+def _lines(model: str, results: Results) -> Iterator[Line]:
+    """Everything that the tables of a model show, the best value of each data set and metric marked."""
+    parts = [make_cells(results, all_groups(results), own, methods, SHOWN) for own, methods in by_prompt(results)]
+    cells = mark_best(pd.concat(parts, ignore_index=True))
+    for (dataset, method, prompt), own in cells.groupby(["dataset", "method", "prompt"], sort=False):
+        known = results.select(method=method)
+        known = known if dataset == AVERAGE else known[known["dataset"] == dataset]
+        known = known[known["prompt"].isin(prompt.split("; "))] if "; " in prompt else known[known["prompt"] == prompt]
+        if known.empty or (dataset == AVERAGE and own["value"].isna().all()):
+            continue
+        numbers = {cell["metric"]: _number(cell) for cell in own.to_dict("records") if pd.notna(cell["value"])}
+        images = known.groupby("dataset")["images"].max().sum()
+        yield {
+            "model": model,
+            "dataset": dataset,
+            "method": method,
+            "prompt": OWN_PROMPT if "; " in prompt else prompt,
+            "places": list(dict.fromkeys(zip(known["dataset"], known["prompt"], strict=True))),
+            "images": int(images),
+            "unreadable": int(known["unreadable"].max()),
+            "partial": bool(known["partial"].any()),
+            "numbers": numbers,
+        }
+
+
+def _number(cell: Mapping[str, Any]) -> dict[str, Any]:
+    scale = 100.0 if METRICS[cell["metric"]].unit == "%" else 1.0
+    mean = METRICS[cell["metric"]].format(cell["value"] / scale)
+    text = mean if cell["dataset"] == AVERAGE else number_text({**cell, "partial": False})
+    return {"value": cell["value"] / scale, "text": text, "mean": mean, "best": cell["best"]}
+
+
+def _matrix(lines: Sequence[Line], datasets: Sequence[str]) -> list[Line]:
+    """Methods of each model down, data sets across."""
+    found: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        own = [each["prompt"] for each in lines if (each["model"], each["method"]) == (line["model"], line["method"])]
+        alone = own.count(line["prompt"]) <= 1 and len(set(own)) > 1  # data sets with their own prompts share a row
+        prompt = OWN_PROMPT if OWN_PROMPT in own and alone else line["prompt"]
+        row = found.setdefault((line["model"], line["method"], prompt), {**line, "prompt": prompt, "by_dataset": {}})  # type: ignore[arg-type]
+        row["by_dataset"][line["dataset"]] = line["numbers"]
+    return [{**row, "numbers": [row["by_dataset"].get(name, {}) for name in datasets]} for row in found.values()]
+
+
+def _side_by_side(models: Mapping[str, Results]) -> dict[str, Any] | None:
+    """Methods down, models across, over the data sets that all models saw; None for one model or none in common."""
+    common = [name for name in next(iter(models.values())).datasets if all(name in r.datasets for r in models.values())]
+    if len(models) < 2 or not common:
+        return None
+    parts = []
+    for model, results in models.items():
+        for own, methods in by_prompt(results):
+            cells = make_cells(results, {"common": common}, own, methods, SHOWN).dropna(subset=["value"])
+            parts.append(
+                cells.assign(dataset=cells["method"] + "\n" + cells["prompt"], method=model, name=cells["method"])
+            )
+    cells = mark_best(pd.concat(parts, ignore_index=True))
+    rows = []
+    for _, own in cells.groupby("dataset", sort=False):
+        numbers = [
+            {cell["metric"]: _number(cell) for cell in own[own["method"] == model].to_dict("records")}
+            for model in models
+        ]
+        rows.append({"method": own["name"].iloc[0], "prompt": own["prompt"].iloc[0], "numbers": numbers})
+    return {"models": list(models), "datasets": common, "rows": rows}
+
+
+def _dataset(
+    results: Results, model: str, dataset: str, lines: Sequence[Line], root: Path | None, count: int
+) -> dict[str, Any]:
+    """Diagrams and images of a data set under its first seed."""
+    config, seed = results.config_of(dataset), results.seeds_of(dataset)[0]
+    own = [line for line in lines if line["dataset"] == dataset]
+    keys = {id(line): ResultKey(dataset, seed, line["prompt"], line["method"]) for line in own}
+    known = [line for line in own if line["numbers"] and results.score(keys[id(line)]) is not None]
+    plain = plain_methods([line["method"] for line in known])
+    known.sort(key=lambda line: line["method"] not in plain)  # variants of a sweep come last, and are left out first
+    first: dict[str, ResultKey] = {}
+    for line in known:
+        first.setdefault(line["method"], keys[id(line)])
+    chosen = (plain_methods(list(first)) or list(first))[:_MAX_ANSWERS]
+    disagreements, mistakes, missing = [], [], None
+    if count and known:
+        thumbnail, missing = thumbnails(config, root)
+        rows = {method: results.rows(first[method]) for method in chosen}
+        disagreements, mistakes = choose_images(rows, config["classes"], thumbnail, count)
+    return {
+        "model": model,
+        "name": dataset,
+        "classes": len(config["classes"]),
+        "images": results.images_of(dataset),
+        "seed": seed,
+        "partial": any(line["partial"] for line in own),
+        "best": min(known, key=lambda line: line["numbers"]["ece"]["value"]) if known else None,
+        "diagrams": [_diagram(results, line, keys[id(line)]) for line in known[:_MAX_DIAGRAMS]],
+        "left_out": len(known[_MAX_DIAGRAMS:]),
+        "disagreements": disagreements,
+        "mistakes": mistakes,
+        "missing": missing,
+    }
+
+
+def _diagram(results: Results, line: Line, key: ResultKey) -> dict[str, Any]:
+    """A reliability diagram with its caption."""
+    bins, score = make_bins(results, results.rows(key)), results.score(key)
+    with styled("neutral"):
+        figure = Figure(figsize=(2.4, 2.7))
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
+        figure.subplots_adjust(left=0.17, right=0.96, top=0.98, bottom=0.13, hspace=0.08)
+        draw_bins(upper, lower, bins, BLUE, "", "")
+        upper.set_ylabel("accuracy")
+        lower.set_xlabel("confidence")
+        source = _data_uri(figure)
+    gap = float(np.nansum(bins.counts * bins.gaps) / bins.total)
+    ece, accuracy = percent(score["ece"]), percent(score["accuracy"])
+    lean = f"overall {'over' if gap > 0 else 'under'}-confident by {percent(abs(gap), 1)} points"
+    name = f"{isolated(line['method'])} on {isolated(str(line['dataset']))}"
+    words = f"Reliability diagram of {name}: ECE {ece} %, accuracy {accuracy} %, {bins.total} images, {lean}."
+    return {**line, "source": source, "words": words, "ece": ece, "accuracy": accuracy}
+
+
+def _sweeps(model: str, results: Results) -> Iterator[dict[str, Any]]:
+    """Accuracy and ECE against the values of every sweep, by data set, method and prompt."""
+    for dataset in results.datasets:
+        for prompt in results.prompts_of(dataset):
+            held = list(dict.fromkeys(results.select(dataset=dataset, prompt=prompt)["method"]))
+            for base, own in swept_settings(held).groupby("base", sort=False):
+                shown = results.select(dataset=dataset, prompt=prompt)
+                if len(own) < 2 or not shown[shown["method"].isin(own["method"])]["images"].all():
+                    continue
+                options: dict[str, Any] = {"datasets": [dataset], "methods": list(own["method"]), "prompt": prompt}
+                charts = []
+                for metric in ("accuracy", "ece"):
+                    figure = draw("sweep", results, theme="neutral", metric=metric, **options)
+                    words = f"{METRICS[metric].heading} of {isolated(base)} on {isolated(dataset)}"
+                    charts.append({"source": _data_uri(figure), "words": words})
+                yield {"model": model, "dataset": dataset, "method": base, "prompt": prompt, "charts": charts}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    """Settings, versions and commands of a run."""
+    done, total = run.progress()
+    commands = [_option_per_line(command) for command in run.config.get("commands", ())]
+    settings = list(_settings("", run.config))
+    return {"folder": str(run.folder), "done": done, "images": total, "commands": commands, "settings": settings}
+
+
+def _settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Nested settings as (dotted name, text); lists of classes and of columns are counted."""
+    if isinstance(value, Mapping):
+        label = value.get("name") if name.endswith(".datasets") or name == "datasets" else None
+        for key, each in value.items():
+            if key in {"classes", "columns"} and isinstance(each, Sequence):
+                yield f"{name}.{key}", str(len(each))
+            elif key != "commands":
+                yield from _settings(f"{name}.{label or ''}{key}".strip("."), each)
+    elif isinstance(value, (list, tuple)) and any(isinstance(each, Mapping) for each in value):
+        for each in value:
+            yield from _settings(f"{name}.{each.get('name', '')}".rstrip("."), each)
+    elif value not in (None, {}, []):
+        yield name, ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _lede(every: Sequence[Results]) -> str:
+    """What the page is about, in a line."""
+    methods = {method for each in every for method in each.methods}
+    images = {name: each.images_of(name) for each in every for name in each.datasets}
+    seeds = {seed for each in every for seed in each.seeds}
+    counts = {"method": len(methods), "data set": len(images), "image": sum(images.values()), "seed": len(seeds)}
+    return " · ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
+
+
+def _marked(sentence: str) -> Markup:
+    """A sentence with its isolated names as elements, and no line break before a unit."""
+    sentence = sentence.replace(" %", "\u00a0%").replace("p = ", "p\u00a0=\u00a0")
+    return Markup(str(escape(_signed(sentence))).replace("\u2068", "<bdi>").replace("\u2069", "</bdi>"))
+
+
+def _signed(text: str) -> str:
+    """Numbers with a minus sign in place of a hyphen."""
+    return re.sub(r"(?<![\w=[-])-(?=\d)", "−", text)
+
+
+def _option_per_line(command: str) -> str:
+    """A shell command with an option per line."""
+    try:
+        quoted = [shlex.quote(word) for word in shlex.split(command)]
+    except ValueError:  # not a shell command
+        return command
+    return "".join(f" \\\n  {word}" if word.startswith("--") else f" {word}" for word in quoted).strip()
+
+
+def _data_uri(figure: Figure) -> str:
+    # hatches make SVGs a hundred times as large
+    return f"data:image/png;base64,{base64.b64encode(figure_bytes(figure, 'png', dpi=200, theme='neutral')).decode()}"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return (resources.files("otpt.report.page") / "templates" / name).read_text(encoding="utf-8")

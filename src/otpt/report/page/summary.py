@@ -1,0 +1,150 @@
+"""The results in a few sentences, with what may be chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from otpt.metrics import METRICS, percent
+from otpt.report.papers import AVERAGE
+from otpt.report.results import FEW, Results
+from otpt.report.statistics import gap
+
+Line = Mapping[str, Any]
+_NAMED = 4
+"""Methods that a sentence names at most."""
+_CALIBRATED = 0.01
+"""Over-confidence below this fraction is called none."""
+_ISOLATES = dict.fromkeys(range(0x2066, 0x206A))
+
+
+def summary(results: Results, lines: Sequence[Line]) -> list[str]:
+    """What the numbers say, most important first; names are between Unicode's isolates."""
+    known = [line for line in lines if line["numbers"] and line["dataset"] != AVERAGE]
+    if not known:
+        return ["Nothing has been predicted yet."]
+    deciding = [line for line in lines if line["dataset"] == AVERAGE] or known
+    sentences = [_best_calibrated(results, deciding, known), _most_accurate(results, deciding)]
+    sentences.append(_confidence(deciding, known))
+    least = min(line["images"] for line in known)
+    if least < FEW:
+        sentences.append(
+            f"With fewer than {FEW} images in a data set ({least} here), most of an ECE may be bias, which a "
+            "calibrated model would have too: look at the debiased ECE."
+        )
+    if unreadable := max(line["unreadable"] for line in lines):
+        sentences.append(f"Some images could not be read ({unreadable} of one data set); they count nowhere.")
+    return sentences
+
+
+def isolated(name: str) -> str:
+    """A name between Unicode's isolates, so that right-to-left letters do not reorder the sentence."""
+    return f"\u2068{name.translate(_ISOLATES)}\u2069"
+
+
+def _label(line: Line, lines: Sequence[Line]) -> str:
+    several = len({other["prompt"] for other in lines}) > 1
+    return isolated(line["method"]) + (f" with “{isolated(line['prompt'])}”" if several else "")
+
+
+def _best_calibrated(results: Results, deciding: Sequence[Line], known: Sequence[Line]) -> str:
+    best, *others = _ranked(deciding, "ece")
+    datasets = list(dict.fromkeys(line["dataset"] for line in known))
+    averaged = best["dataset"] == AVERAGE
+    where = f" on average over {len(datasets)} data sets" if averaged else ""
+    ece, debiased = best["numbers"]["ece"]["text"], best["numbers"]["debiased_ece"]["text"]
+    words = f"{_label(best, deciding)} has the lowest ECE{where}: {ece} %, debiased {debiased} %"
+    words += f"{_runner_up(results, 'ece', best, others, deciding)}."
+    if others and all(line["numbers"]["debiased_ece"]["value"] <= 0 for line in (best, others[0])):
+        # a difference of two plain ECEs may then be one of their biases, however small its p
+        words += " The debiased ECE of both is 0 or less: these images show no calibration error of either."
+    if averaged:
+        lowest = [_ranked([line for line in known if line["dataset"] == name], "ece")[0] for name in datasets]
+        count = sum(
+            (line["dataset"], line["prompt"]) in best["places"] and line["method"] == best["method"] for line in lowest
+        )
+        often = f"{count or 'none'} of the {len(datasets)}"
+        if count == len(datasets):
+            often = "both" if count == 2 else f"each of the {count}"
+        words += f" It has the lowest ECE on {often} data sets."
+    return words
+
+
+def _most_accurate(results: Results, deciding: Sequence[Line]) -> str:
+    best, *others = _ranked(deciding, "accuracy")
+    accuracy = best["numbers"]["accuracy"]
+    alike = [best, *_alike(others, "accuracy", accuracy["mean"])]
+    if len(alike) > 1:
+        who = "All methods" if len(alike) == len(deciding) > 2 else _listed(alike, deciding)
+        return f"{who} share the highest accuracy: {accuracy['mean']} %."
+    words = f"{_label(best, deciding)} has the highest accuracy: {accuracy['text']} %"
+    return f"{words}{_runner_up(results, 'accuracy', best, others, deciding)}."
+
+
+def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line], deciding: Sequence[Line]) -> str:
+    """The runner-up, or all that share its place, and whether the difference to the first of them may be chance."""
+    if not others:
+        return ""
+    alike = _alike(others, metric, others[0]["numbers"][metric]["mean"])
+    verb = "is" if len(alike) == 1 else "are"
+    words = f"; next {verb} {_listed(alike, deciding)} with {alike[0]['numbers'][metric]['mean']} %"
+    found = gap(results, metric, *((line["method"], line["places"]) for line in (best, others[0])))
+    if found is None:
+        return words
+    if found.is_noise:
+        return f"{words}, a difference within noise (p = {found.p:.2g})"
+    low, high = sorted((abs(found.low), abs(found.high)))
+    return f"{words}: they differ by {percent(low)} to {percent(high)} points (p = {found.p:.2g})"
+
+
+def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
+    values = [line["numbers"]["overconfidence"]["value"] for line in deciding]
+    chances = [_chance(line, known) for line in deciding]
+    for sign, word in ((1, "over-confident"), (-1, "under-confident")):
+        sizes = [sign * value for value in values]
+        if all(size > _CALIBRATED for size in sizes):
+            least, most = percent(min(sizes), 1), percent(max(sizes), 1)
+            doubt = _doubt(sizes, chances)
+            who = "It is" if len(sizes) == 1 else "All methods are"
+            return f"{who} {word} by {most if least == most else f'{least} to {most}'} points{doubt}."
+    if all(abs(value) <= _CALIBRATED for value in values):
+        return f"Mean confidence and accuracy differ by {percent(max(map(abs, values)), 1)} points at most."
+    at = max(range(len(values)), key=lambda i: abs(values[i]))
+    word = "over-confident" if values[at] > 0 else "under-confident"
+    doubt = _doubt([abs(values[at])], [chances[at]])
+    return f"{_label(deciding[at], deciding)} is furthest off: {word} by {percent(abs(values[at]), 1)} points{doubt}."
+
+
+def _doubt(sizes: Sequence[float], chances: Sequence[float]) -> str:
+    """What chance explains, where one of the sizes is no larger."""
+    if all(size > chance for size, chance in zip(sizes, chances, strict=True)):
+        return ""
+    return f"; with few images, up to {percent(max(chances), 1)} points may be chance"
+
+
+def _chance(line: Line, known: Sequence[Line]) -> float:
+    """How far the accuracy of a calibrated method may be from its mean confidence, in 95 of 100 samples at most.
+
+    The variance of a mean of independent hits is largest if all have the same probability, so this is a bound.
+    """
+    own = [each for each in known if each["method"] == line["method"] and each["places"][0] in line["places"]]
+    variances = [(a := each["numbers"]["accuracy"]["value"]) * (1 - a) / each["images"] for each in own]
+    return 1.96 * math.sqrt(sum(variances)) / len(own)
+
+
+def _ranked(lines: Sequence[Line], metric: str) -> list[Line]:
+    """The best first; equal ones in their order."""
+    return sorted(lines, key=lambda line: METRICS[metric].cost(line["numbers"][metric]["value"]))
+
+
+def _alike(lines: Sequence[Line], metric: str, shown: str) -> list[Line]:
+    return [line for line in lines if line["numbers"][metric]["mean"] == shown]
+
+
+def _listed(lines: Sequence[Line], deciding: Sequence[Line]) -> str:
+    """Their names; of many the first ones."""
+    names = [_label(line, deciding) for line in lines]
+    if len(names) > _NAMED:
+        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
