@@ -7,58 +7,50 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
-import difflib
-import inspect
+import operator
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otpt.answering import Answering, CalibrationSource, candidates, label_indices
 from otpt.backbones import Backbone, load_backbone
 from otpt.backbones.sources.open_clip_names import open_clip_names
-from otpt.calibration import Calibrated, Calibration, fit_calibration, read_calibration
-from otpt.errors import OtptError, no_attribute
-from otpt.features.given import is_one_image
+from otpt.calibration import Calibrated, Calibration, fit_calibration
+from otpt.errors import OtptError, unknown
+from otpt.features.inputs import image_inputs, is_one_image
 from otpt.features.pipeline import FeaturePipeline, ImageTask
-from otpt.images import KEYS, ImageSource, UrlLimits
+from otpt.images import ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
-from otpt.methods import Method, get_method, get_methods
-from otpt.methods.inits.classes import ClassNames, own_templates, with_classes
-from otpt.methods.task import Task
-from otpt.prediction import Prediction
-from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
-from otpt.prompts.learned import ContextSource, read_contexts
-from otpt.rejection.registry import DEFAULT_SCORE
-from otpt.settings import DEFAULT_METHOD, Fpp
+from otpt.methods import Method, Output, Predictor, get_method, get_methods
+from otpt.methods.names.facts import calibration_facts
+from otpt.methods.predictor import stream
+from otpt.methods.preparing import check_fit, columns, refuse_trained
+from otpt.prediction import Failure, Prediction, predictions
+from otpt.prompts import Prompt, Templates, TextFeatures
+from otpt.settings import DEFAULT_METHOD, Settings, own_templates
 from otpt.views import ViewRecipe
 
+_PREPARED = 8
+"""Class lists, under sets of methods, whose text features a classifier caches."""
 
-class Classifier(Answering):
+Labels = tuple[tuple[str, ...], str | None]
+"""Candidate labels of a call and their template."""
+
+CalibrationSource = str | Path | Calibration | Calibrated
+
+
+class Classifier:
     """A backbone with a method: set the classes once, predict many images.
 
     Args:
         backbone: from :func:`otpt.backbones.load_backbone`.
         method: a name ("o-tpt"), a TOML file ("mine.toml"), or a :class:`Method`.
-        family: whose weights the method takes: "fine-grained" or "shift".
-        recipe: number and kind of views; the paper's 64 with AugMix by default.
-        seed: of the views. An image's views depend on (seed, image) alone.
-        official_precision: round logits and softmax to float16 as the official scripts do.
-        memory_budget: bytes that the graph of the text features may take.
-        contexts: learned prompts for methods that start from one (``coop+o-tpt``): files, ``coop=FILE`` for its context
-            alone, or what :func:`otpt.prompts.learned.read_learned` gives.
-        templates: sentences of your own, for methods that start from the part ``templates``.
-        fpp: FPP's numbers, for methods that start from ``fpp``; None takes the published ones.
-        view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
         urls: limits of images that are given as http(s) addresses; None refuses addresses.
-        reject: score by which images that fit none of the classes are marked (:data:`otpt.rejection.SCORES`, such as
-            "word-margin"); True takes the recommended one, None marks none.
-        reject_threshold: above which an image is rejected, in place of the score's own.
-        calibration: of this method: a file of ``otpt calibrate``, what :func:`otpt.calibration.read_calibration` gives,
-            or a :class:`otpt.calibration.Calibrated`, which asks for prediction sets or abstention too.
+        fields: of :class:`otpt.settings.Settings`: ``views=16``, ``seed=1``, ``classes=[…]`` …
     """
 
     def __init__(
@@ -66,55 +58,59 @@ class Classifier(Answering):
         backbone: Backbone,
         method: str | Method = DEFAULT_METHOD,
         *,
-        family: str = "fine-grained",
-        recipe: ViewRecipe | None = None,
-        seed: int = 0,
-        official_precision: bool = False,
-        memory_budget: int = MEMORY_BUDGET,
-        contexts: Sequence[ContextSource] = (),
-        templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
-        fpp: Fpp | None = None,
-        view_key: str = KEYS[0],
         urls: UrlLimits | None = LIMITS,
-        reject: str | bool | None = None,
-        reject_threshold: float | None = None,
-        calibration: CalibrationSource | None = None,
+        **fields: Any,
     ) -> None:
-        task = Task(
-            ("", ""),
-            family=family,
-            recipe=recipe or ViewRecipe(),
-            official_precision=official_precision,
-            memory_budget=memory_budget,
-            contexts=read_contexts(contexts),
-            templates=None if templates is None else own_templates(templates),
-            fpp=fpp or Fpp(),
-            reject=DEFAULT_SCORE if reject is True else reject or None,
-            reject_threshold=reject_threshold,
-        )
-        super().__init__(backbone, get_method(method), task, seed=seed, view_key=view_key, urls=urls)
-        if calibration is not None:
-            self.use_calibrations([calibration])
+        if isinstance(backbone, str):
+            raise OtptError(f"Classifier takes a loaded backbone, not {backbone!r}; write otpt.load({backbone!r}).")
+        if isinstance(fields.get("reject"), bool) and not fields["reject"]:
+            fields["reject"] = None
+        self._prepare(backbone, Settings(methods=(method,), **fields), urls)
 
-    if not TYPE_CHECKING:  # or no misspelt name would be found while checking types
+    def _prepare(self, backbone: Backbone, settings: Settings, urls: UrlLimits | None) -> None:
+        self.backbone, self.settings, self.urls = backbone, settings, urls
+        self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
+        self._calibrations: dict[str, Calibrated] = {}
+        refuse_trained([self.method])
+        check_fit(backbone, settings.replace(classes=()), [self.method])
+        if settings.calibrations:
+            self.use_calibrations(settings.calibrated)
+        if settings.classes:
+            self._set(settings)
 
-        def __getattr__(self, name: str) -> object:
-            """Say what to write for methods that models of other libraries have."""
-            raise no_attribute(type(self).__name__, name, dir(type(self)), _METHODS_ELSEWHERE)
+    @property
+    def method(self) -> Method:
+        """The method that predicts unless a call names another one."""
+        return self.settings.methods[0]
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes that are set."""
-        return self._task_for(None).class_names
+        return self._settings_for(None).classes
+
+    @property
+    def seed(self) -> int:
+        """The seed of the views."""
+        return self.settings.seed
 
     @property
     def recipe(self) -> ViewRecipe:
         """The views of methods that need views."""
-        return self._task.recipe
+        return self.settings.recipe
+
+    def __repr__(self) -> str:
+        names = self.settings.classes
+        shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+        classes = f"{len(names)} ({shown})" if names else "not set"
+        return f"Classifier({self.backbone.name!r}, method={self.method.name!r}, classes: {classes})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: text features are computed again where they are needed."""
+        return {**vars(self), "_predictors": OrderedDict()}
 
     def set_classes(
         self,
-        names: ClassNames,
+        names: Sequence[str] | Mapping[str, str | Sequence[str]],
         prompt: str | Prompt | None = None,
         *,
         allow_duplicates: bool = False,
@@ -128,21 +124,22 @@ class Classifier(Answering):
             names: class names, two at least; or {name: descriptions}, whose text features are averaged.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a duplicate name, as ImageNet has two.
-            attributes: of each class, as many for each, for methods that start from them (``tca``); or their file.
+            attributes: of each class, the same number for each, for methods that start from them (``tca``); or a file.
             templates: sentences with ``{}`` for the class name, or functions of it, whose text features are averaged.
             text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
                 they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
         """
-        task = with_classes(
-            self._task,
-            names,
-            prompt,
-            templates=templates,
-            text_features=text_features,
-            attributes=attributes,
-            allow_duplicates=allow_duplicates,
+        self._set(
+            _with_classes(
+                self.settings,
+                names,
+                prompt,
+                allow_duplicates=allow_duplicates,
+                attributes=attributes,
+                templates=templates,
+                text_features=text_features,
+            )
         )
-        self._set(task)
         return self
 
     def to(self, device: str | torch.device) -> Classifier:
@@ -160,76 +157,77 @@ class Classifier(Answering):
         method: str | Method | None = None,
         errors: str = "raise",
     ) -> Any:
-        """A prediction of one image, or a list of them for a list or a batch (B, C, H, W) of images.
+        """A prediction of one image, or a list of them for several images.
 
         As in Hugging Face's pipeline, ``candidate_labels`` (a list, or a text with commas) are the classes of the call,
-        in ``hypothesis_template`` ("a photo of a {}."); those of :meth:`set_classes` stay. Their text features are kept
-        for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first. ``method``
-        takes the place of the classifier's for this call.
+        in ``hypothesis_template`` ("a photo of a {}."); those of :meth:`set_classes` stay. Their text features are
+        cached for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first.
         """
-        labels = candidates(candidate_labels, hypothesis_template)
-        if is_one_image(images):
-            return self._collect([images], labels, errors, method=method, workers=0, one=True)[0]
-        return self._collect(images, labels, errors, method=method)
+        return self._predict(images, method, errors, labels=candidates(candidate_labels, hypothesis_template))
 
     def predict(
-        self, image: ImageSource, *, method: str | Method | None = None, image_id: str | None = None
-    ) -> Prediction:
-        """What the classifier's method, or another one, says of one image, in any form that
-        :func:`otpt.images.open_image` takes."""
-        chosen = self.method if method is None else get_method(method)
-        return self.compare(image, [chosen], image_id=image_id)[chosen.name]
-
-    def predict_batch(
         self,
-        images: Iterable[ImageSource],
+        images: Any,
         *,
         method: str | Method | None = None,
+        image_id: str | None = None,
         workers: int | None = None,
         errors: str = "raise",
-    ) -> list[Any]:
-        """Predictions of many images, or of a batch (B, C, H, W), in order; by the classifier's method or another one.
+    ) -> Any:
+        """A prediction of one image, in any form that :func:`otpt.images.open_image` takes; a list for several.
 
-        The first image that cannot be used raises an error that names it; with ``errors="return"`` there is a
-        :class:`Failure` in its place.
+        Args:
+            method: in place of the classifier's for this call.
+            image_id: names a single image for its random views; its content does by default.
+            workers: threads that decode and augment ahead; one per core by default.
+            errors: "raise" for the first image that cannot be used, or "return" a :class:`Failure` in its place.
         """
-        return self._collect(images, None, errors, method=method, workers=workers)
+        return self._predict(images, method, errors, image_id=image_id, workers=workers)
 
-    def compare(
-        self, image: ImageSource, methods: Sequence[str | Method], *, image_id: str | None = None
-    ) -> dict[str, Prediction]:
-        """One image by several methods; its views are made and encoded once."""
-        ids = None if image_id is None else [image_id]
-        (answer,) = self.stream([image], methods, image_ids=ids, workers=0)
-        if isinstance(answer, OtptError):
-            raise answer
-        return answer
+    def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
+        """One image by several methods, {name: prediction}; its views are encoded once. A list for several images."""
+        one = is_one_image(images)
+        answers = self.stream(
+            [images] if one else images,
+            methods,
+            image_ids=None if image_id is None else [image_id],
+            workers=0 if one else None,
+        )
+        found = []
+        for answer in answers:
+            if isinstance(answer, OtptError):
+                raise answer
+            found.append(answer)
+        return found[0] if one else found
 
     def stream(
         self,
-        images: Iterable[ImageSource],
-        methods: Sequence[str | Method],
+        images: Iterable[Any],
+        methods: Sequence[str | Method] | None = None,
         *,
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
-    ) -> Iterator[dict[str, Prediction] | OtptError]:
-        """Images by several methods, in order, as they come; a bad image yields its error in its place.
+    ) -> Iterator[Any]:
+        """Predictions of images, in order and lazily; a bad image yields its error in its place.
 
         Args:
-            images: read lazily.
-            methods: names, files or :class:`Method` objects; predictions come by name.
+            images: paths, PIL images, arrays, batches; a data loader; a data set of torch or Hugging Face.
+            methods: each image then gives {name: prediction}; by default the prediction of the classifier's method.
             image_ids: names that key the random views; the images' contents by default.
             workers: threads that decode and augment ahead; one per core by default.
         """
-        chosen = get_methods(methods)
-        self._check_calibrations(chosen)
-        for _, answer in self._outputs(images, chosen, image_ids, workers):
-            yield answer if isinstance(answer, OtptError) else self._by_name(answer, chosen)
+        chosen = (self.method,) if methods is None else get_methods(methods)
+        for _, outputs in self._outputs(images, chosen, image_ids, workers):
+            if isinstance(outputs, Exception):
+                yield outputs
+                continue
+            found = predictions(chosen, outputs, self.class_names, self._calibrations)
+            yield found if methods is not None else found[self.method.name]
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Unit features (V, D) of an image's views, the clean one first."""
         recipe = self.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, view_key=self.view_key, urls=self.urls)
+        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, urls=self.urls)
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
         if isinstance(encoded, OtptError):
             raise encoded
@@ -243,24 +241,23 @@ class Classifier(Answering):
                 "clean view first; of one image write features[None]."
             )
         chosen = get_methods(methods)
-        self._check_calibrations(chosen)
         outputs = self._predictor(chosen).of_features(views, seed=self.seed)
-        return [self._by_name(each, chosen) for each in outputs]
+        return [predictions(chosen, each, self.class_names, self._calibrations) for each in outputs]
 
     def calibrate(
         self, images: Iterable[ImageSource], labels: Sequence[int | str], *, maps: Sequence[str] | None = None
     ) -> Calibration:
-        """Calibrate the method on labelled images, and use that from now on; ``.write("cal.json")`` keeps it.
+        """Calibrate the method on labelled images and use that from now on; ``.write("cal.json")`` stores it.
 
         ``labels`` are class names or their indices; ``maps`` are the candidates, see
         :func:`otpt.calibration.maps.choose_map`.
         """
         indices = label_indices(labels, self.class_names)
-        if isinstance(images, Sized):  # told before hours of work, where that can be
+        if isinstance(images, Sized):  # fail early
             _check_one_label_each(len(images), len(indices))
         found = []
         for _, answer in self._outputs(images, (self.method,)):
-            if isinstance(answer, OtptError):
+            if isinstance(answer, Exception):
                 raise answer
             found.append(answer[0].probabilities)
         _check_one_label_each(len(found), len(indices))
@@ -280,16 +277,14 @@ class Classifier(Answering):
         """Calibrate answers from now on; an empty list ends it.
 
         Args:
-            calibrations: files, calibrations, or what is asked of them; at most one per method.
+            calibrations: files, calibrations, or :class:`Calibrated` objects; at most one per method.
             methods: that they may be of; the classifier's own by default.
         """
         if isinstance(calibrations, CalibrationSource):
             raise OtptError("A single calibration was given; expected a list of them; write [calibration].")
         known = {method.name: method for method in get_methods(methods or [self.method])}
         found: dict[str, Calibrated] = {}
-        for given in calibrations:
-            own = given if isinstance(given, (Calibration, Calibrated)) else read_calibration(given)
-            own = own if isinstance(own, Calibrated) else Calibrated(own)
+        for own in self.settings.replace(calibrations=tuple(calibrations)).calibrated:
             name = str(own.calibration.facts["method"]["name"])
             if name in found:
                 raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
@@ -298,11 +293,102 @@ class Classifier(Answering):
                     f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
                     "that method, or leave the calibration out."
                 )
-            if self._classes_set:
+            if self.settings.classes:
                 own.calibration.check(self._facts(known[name]))
             found[name] = own
         self._calibrations = found
         return self
+
+    def _predict(
+        self,
+        images: Any,
+        method: str | Method | None,
+        errors: str,
+        *,
+        labels: Labels | None = None,
+        image_id: str | None = None,
+        workers: int | None = None,
+    ) -> Any:
+        """A prediction, or a list of them; a bad image raises its error, or leaves a :class:`Failure` in its place."""
+        if errors not in ("raise", "return"):
+            raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
+        one = is_one_image(images)
+        methods = (self.method if method is None else get_method(method),)
+        outputs = self._outputs(
+            [images] if one else images,
+            methods,
+            None if image_id is None else [image_id],
+            0 if one else workers,
+            labels,
+        )
+        names = self._settings_for(labels).classes
+        found: list[Any] = []
+        for position, (task, answer) in enumerate(outputs):
+            if not isinstance(answer, Exception):
+                found.append(predictions(methods, answer, names, self._calibrations)[methods[0].name])
+            elif errors == "return" and isinstance(answer, OtptError):
+                found.append(Failure(task.key, position, answer))
+            else:
+                raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
+        return found[0] if one else found
+
+    def _outputs(
+        self,
+        images: Iterable[Any],
+        methods: tuple[Method, ...],
+        image_ids: Iterable[str] | None = None,
+        workers: int | None = None,
+        labels: Labels | None = None,
+    ) -> Iterator[tuple[ImageTask, list[Output] | Exception]]:
+        """(task, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
+        predictor = self._predictor(methods, labels)
+        tasks = (
+            predictor.task(each.shown, each.source, seed=self.seed, image_id=each.image_id, urls=self.urls)
+            for each in image_inputs(images, image_ids)
+        )
+        return stream(tasks, FeaturePipeline(self.backbone, threads=workers))
+
+    def _settings_for(self, labels: Labels | None) -> Settings:
+        """The settings with the classes that are set, or with those of one call."""
+        if labels is not None:
+            return _with_classes(self.settings, labels[0], labels[1])
+        if not self.settings.classes:
+            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
+        return self.settings
+
+    def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
+        """The predictor of these methods and classes; the most recently used ones are cached."""
+        for method in methods:
+            if method.name in self._calibrations:
+                self._calibrations[method.name].calibration.check(self._facts(method, labels))
+        key = (labels, methods)
+        if key not in self._predictors:
+            settings = self._settings_for(labels)
+            if not methods:
+                raise OtptError("No method was given; expected at least one.")
+            refuse_trained(methods)
+            check_fit(self.backbone, settings, methods)
+            while len(self._predictors) >= _PREPARED:
+                self._predictors.popitem(last=False)
+            self._predictors[key] = Predictor(self.backbone, settings, methods).prepare()
+        self._predictors.move_to_end(key)
+        return self._predictors[key]
+
+    def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
+        """What a calibration of a method depends on."""
+        settings = self._settings_for(labels)
+        ((prompt, _),) = columns(settings, [method])
+        return calibration_facts(self.backbone, method, prompt, settings)
+
+    def _set(self, settings: Settings) -> None:
+        """Prepare text features now; settings that cannot be used change nothing."""
+        before, self.settings = self.settings, settings
+        self._predictors.clear()
+        try:
+            self._predictor((self.method,))
+        except OtptError:
+            self.settings = before
+            raise
 
 
 def load(
@@ -316,16 +402,17 @@ def load(
     quick_gelu: bool | None = None,
     tokenizer: Any = None,
     preprocess: Any = None,
-    **options: Any,
+    urls: UrlLimits | None = LIMITS,
+    **fields: Any,
 ) -> Classifier:
     """A classifier on a model: an open_clip name with tag, ``hf-hub:…``, ``local-dir:…``, a file; or one in memory.
 
     A model of open_clip comes with its ``tokenizer`` and its ``preprocess``; one of Hugging Face (``CLIPModel``,
-    ``SiglipModel``) with its processor as ``preprocess``. A copy of it is used: the model itself stays as it is.
-    ``options`` are those of :class:`Classifier`; the others those of :func:`otpt.backbones.load_backbone`.
+    ``SiglipModel``) with its processor as ``preprocess``. A copy of it is used: the model itself is not changed.
+    ``fields`` are those of :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]``, ``seed=1`` …); the others
+    are those of :func:`otpt.backbones.load_backbone`.
     """
-    chosen = _method_of(model, method)  # a wrong name is told before a large model is read
-    _check_options(options)
+    Settings(methods=(_method_of(model, method),), **fields)  # fail early, before a large model is read
     backbone = load_backbone(
         model,
         device=device,
@@ -336,7 +423,67 @@ def load(
         tokenizer=tokenizer,
         preprocess=preprocess,
     )
-    return Classifier(backbone, chosen, **options)
+    return Classifier(backbone, method, urls=urls, **fields)
+
+
+def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labels | None:
+    """The classes of one call: a list, or a text with commas."""
+    if labels is None:
+        if template is not None:
+            raise OtptError("hypothesis_template was given without candidate_labels; give both, or set_classes.")
+        return None
+    given = [each.strip() for each in labels.split(",")] if isinstance(labels, str) else labels
+    return tuple(given), template
+
+
+def label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
+    """The indices of classes that are given by their names or indices."""
+    if isinstance(labels, str):
+        raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
+    return [_label_index(label, names) for label in labels]
+
+
+def _label_index(label: int | str, names: tuple[str, ...]) -> int:
+    if isinstance(label, str):
+        if label not in names:
+            raise unknown("label", label, names)
+        return names.index(label)
+    try:
+        found = operator.index(label)
+    except TypeError:
+        raise OtptError(f"The label {label!r} is no index; expected an integer, or a class name.") from None
+    if not 0 <= found < len(names):
+        raise OtptError(f"The label {found} is not a class; expected 0 to {len(names) - 1}, or a class name.")
+    return found
+
+
+def _with_classes(
+    settings: Settings,
+    names: Any,
+    prompt: str | Prompt | None = None,
+    *,
+    allow_duplicates: bool = False,
+    attributes: Any = None,
+    templates: Any = None,
+    text_features: Tensor | None = None,
+) -> Settings:
+    """The settings with these classes; see :meth:`Classifier.set_classes`."""
+    given = {"prompt": prompt, "templates": templates, "text_features": text_features}
+    several = [name for name, value in given.items() if value is not None]
+    several += ["descriptions"] if isinstance(names, Mapping) else []
+    if len(several) > 1:
+        raise OtptError(f"{' and '.join(several)} were given; expected one of them.")
+    changes: dict[str, Any] = {"texts": None, "prompts": None if prompt is None else (prompt,)}
+    if templates is not None:
+        changes["texts"] = changes["templates"] = own_templates(templates)
+    elif text_features is not None:
+        changes["texts"] = TextFeatures(text_features)
+    found = settings.replace(
+        classes=names, allow_duplicates=allow_duplicates, attributes=attributes, **changes
+    )
+    if not found.classes:
+        raise OtptError("No class name was given; expected two at least, for a classifier to choose between.")
+    return found
 
 
 def _check_one_label_each(images: int, labels: int) -> None:
@@ -354,36 +501,3 @@ def _method_of(model: Any, method: str | Method) -> Method:
                 f"{method!r} is a tag of the weights, not a method; write otpt.load('{model}/{method}')."
             ) from None
         raise
-
-
-_METHODS_ELSEWHERE = {
-    "encode_image": "write encode_views(image), whose first row is the image itself",
-    "encode_text": "write set_classes(names), which computes the text features once",
-    "cuda": "write to('cuda')",
-    "cpu": "write to('cpu')",
-    "eval": "leave it out: it is never in training mode",
-}
-"""Methods of open_clip's models and of torch's modules."""
-
-_ELSEWHERE = {
-    "backbone": "it is the first argument, without a name",
-    "pretrained": "the tag of the weights follows the name, as in 'ViT-B-32/openai'",
-    "processor": "a processor is given as preprocess=",
-    "image_processor": "it is given as preprocess=",
-    "transform": "it is given as preprocess=",
-    "views": "their number is given as recipe=otpt.ViewRecipe(n_views=8)",
-    "n_views": "it is given as recipe=otpt.ViewRecipe(n_views=8)",
-    "classes": "they are set by set_classes([…])",
-    "candidate_labels": "they are set by set_classes([…]), or given with each image",
-}
-"""Options under names that other libraries have for them."""
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    known = [name for name in inspect.signature(Classifier).parameters if name != "backbone"]
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*inspect.signature(load).parameters, *known], n=1, cutoff=0.7)
-            hint = f"did you mean {near[0]}?" if near else "see help(otpt.load) and help(otpt.Classifier)."
-            hint = f"{_ELSEWHERE[name]}." if name in _ELSEWHERE else hint
-            raise OtptError(f"load has no option {name!r}; {hint}")

@@ -9,30 +9,32 @@ views, C of classes, D the dimension of the features, (n, W) the shape of a cont
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.methods import Method, get_method
-from otpt.methods.inits.given_texts import Encoder, check_views, given_text_side
-from otpt.methods.output import Adapted, Output
-from otpt.methods.prompt_tuning import Tuned
-from otpt.methods.prompt_tuning import tune as tune_contexts
-from otpt.methods.running.calling import Available
-from otpt.methods.running.finish import calibrated, finish
-from otpt.methods.running.groups import TextGroup
-from otpt.methods.running.predictor import Predictor
-from otpt.methods.task import OWN_NETWORK, Task
-from otpt.registry import CONTEXT
-from otpt.threads import one_thread
-from otpt.transfers import to_host
-from otpt.views import ViewRecipe
+from otpt.methods import Method, Output, Predictor, get_method
+from otpt.methods import finish as _finish
+from otpt.methods.kinds import kind_of as _kind_of
+from otpt.methods.path import PromptGroup as _PromptGroup
+from otpt.methods.preparing import recipe_for as _recipe_for
+from otpt.methods.prompt_tuning import Scores
+from otpt.methods.prompt_tuning import tune as _tune
+from otpt.methods.prompt_tuning.state import Encoder
+from otpt.methods.prompt_tuning.state import state_of_texts as _state_of_texts
+from otpt.settings import Settings as _Settings
+from otpt.threads import one_thread as _one_thread
+from otpt.transfers import to_host as _to_host
 
 __all__ = ["Encoder", "aggregate", "calibrate", "predict", "predict_outputs", "tune"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def predict(
@@ -40,6 +42,7 @@ def predict(
     text_features: Tensor | Encoder,
     *,
     method: str | Method = "zero-shot",
+    views: int | None = None,
     context: Tensor | None = None,
     logit_scale: float = 100.0,
     logit_bias: float = 0.0,
@@ -52,8 +55,9 @@ def predict(
     aggregation.
 
     Args:
-        view_features: (B, V, D), or (V, D) of one image, whose probabilities are (C,).
+        view_features: (B, V, D); or (B·V, D) with ``views``.
         text_features: (C, D); for methods that tune a context an encoder, with ``context``.
+        views: V, the number of views of each image, for features of two dimensions.
         context: (n, W) to start from.
         family: whose weights the method takes: "fine-grained" or "shift".
         tower: the kind of image tower, for published temperatures: "vit" or "resnet".
@@ -62,14 +66,14 @@ def predict(
         view_features,
         text_features,
         method=method,
+        views=views,
         context=context,
         logit_scale=logit_scale,
         logit_bias=logit_bias,
         family=family,
         tower=tower,
     )
-    found = torch.stack([torch.from_numpy(each.probabilities) for each in outputs])
-    return found[0] if view_features.ndim == 2 else found
+    return torch.stack([torch.from_numpy(each.probabilities) for each in outputs])
 
 
 def predict_outputs(
@@ -77,6 +81,7 @@ def predict_outputs(
     text_features: Tensor | Encoder,
     *,
     method: str | Method = "zero-shot",
+    views: int | None = None,
     context: Tensor | None = None,
     logit_scale: float = 100.0,
     logit_bias: float = 0.0,
@@ -84,22 +89,24 @@ def predict_outputs(
     tower: str = "vit",
 ) -> list[Output]:
     """:func:`predict` with all that a method says: class, flags, extras."""
-    views, chosen = check_views(view_features), get_method(method)
-    if chosen.adapt in (*OWN_NETWORK, "promptsmooth"):
+    given, chosen = _check_views(view_features, views), get_method(method)
+    if not _kind_of(chosen).needs_features:
         raise OtptError(f"Method {chosen.name!r} needs pixels; only features are given here.")
-    with one_thread():
-        text = given_text_side(text_features, context, views, logit_scale, logit_bias)
-    if chosen.tunes and text.init.numel() == 0:
+    with _one_thread():
+        state = _state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
+    if chosen.tunes and state.init.numel() == 0:
         raise OtptError(
             f"Method {chosen.name!r} tunes a context, but text features were given, which leave none; give a function "
             "that encodes a context, and context=."
         )
-    plain = replace(chosen, init="words")  # where the texts come from is the caller's business here
-    task = Task(text.class_names, family=family, recipe=ViewRecipe(n_views=views.shape[1]))
-    model = _Features(tower, views.device)
-    group = TextGroup(task.prompts[0].name, (plain,), model, text, task)
-    predictor = Predictor(model, task, [plain], groups=[group])
-    return [each[0] for each in predictor.of_features(views)]
+    plain = dataclasses.replace(chosen, init="words")  # where the texts come from is the caller's business here
+    settings = _Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
+    recipe = _recipe_for(settings, plain)
+    assert recipe is not None
+    group = _PromptGroup("texts", (plain,), state, settings, [recipe], tower=tower)
+    predictor = Predictor(_Features(tower, given.device), settings, [plain], groups=[group])
+    predictor.columns = ((group.prompt, plain.name),)
+    return [each[0] for each in predictor.of_features(given)]
 
 
 def tune(
@@ -111,19 +118,19 @@ def tune(
     logit_scale: float = 100.0,
     logit_bias: float = 0.0,
     family: str = "fine-grained",
-) -> Tuned:
-    """Contexts tuned for each image: AdamW steps from ``context`` (n, W) on L = Σ weight·objective.
+) -> Scores:
+    """Contexts tuned for each image (B, V, D): AdamW steps from ``context`` (n, W) on L = Σ weight·objective.
 
     Returns ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view, ``mean_cosine``
     (B,), and ``skipped`` (B,), where a gradient was not finite.
     """
-    views, chosen = check_views(view_features), get_method(method)
-    config = chosen.tuning(family) if chosen.adapt == CONTEXT else None
+    views, chosen = _check_views(view_features), get_method(method)
+    config = chosen.tuning(family) if chosen.tunes else None
     if config is None:
         raise OtptError(f"Method {chosen.name!r} tunes no context; take one that does, such as 'tpt' or 'o-tpt'.")
-    with one_thread():
-        text = given_text_side(encoder, context, views, logit_scale, logit_bias)
-        return tune_contexts(text, views, [config], keep_texts=True)[config]
+    with _one_thread():
+        state = _state_of_texts(encoder, context, views, logit_scale=logit_scale, logit_bias=logit_bias)
+        return _tune(state, views, [config])[config]
 
 
 def calibrate(
@@ -149,10 +156,10 @@ def calibrate(
     given = dict(settings or {})
     chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
     rows = logits if logits.ndim == 2 else logits[None]
-    given_texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
-    available = {name: partial(_needed, each, name, "calibration", method) for name, each in given_texts.items()}
+    texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
+    available = {name: partial(_needed, each, name, method) for name, each in texts.items()}
     numbers = chosen.settings_for("fine-grained")
-    found, _ = calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
+    found, _ = _finish.calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
     return found.reshape(logits.shape)
 
 
@@ -173,33 +180,30 @@ def aggregate(
     if logits.ndim != 2:
         raise OtptError(f"Logits of shape {tuple(logits.shape)} were given; expected (V, C), the views of one image.")
     chosen = Method("aggregate", aggregate=method, settings=dict(settings or {}))
-    (logits,) = to_host([logits])
-    zero_shot, view_features, text_features = map(_on_host, (zero_shot, view_features, text_features))
-    texts = None if text_features is None else partial(_constant, text_features)
-    extras = {"mean_cosine": torch.full((1,), torch.nan)}
-    skipped = torch.zeros(1, dtype=torch.bool)
-    adapted = Adapted(logits[:1], partial(_constant, logits), skipped, extras, texts)
-    before = logits if zero_shot is None else zero_shot
-    available: Available = {
-        "features": partial(_needed, view_features, "view_features", "aggregation", method),
-        "text_features": partial(_needed, text_features, "text_features", "aggregation", method),
-        "adapted_text_features": partial(_needed, text_features, "text_features", "aggregation", method),
-        "logit_scale": lambda: logit_scale,
-    }
-    (output,) = finish(
+    rows, before, views, texts = (
+        None if each is None else _to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
+    )
+    assert rows is not None
+    now = _finish.ImageScores(rows[:1], rows, views, texts)
+    output = _finish.finish(
         chosen,
-        adapted,
-        replace(adapted, logits=before[:1], rows=partial(_constant, before)),
+        now,
+        now if before is None else now._replace(logits=before[:1], view_logits=before),
+        {
+            "features": partial(_needed, views, "view_features", method),
+            "text_features": partial(_needed, texts, "text_features", method),
+            "logit_scale": lambda: logit_scale,
+        },
+        chosen.settings_for("fine-grained"),
         tower="vit",
         official=False,
-        available=lambda _: available,
-        settings=chosen.settings_for("fine-grained"),
-        names=["image"],
+        name="image",
+        extras={},
     )
     return torch.from_numpy(output.probabilities)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Features:
     """In the place of a backbone."""
 
@@ -207,15 +211,23 @@ class _Features:
     device: torch.device
 
 
-def _constant(value: Tensor, i: int) -> Tensor:
-    return value
-
-
-def _on_host(value: Tensor | None) -> Tensor | None:
-    return None if value is None else to_host([value])[0]
-
-
-def _needed(value: Tensor | None, name: str, kind: str, method: str) -> Tensor:
+def _needed(value: Tensor | None, name: str, method: str) -> Tensor:
     if value is None:
-        raise OtptError(f"The {kind} {method!r} needs {name}=; it was not given.")
+        raise OtptError(f"{method!r} needs {name}=; it was not given.")
     return value
+
+
+def _check_views(view_features: Tensor, views: int | None = None) -> Tensor:
+    """View features as (B, V, D), of norm one."""
+    given = view_features
+    if given.ndim == 2 and views is not None and views > 0 and len(given) % views == 0:
+        given = given.unflatten(0, (-1, views))
+    if given.ndim != 3 or not given.is_floating_point() or given.numel() == 0:
+        raise OtptError(
+            f"View features of shape {tuple(view_features.shape)} and type {view_features.dtype} were given; expected "
+            "floats, (B, V, D) with the clean view first; or (B·V, D) with views=V."
+        )
+    norms = given.norm(dim=-1)
+    if not bool(((norms - 1).abs() < 1e-2).all()):
+        raise OtptError("View features are not of norm one; divide them by their norm along the last dimension.")
+    return given.detach()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict, overload
+from html import escape
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
 from otpt.rejection.registry import REJECTED
+
+if TYPE_CHECKING:
+    from otpt.calibration import Calibrated
+    from otpt.methods import Method, Output
 
 
 class Scored(TypedDict):
@@ -21,7 +26,7 @@ class Scored(TypedDict):
     label: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """What a method says of an image.
 
@@ -38,8 +43,9 @@ class Prediction:
         flags: what was out of the ordinary (:data:`otpt.methods.KEPT_INIT`); empty as a rule.
         extras: further numbers of the method, such as ``mean_cosine``, the mean cosine similarity between the text
             features of different classes that this image was predicted with.
-        labels: the prediction set, most probable class first, where a calibration was asked for a coverage.
-        abstained: whether the confidence is too low for the risk that a calibration was asked for; None if it was not.
+        set: the prediction set, most probable class first, where a coverage was asked for.
+        abstained: whether the confidence is too low for the requested risk; None without one.
+        rejected: whether the image fits none of the classes; None without ``reject=``.
     """
 
     label: str
@@ -50,23 +56,19 @@ class Prediction:
     method: str
     flags: tuple[str, ...] = ()
     extras: Mapping[str, float] = field(default_factory=dict)
-    labels: tuple[str, ...] | None = None
+    set: tuple[str, ...] | None = None
     abstained: bool | None = None
+    rejected: bool | None = None
 
     @property
     def mean_cosine(self) -> float:
         """See ``extras``; nan for methods without text features."""
-        return self.extras.get("mean_cosine", float("nan"))
+        return self.extras.get("mean_cosine", math.nan)
 
     @property
-    def rejected(self) -> bool:
-        """Whether the image fits none of the classes; False where nobody asked (``reject=`` of the classifier)."""
-        return REJECTED in self.flags
-
-    @property
-    def unknown(self) -> float:
-        """The score that this was decided by, high for images that fit no class; nan where nobody asked."""
-        return self.extras.get("unknown", float("nan"))
+    def unknown_score(self) -> float:
+        """The score that ``rejected`` is decided by, high for images that fit no class; nan without ``reject=``."""
+        return self.extras.get("unknown_score", math.nan)
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The most probable classes with their probabilities, best first."""
@@ -76,6 +78,16 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """Plain texts, numbers, lists and dictionaries, ready for JSON; None for a number that is not finite."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    def __repr__(self) -> str:
+        return f"Prediction(label={self.label!r}, confidence={self.confidence:.2f}, method={self.method!r})"
+
+    def __str__(self) -> str:
+        return f"{self.method}: " + ", ".join(f"{name} {score:.2f}" for name, score in self.top(3))
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{score:.3f}</td></tr>" for name, score in self.top(3))
+        return f"<table><tr><th>{escape(self.method)}</th><th>probability</th></tr>{rows}</table>"
 
     def __len__(self) -> int:
         return len(self.class_names)
@@ -116,6 +128,39 @@ class Failure:
     def to_dict(self) -> dict[str, Any]:
         """Plain texts and numbers, ready for JSON."""
         return {"image": self.image, "position": self.position, "error": str(self.error)}
+
+
+def predictions(
+    methods: Sequence[Method], outputs: Sequence[Output], names: tuple[str, ...], calibrations: Mapping[str, Calibrated]
+) -> dict[str, Prediction]:
+    """The predictions of one image by method; calibrated where there is a calibration of that name."""
+    return {
+        method.name: _prediction(method, output, names, calibrations.get(method.name))
+        for method, output in zip(methods, outputs, strict=True)
+    }
+
+
+def _prediction(method: Method, output: Output, names: tuple[str, ...], calibrated: Calibrated | None) -> Prediction:
+    index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
+    classes, abstained = None, None
+    if calibrated is not None:
+        answer = calibrated.answer(probabilities, index)
+        index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
+        classes = None if answer.classes is None else tuple(names[c] for c in answer.classes)
+        extras["uncalibrated_confidence"] = output.confidence
+    return Prediction(
+        label=names[index],
+        confidence=float(probabilities.max()),
+        index=index,
+        probabilities=probabilities,
+        class_names=names,
+        method=method.name,
+        flags=tuple(flag for flag in output.flags if flag != REJECTED),
+        extras=extras,
+        set=classes,
+        abstained=abstained,
+        rejected=REJECTED in output.flags if "unknown_score" in extras else None,
+    )
 
 
 def _plain(value: Any) -> Any:

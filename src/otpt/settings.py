@@ -307,6 +307,16 @@ class Settings(Frozen):
         return read_contexts(self.contexts)
 
     @cached_property
+    def class_attributes(self) -> Mapping[str, Sequence[str]]:
+        """The attributes of each class, read from their file."""
+        from otpt.methods.attributes import read_attributes
+
+        if isinstance(self.attributes, (str, Path)):
+            return read_attributes(self.attributes)
+        found: Mapping[str, Sequence[str]] = self.attributes or {}
+        return found
+
+    @cached_property
     def calibrated(self) -> tuple[Calibrated, ...]:
         """The calibrations, read from their files, with the requested coverage and risk."""
         from otpt.calibration import Calibrated, Calibration, read_calibration

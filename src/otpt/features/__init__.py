@@ -1,5 +1,6 @@
 """Images → views → image tower → features: one pipeline, and its cache on disk."""
 
-import lazy_loader as lazy
+from otpt.features.cache import CacheInfo, FeatureCache, default_cache_folder
+from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = ["CacheInfo", "EncodedImage", "FeatureCache", "FeaturePipeline", "ImageTask", "default_cache_folder"]

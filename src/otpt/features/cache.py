@@ -2,49 +2,49 @@
 
 The key is what the features depend on: backbone (weights, precision, compiled or not, kind of device), preprocessing,
 view recipe, seed and the image's content. The number of views is not in it: view v is the same however many there are,
-so an entry with 64 views also serves a run that needs one.
+so an entry with 64 views also serves a run that needs one. Gradients at an initial context, and contexts that take long
+to make, are entries of other kinds.
 
-Beside the features it keeps gradients: what the first backward pass through the text tower gave for an image, under a
-key of the features and the text side (see :mod:`otpt.methods.prompt_tuning.gradient_cache`). And contexts that took
-long to make for a class list (see :mod:`otpt.methods.fpp`).
-
-An entry is one file: a line of JSON (key, shape, type, checksum of these and the numbers), then the numbers. It is
-written under another name and renamed, so several processes may share a cache; an entry that is damaged, or not that of
-its name, is reported, quarantined (only the last one is kept) and recomputed. The least recently used entries are
+An entry is one file: a checksum of key and content, then the array in NumPy's format. It is written under another name
+and renamed, so several processes may share a cache; a damaged entry is recomputed. The least recently used entries are
 deleted when the cache exceeds its bound.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.files import parse_json, remove_leftovers, write_atomically
+from otpt.files import remove_leftovers, write_atomically
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from otpt.backbones import Backbone
     from otpt.views import ViewRecipe
 
 DEFAULT_SIZE = 20 * 10**9
 """Bytes; ImageNet's 50,000 test images take 7.0 GB with 64 views of ViT-B/16 and their gradients."""
 
-_KINDS = _FEATURES, _GRADIENTS, _CONTEXTS = "features", "gradients", "contexts"
+KINDS = ("features", "gradients", "contexts")
 """Kinds of entries: their folder and their suffix."""
-_TYPES = ("float16", "float32", "float64")
-_books = threading.Lock()  # of all caches: an object that holds a lock could not be sent to other processes
+_CHECKSUM = 32
+_RECENT = 2 * 10**9
+"""Nanoseconds after a change of a file in which a second change could go unnoticed."""
+_lock = threading.Lock()  # of all caches: an object that holds a lock cannot be sent to other processes
 
 
 def default_cache_folder() -> Path:
@@ -60,7 +60,7 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a cache holds: images' features, gradients, the bytes of all, and contexts."""
+    """Content of a cache: images' features, gradients, the bytes of all, and contexts."""
 
     folder: Path
     entries: int
@@ -70,10 +70,10 @@ class CacheInfo:
 
 
 class FeatureCache:
-    """Features by key, and gradients beside them; any thread may read and write.
+    """Arrays by kind and key; any thread may read and write.
 
     Args:
-        folder: made when first written to.
+        folder: created when first written to.
         max_bytes: bound of its size; exceeded by a twentieth at most for each process that writes.
     """
 
@@ -85,30 +85,37 @@ class FeatureCache:
         self._since_check: int | None = None
         self._writable = True
 
-    def get(self, key: str, views: int) -> npt.NDArray[np.floating] | None:
-        """The features (``views``, D) of a key, or None."""
-        features = self._read(self._path(_FEATURES, key), rows=views)
-        return None if features is None else features[:views]
+    def get(self, key: str, *, kind: str = "features") -> npt.NDArray[np.floating] | None:
+        """The array of a key, or None if there is none or it is damaged."""
+        path = self._path(kind, key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        values = _decode(data, key)
+        if values is not None:
+            with suppress(OSError):  # a read-only cache is still a cache
+                os.utime(path)
+        return values
 
-    def put(self, key: str, features: npt.NDArray[np.floating]) -> None:
-        """Keep features (V, D). A cache that cannot be written is reported once and then left alone."""
-        self._write(self._path(_FEATURES, key), features)
-
-    def get_gradient(self, key: str) -> npt.NDArray[np.floating] | None:
-        """The gradient (n, W) of a key, or None."""
-        return self._read(self._path(_GRADIENTS, key), rows=1)
-
-    def put_gradient(self, key: str, gradient: npt.NDArray[np.floating]) -> None:
-        """Keep a gradient (n, W)."""
-        self._write(self._path(_GRADIENTS, key), gradient)
-
-    def get_context(self, key: str) -> npt.NDArray[np.floating] | None:
-        """The context (n, W) of a key, or None."""
-        return self._read(self._path(_CONTEXTS, key), rows=1)
-
-    def put_context(self, key: str, context: npt.NDArray[np.floating]) -> None:
-        """Keep a context (n, W)."""
-        self._write(self._path(_CONTEXTS, key), context)
+    def put(self, key: str, values: npt.NDArray[np.floating], *, kind: str = "features") -> None:
+        """Store an array. A cache that cannot be written is reported once and then left alone."""
+        if not self._writable:
+            return
+        data = _encode(values, key)
+        try:
+            write_atomically(self._path(kind, key), data, durable=False)
+        except OtptError as error:
+            with _lock:
+                reported, self._writable = not self._writable, False
+            if not reported:
+                warnings.warn(f"The feature cache is no longer written: {error}", stacklevel=3)
+            return
+        with _lock:
+            checked = self._since_check is not None
+            written = self._since_check = (self._since_check or 0) + len(data)
+        if not checked or written > self.max_bytes // 20:
+            self.shrink()
 
     def info(self) -> CacheInfo:
         """Entries and bytes, now."""
@@ -121,13 +128,13 @@ class FeatureCache:
             with suppress(OSError):
                 entry[2].unlink()
                 removed.append(entry)
-        for other in (*(self.folder / "images").glob("*.json"), *map(self._aside, _KINDS)):
+        for other in (self.folder / "images").glob("*.json"):
             with suppress(OSError):
                 other.unlink()
         return self._info(removed)
 
     def shrink(self) -> None:
-        """Delete the least recently used entries until the bound is kept."""
+        """Delete the least recently used entries until the size is within its bound."""
         self._since_check = 0
         remove_leftovers(self.folder)
         entries = sorted(self._entries())
@@ -139,59 +146,10 @@ class FeatureCache:
                 path.unlink()
             total -= size
 
-    def _read(self, path: Path, *, rows: int) -> npt.NDArray[np.floating] | None:
-        """The numbers of an entry, or None if it is not there, damaged, or has fewer rows."""
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        if _is_earlier(data):
-            return None
-        values = _decode(data, path.stem)
-        if values is None:
-            self._quarantine(path)
-            return None
-        if len(values) < rows:
-            return None
-        with suppress(OSError):  # a cache that may only be read is still a cache
-            os.utime(path)
-        return values
-
-    def _quarantine(self, path: Path) -> None:
-        """Report a damaged entry and keep the last one of each kind: enough to look at, and bounded."""
-        aside = self._aside(path.suffix.removeprefix("."))
-        try:
-            path.replace(aside)
-        except FileNotFoundError:  # another process was first
-            return
-        except OSError as error:
-            kept = f"it cannot be moved aside ({error.strerror or error})"
-        else:
-            kept = f"the last one is kept as {str(aside)!r}"
-        warnings.warn(f"The feature cache held damaged entries, which are recomputed; {kept}.", stacklevel=4)
-
-    def _write(self, path: Path, values: npt.NDArray[np.floating]) -> None:
-        if not self._writable:
-            return
-        data = _encode(values, path.stem)
-        try:
-            write_atomically(path, data, durable=False)
-        except OtptError as error:
-            with _books:
-                said, self._writable = not self._writable, False
-            if not said:
-                warnings.warn(f"The feature cache is no longer written: {error}", stacklevel=3)
-            return
-        with _books:
-            checked = self._since_check is not None
-            written = self._since_check = (self._since_check or 0) + len(data)
-        if not checked or written > self.max_bytes // 20:
-            self.shrink()
-
     def _entries(self) -> list[tuple[int, int, Path]]:
         """(time of last use, bytes, file) of each entry."""
         found = []
-        for kind in _KINDS:
+        for kind in KINDS:
             paths: list[Path] = []
             with suppress(OSError):  # a folder that cannot be listed now
                 paths += (self.folder / kind).glob(f"*/*.{kind}")
@@ -202,11 +160,8 @@ class FeatureCache:
         return found
 
     def _info(self, entries: Sequence[tuple[int, int, Path]]) -> CacheInfo:
-        counts = [sum(path.suffix == f".{kind}" for _, _, path in entries) for kind in _KINDS]
+        counts = [sum(path.suffix == f".{kind}" for _, _, path in entries) for kind in KINDS]
         return CacheInfo(self.folder, counts[0], counts[1], sum(size for _, size, _ in entries), counts[2])
-
-    def _aside(self, kind: str) -> Path:
-        return self.folder / f"damaged.{kind}"
 
     def _path(self, kind: str, key: str) -> Path:
         return self.folder / kind / key[:2] / f"{key}.{kind}"
@@ -217,7 +172,7 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
     facts = {
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
-        **({"compiled": True} if backbone.compiled else {}),  # left out, keys of earlier versions hold
+        "compiled": backbone.compiled,
         "device": backbone.device.type,
         "preprocessing": asdict(backbone.preprocessing),
         "views": recipe.kind,
@@ -229,33 +184,69 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
 
 
 def _encode(values: npt.NDArray[np.floating], key: str) -> bytes:
-    import numpy as np
-
-    body = np.ascontiguousarray(values).tobytes()
-    facts = {"key": key, "shape": list(values.shape), "type": values.dtype.name}
-    return json.dumps({**facts, "checksum": _checksum(facts, body)}).encode() + b"\n" + body
+    body = io.BytesIO()
+    np.save(body, np.ascontiguousarray(values), allow_pickle=False)
+    return hashlib.sha256(key.encode() + body.getvalue()).digest() + body.getvalue()
 
 
 def _decode(data: bytes, key: str) -> npt.NDArray[np.floating] | None:
-    """The numbers, or None if the entry is damaged or another one."""
-    import numpy as np
-
-    head, newline, body = data.partition(b"\n")
+    checksum, body = data[:_CHECKSUM], data[_CHECKSUM:]
+    if hashlib.sha256(key.encode() + body).digest() != checksum:
+        return None
     try:
-        facts = parse_json(head.decode())
-        checksum = facts.pop("checksum")
-        rows, width = facts["shape"]
-        if not newline or facts["type"] not in _TYPES or facts["key"] != key or checksum != _checksum(facts, body):
-            return None
-        return np.frombuffer(body, facts["type"]).reshape(rows, width)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        values: npt.NDArray[np.floating] = np.load(io.BytesIO(body), allow_pickle=False)
+    except ValueError:
+        return None
+    return values if values.ndim == 2 and values.dtype.kind == "f" else None
+
+
+FileState = tuple[str, int, int, int]
+"""Absolute path, size in bytes, times of the last change of a file's content and of its entry, in nanoseconds."""
+
+
+def file_state(source: Any) -> FileState | None:
+    """What a file looks like from outside; None for images that are not files."""
+    if not isinstance(source, (str, Path)):
+        return None
+    try:
+        stat = Path(source).stat()
+        return str(Path(source).absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+    except (OSError, ValueError):
         return None
 
 
-def _checksum(facts: dict[str, object], body: bytes) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\n" + body).hexdigest()
+class ShardDigests:
+    """Digests of the image files of a shard when they were last read: a warm run need not read them to find features.
 
+    A file whose size or times changed is read again; so is one that was changed within the last two seconds, when a
+    second change could go unnoticed.
 
-def _is_earlier(data: bytes) -> bool:
-    """An entry of an earlier version, whose checksum leaves out the shape: not used, and replaced without a word."""
-    return data.startswith(b'{"shape": [') and b'"sha256": "' in data[:200]
+    Args:
+        first, size: the shard has ``size`` images of the data set from ``first`` on.
+    """
+
+    def __init__(self, cache: Path, dataset: str, first: int, size: int) -> None:
+        key = hashlib.sha256(f"{dataset} {first} {size}".encode()).hexdigest()[:40]
+        self._path = cache / "images" / f"{key}.json"
+        self._known: dict[str, list[Any]] = {}
+        self._changed = False
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            self._known = dict(json.loads(self._path.read_text(encoding="utf-8")).items())
+
+    def find(self, state: FileState | None) -> str | None:
+        """The digest of a file that looks unchanged."""
+        known = None if state is None else self._known.get(state[0])
+        return str(known[-1]) if known is not None and tuple(known[:-1]) == state[1:] else None
+
+    def remember(self, state: FileState | None, digest: str) -> None:
+        """Note the content of a file that looked like ``state`` before it was read."""
+        if state is not None and time.time_ns() - state[2] >= _RECENT and self.find(state) != digest:
+            self._known[state[0]] = [*state[1:], digest]
+            self._changed = True
+
+    def save(self) -> None:
+        """Write what is new; if that fails, the next run only reads the images again."""
+        if self._changed:
+            self._changed = False
+            with suppress(OtptError):
+                write_atomically(self._path, json.dumps(self._known).encode(), durable=False)

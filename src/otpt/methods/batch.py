@@ -1,10 +1,9 @@
-"""Images on their way through the methods: features of their views, and pixels for those who ask."""
+"""Images that are predicted together: features of their views, and pixels on request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,12 +16,7 @@ from otpt.views import ViewRecipe, make_views
 
 @dataclass(frozen=True)
 class Batch:
-    """B images that are predicted together.
-
-    Attributes:
-        images: encoded, each with the features of all kinds of views that are needed.
-        seed: of their views.
-    """
+    """B images, each with the features of all kinds of views that are needed; ``seed`` is that of their views."""
 
     images: Sequence[EncodedImage]
     seed: int
@@ -34,30 +28,26 @@ class Batch:
         """(B, V, D) unit features of the views of a recipe, the clean view first."""
         return torch.stack([image.features[recipe.kind][: recipe.n_views] for image in self.images])
 
-    def clean_features(self, kind: str) -> Tensor:
-        """(B, D) unit features of the clean views, however many views the images have."""
-        return torch.stack([image.features[kind][0] for image in self.images])
+    def clean_features(self) -> Tensor:
+        """(B, D) unit features of the clean views, which are the same for all kinds of views."""
+        return torch.stack([next(iter(image.features.values()))[0] for image in self.images])
 
     def pixels(self, recipe: ViewRecipe, backbone: Backbone) -> Tensor:
-        """(B, V, 3, S, S) normalised pixels, for prompts that reach into the image tower; made when asked for."""
+        """(B, V, 3, S, S) normalised pixels, for prompts that reach into the image tower."""
         dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
         made = []
         for encoded in self.images:
             image, digest = encoded.open()
-            name = digest if encoded.image_id is None else encoded.image_id
+            name = digest if encoded.task.image_id is None else encoded.task.image_id
             views = make_views(image, recipe, backbone.preprocessing, seed=self.seed, image_id=name, dtype=dtype)
             made.append(torch.from_numpy(views))
         return torch.stack(made)
 
-    def each(self) -> list[Batch]:
-        """The images one by one."""
-        return [self.part([i]) for i in range(len(self))]
-
     def part(self, indices: Sequence[int]) -> Batch:
         """Some of the images."""
-        return Batch([self.images[i] for i in indices], self.seed)
+        return self if len(indices) == len(self) else Batch([self.images[i] for i in indices], self.seed)
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
-        """What to call the images in messages."""
+        """What messages call the images."""
         return [str(image.task.key) for image in self.images]

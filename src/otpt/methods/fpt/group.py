@@ -16,32 +16,32 @@ from otpt.methods.fpt.network import FptNetwork
 from otpt.methods.fpt.pixels import KeysAndValues, side_pixels, stacked
 from otpt.methods.inits.trained import file_for
 from otpt.methods.inits.trained_files import Trained
+from otpt.methods.kinds import KINDS, Group, Kind, Methods
 from otpt.methods.method import Method
 from otpt.methods.output import Output
-from otpt.methods.running.groups import GraphlessGroup
-from otpt.methods.task import Task
-from otpt.transfers import Steps
+from otpt.settings import Settings
+from otpt.transfers import to_host
 
 
-class FptGroup(GraphlessGroup):
-    """Methods of FPT; see :class:`otpt.methods.running.groups.Group`."""
+class FptGroup:
+    """Methods of FPT; see :class:`otpt.methods.kinds.Group`."""
 
     prompt = "no text"
 
-    def __init__(self, methods: tuple[Method, ...], frozen: FrozenViT, task: Task) -> None:
+    def __init__(self, methods: tuple[Method, ...], frozen: FrozenViT, settings: Settings) -> None:
         self.methods = methods
-        self._frozen, self._official = frozen, task.official_precision
+        self._frozen, self._official = frozen, settings.official_precision
         self._networks: list[FptNetwork] = []
         self._keys_values: dict[tuple[int, ...], KeysAndValues] = {}
-        for network in fpt_networks(frozen, task, methods):
+        for network in fpt_networks(frozen, settings, methods):
             self._networks.append(network.to(frozen.device, frozen.dtype))
             blocks = network.sizes.blocks
-            self._keys_values.setdefault(blocks, KeysAndValues(frozen, blocks, task.keep))
+            self._keys_values.setdefault(blocks, KeysAndValues(frozen, blocks, settings.plugins.get("fpt", {}).get("keep")))
 
-    def steps(self, batch: Batch) -> Steps[list[list[Output]]]:
+    def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`; nothing here is random."""
         logits = [own for image in batch.images for own in self._logits(*image.open())]
-        outputs = [Output.of_clean(own, official=self._official) for own in (yield logits)]
+        outputs = [Output.of_clean(own, official=self._official) for own in to_host(logits)]
         return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
 
     @torch.no_grad()
@@ -54,12 +54,12 @@ class FptGroup(GraphlessGroup):
         ]
 
 
-def fpt_networks(frozen: FrozenViT, task: Task, methods: Sequence[Method]) -> list[FptNetwork]:
+def fpt_networks(frozen: FrozenViT, settings: Settings, methods: Sequence[Method]) -> list[FptNetwork]:
     """The network of each method; an error if a file is missing or does not fit."""
     found = []
     for method in methods:
-        file = file_for(task.trained, method.name)
-        file.check(task.class_names, frozen.fingerprint)
+        file = file_for(settings.plugins.get("trained", ()), method.name)
+        file.check(settings.classes, frozen.fingerprint)
         _check_size(file.content, frozen.preprocessing.size)
         found.append(fpt_network(file.content))
     return found
@@ -73,3 +73,22 @@ def _check_size(file: Trained, size: int) -> None:
             f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; give "
             f"--frozen-size {trained}."
         )
+
+
+def _make(frozen: FrozenViT, settings: Settings, methods: Methods, cache: object) -> list[Group]:
+    return [FptGroup(methods, frozen, settings)]
+
+
+def _check(frozen: FrozenViT, settings: Settings, methods: Methods) -> None:
+    fpt_networks(frozen, settings, methods)
+
+
+KINDS["fpt"] = Kind(
+    _make,
+    _check,
+    needs_image=lambda method: True,
+    needs_features=False,
+    prompt=FptGroup.prompt,
+    needs_text_tower=False,
+    trained=True,
+)

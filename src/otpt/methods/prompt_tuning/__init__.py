@@ -1,5 +1,17 @@
 """Steps on the context: from image features and objectives to tuned contexts and logits."""
 
-import lazy_loader as lazy
+from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.prompt_tuning.state import AttributeState, PromptState, Scores, mean_cosine, prompt_state
+from otpt.methods.prompt_tuning.tuner import adamw_first_step, tune, tune_many_steps
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "AttributeState",
+    "PromptState",
+    "Scores",
+    "TuningConfig",
+    "adamw_first_step",
+    "mean_cosine",
+    "prompt_state",
+    "tune",
+    "tune_many_steps",
+]

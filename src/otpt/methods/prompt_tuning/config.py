@@ -29,8 +29,6 @@ class TuningConfig:
             the current prompt, as the released code does, or the "clean" view under the initial prompt.
         two_step: view objectives in a first step, text objectives in a second one with the same moments (C-TPT's
             two-step mode); the number of steps then counts such pairs.
-        frozen_below: an approximation: classes less likely than that in all selected views keep their initial text
-            features (:mod:`otpt.methods.prompt_tuning.frozen_classes`); 0 freezes none.
     """
 
     weights: tuple[tuple[str, float], ...]
@@ -42,7 +40,6 @@ class TuningConfig:
     two_step: bool = False
     selection: str = "confident"
     settings: tuple[tuple[str, float], ...] = ()
-    frozen_below: float = 0.0
 
     def __post_init__(self) -> None:
         finite = "a finite number, 0 or more"
@@ -55,12 +52,6 @@ class TuningConfig:
         _require(0 < self.selection_ratio <= 1, "selection ratio", self.selection_ratio, "above 0, at most 1")
         _require(self.reference in REFERENCES, "reference", self.reference, " or ".join(REFERENCES))
         _require(self.selection in SELECTIONS, "selection", self.selection, " or ".join(SELECTIONS))
-        _require(0 <= self.frozen_below < 1, "setting frozen-below", self.frozen_below, "0 or more, below 1")
-        if self.frozen_below and (not self.closed_form or self.static):
-            raise OtptError(
-                f"The setting frozen-below is {self.frozen_below}; it is for one step on an objective of the views. "
-                "Leave it out, or set steps=1 and two-step=off."
-            )
 
     @property
     def view_weights(self) -> tuple[tuple[str, float], ...]:

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
+from otpt.methods.prompt_tuning import PromptState, TuningConfig, tune
 from otpt.methods.promptsmooth.noise import noisy_copies
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.views import ViewRecipe, make_views
@@ -46,7 +46,7 @@ class Smoother:
         self._smoothing = smoothing
 
     def tune(
-        self, image: Image.Image, text: TextSide, configs: Sequence[TuningConfig | None], *, seed: int, image_id: str
+        self, image: Image.Image, text: PromptState, configs: Sequence[TuningConfig | None], *, seed: int, image_id: str
     ) -> TunedImage:
         """The prompts of an image, by each config; None keeps the initial prompt."""
         backbone, smoothing = self._backbone, self._smoothing
@@ -59,14 +59,13 @@ class Smoother:
         tuning = [config for config in configs if config is not None]
         if tuning:
             copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, image_id)))
-            for config, tuned in tune(text, copies[None], tuning, keep_texts=True).items():
-                assert tuned.text_features is not None
+            for config, tuned in tune(text, copies[None], tuning).items():
                 texts[config] = tuned.text_features[0], tuned.skipped[0]
         features, skipped = zip(*(texts[config] for config in configs), strict=True)
         return TunedImage(clean, backbone.encode_pixels(clean[None])[0], features, skipped)
 
     def labels(
-        self, tuned: TunedImage, text: TextSide, count: int, purpose: str, *, seed: int, image_id: str
+        self, tuned: TunedImage, text: PromptState, count: int, purpose: str, *, seed: int, image_id: str
     ) -> Tensor:
         """The classes of ``count`` new copies under each config's prompt: (configs, count)."""
         found = [

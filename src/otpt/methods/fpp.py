@@ -1,4 +1,4 @@
-"""The pre-training: no images, only the class list.
+"""FPP: a context made for a class list, without images, whose text features hardly change under noise.
 
 With T(θ) the unit text features (C, D) under a context θ, and T⁰ those of words, each step minimises
 
@@ -12,20 +12,120 @@ gradient. In a causal tower the noise on padding changes nothing, because no tok
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
-from otpt.methods.fpp.noise import draw, draw_noise
+from otpt.features.cache import FeatureCache
 from otpt.prompts import MEMORY_BUDGET, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
-from otpt.settings import Fpp
+from otpt.settings import Fpp, Settings
 from otpt.threads import in_threads, one_thread
+
+_FIRST_LINE, _NEXT_LINE = 10.0, 60.0
+"""Seconds until the first line of progress, and between lines."""
+
+_made: WeakKeyDictionary[Backbone, dict[str, Prompt]] = WeakKeyDictionary()
+"""Contexts by backbone and key: a classifier prepares its texts again for each set of methods."""
+
+
+def fpp_prompt(
+    backbone: Backbone, settings: Settings, *, from_words: bool = False, cache: FeatureCache | None = None
+) -> Prompt:
+    """The prompt that FPP makes for the classes of the settings; cached in memory and on disk."""
+    known = _made.setdefault(backbone, {})
+    key = _key(backbone, settings, from_words)
+    found = known.get(key)
+    if found is None and cache is not None:
+        found = _read(cache, key, backbone, settings, from_words)
+    if found is None:
+        found = pretrain(
+            backbone,
+            settings.classes,
+            settings.fpp,
+            family=settings.family or "fine-grained",
+            from_words=from_words,
+            memory_budget=settings.memory_budget,
+            on_step=SlowLines(f"FPP makes a context for {len(settings.classes)} classes", settings.fpp.steps),
+        )
+    if cache is not None and found.vectors is not None and cache.get(key, kind="contexts") is None:
+        cache.put(key, found.vectors.numpy(), kind="contexts")
+    known[key] = found
+    return found
+
+
+def _key(backbone: Backbone, settings: Settings, from_words: bool) -> str:
+    """64 hexadecimal digits of all that the context depends on, rounding included."""
+    facts = {
+        "backbone": backbone.fingerprint,
+        "precision": backbone.precision,
+        "device": backbone.device.type,
+        "classes": settings.classes,
+        "family": settings.family or "fine-grained",
+        "fpp": settings.fpp.model_dump(),
+        "from_words": from_words,
+        "memory": settings.memory_budget,
+        "versions": [__version__, torch.__version__],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _read(cache: FeatureCache, key: str, backbone: Backbone, settings: Settings, from_words: bool) -> Prompt | None:
+    """The prompt if the cache has it; an entry of another width or type is ignored."""
+    values = cache.get(key, kind="contexts")
+    if values is None:
+        return None
+    vectors = torch.from_numpy(np.array(values))
+    if (vectors.shape[1], vectors.dtype) != (backbone.text.width, backbone.dtype) or not vectors.isfinite().all():
+        return None
+    return replace(initial_prompt(backbone, settings.fpp, from_words=from_words), vectors=vectors)
+
+
+class SlowLines:
+    """A line on the error stream now and then, while something slow is prepared."""
+
+    def __init__(self, what: str, steps: int) -> None:
+        self._what, self._steps = what, steps
+        self._began = time.monotonic()
+        self._due = self._began + _FIRST_LINE
+
+    def __call__(self, done: int) -> None:
+        """``done`` steps are done."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _NEXT_LINE
+        left = (now - self._began) / done * (self._steps - done) / 60
+        sys.stderr.write(f"{self._what}: step {done} of {self._steps}, about {left:.1f} min left\n")
+        sys.stderr.flush()
+
+
+def draw(seed: int, what: str, *shape: int) -> Tensor:
+    """Standard normal float64 numbers on the CPU that depend on (seed, what, shape) alone."""
+    key = hashlib.sha256(f"otpt fpp 1\n{seed}\n{what}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "big"))
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def draw_noise(seed: int, step: int, *, noises: int, tokens: int, length: int, width: int) -> tuple[Tensor, Tensor]:
+    """Noise of one step, of variance one, the same for all classes.
+
+    On the context (noises, tokens, W), and on the other token vectors by their position in the text (noises, L, W).
+    """
+    drawn = draw(seed, f"step {step}", noises, tokens + length, width)
+    return drawn[:, :tokens], drawn[:, tokens:]
 
 
 def alignment(text_features: Tensor, reference: Tensor) -> Tensor:

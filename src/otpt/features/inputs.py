@@ -1,0 +1,81 @@
+"""Images as a caller gives them: one or many, in any form, lazily."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+from PIL import Image
+
+from otpt.errors import OtptError
+from otpt.images import ImageSource
+from otpt.images.arrays import is_array
+from otpt.images.reading import is_file_object, read_file_object
+
+
+class ImageInput(NamedTuple):
+    """The name of an image in messages, how to get it, and the name that keys its views (None: its content)."""
+
+    shown: str
+    source: Callable[[], ImageSource]
+    image_id: str | None
+
+
+def is_one_image(given: Any) -> bool:
+    """Whether something is a single image, not a list, an iterator or a batch (B, C, H, W) of them."""
+    if is_array(given):
+        return bool(given.ndim != 4)
+    one = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
+    several = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # as data sets of torch have it
+    return isinstance(given, one) or is_file_object(given) or not several
+
+
+def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
+    """The images in their order, read lazily.
+
+    ``images`` may hold images, batches (B, C, H, W) or (images, labels) pairs as data loaders give them, or rows of a
+    Hugging Face data set.
+    """
+    if is_one_image(images):
+        words = repr(images[:100]) if isinstance(images, str) else f"({type(images).__name__})"
+        raise OtptError(
+            f"A single image {words} was given; expected a list of images or a batch (B, C, H, W); write [image]."
+        )
+    names = None if image_ids is None else iter(image_ids)
+    for position, image in enumerate(each for item in images for each in _images_of(item)):
+        name = None if names is None else next(names, None)
+        if names is not None and name is None:
+            raise OtptError("There must be as many image ids as images; one list is shorter.")
+        shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position + 1}"
+        yield ImageInput(shown, _source(image), name)
+    if names is not None and next(names, None) is not None:
+        raise OtptError("There must be as many image ids as images; one list is shorter.")
+
+
+def _images_of(item: Any) -> Iterable[Any]:
+    """The images of an item: itself, those of a batch, the first of a pair, or the image of a row."""
+    if isinstance(item, (tuple, list)) and item and not isinstance(item[0], (int, float)):
+        item = item[0]
+    if isinstance(item, Mapping):
+        found = next((item[name] for name in ("image", "img", "pixel_values", "jpg", "png") if name in item), None)
+        if found is None:
+            raise OtptError(f"A row of the data has the columns {list(item)}; expected one called 'image'.")
+        item = found
+    return item if is_array(item) and item.ndim == 4 else (item,)
+
+
+def _source(image: ImageSource) -> Callable[[], ImageSource]:
+    """How the threads of the pipeline get an image; a file object is read now, by the thread that it belongs to."""
+    if isinstance(image, Image.Image) or not is_file_object(image):
+        return lambda: image
+    try:
+        data = read_file_object(image)
+    except OtptError as error:
+        return partial(_raise, error)
+    return lambda: data
+
+
+def _raise(error: OtptError) -> NoReturn:
+    raise error

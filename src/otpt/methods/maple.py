@@ -1,0 +1,182 @@
+"""MaPLe: prompts in both towers, tuned for each image through the image tower.
+
+Features of the views depend on the prompts, so they cannot be cached. But most of the work needs no graph: all views
+are encoded without one under the initial prompts, which selects the k most confident; only these k go through the image
+tower with graph. Views that are not selected have no gradient, so this is the gradient of the whole.
+
+    g(T) = VJP_text(∂L/∂E) + ∂L/∂P·A,   g(A_l) = (∂L/∂P_l)ᵀ·T_l,   g(a_l) = Σ_tokens ∂L/∂P_l
+
+All prompts and couplings (T, A, a) are tuned. They are one flat context (1, P) to the tuner, since AdamW works element
+by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.backbones.towers.prompted_tower import PromptedTower
+from otpt.errors import OtptError
+from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
+from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, check_class_names, tokenize_prompts
+from otpt.prompts.learned import DeepPrefixEncoder, MaplePrompts, visual_prompts
+
+if TYPE_CHECKING:
+    from otpt.methods.batch import Batch
+    from otpt.views import ViewRecipe
+
+WORDS = "a photo of a"
+"""MaPLe's sentence is "a photo of a {name}."; its first n tokens are the learned ones."""
+
+Tensors = tuple[Tensor, Tensor, Tensor]
+"""(T, A, a) of :class:`MaplePrompts`, or gradients of them."""
+
+
+class MapleState(PromptState):
+    """Text features and image tower under MaPLe's prompts; images are seen as tokens (B, V, L, W_v)."""
+
+    moves_images = True
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        class_names: Sequence[str],
+        prompts: MaplePrompts,
+        *,
+        allow_duplicates: bool = False,
+        memory_budget: int = MEMORY_BUDGET,
+        tunes: bool = True,
+        selected: int = 0,
+    ) -> None:
+        """``selected``: the largest number of views that a step differentiates, for :attr:`bytes_per_image`."""
+        names = check_class_names(class_names, allow_duplicates=allow_duplicates)
+        self.tower = prompted_tower(backbone, prompts)
+        self._backbone, self._shapes = backbone, [each.shape for each in prompts.tensors]
+        tokens = tokenize_prompts(backbone.text, names, Prompt(WORDS, tokens=prompts.text.shape[1]))
+        encoder = DeepPrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
+        encoder.autocast = backbone.text.autocast
+        self.bytes_per_image = self.tower.graph_bytes(selected)
+        super().__init__(
+            names,
+            encoder,
+            _flat(prompts.tensors).to(backbone.device, backbone.dtype),
+            logit_scale=backbone.logit_scale,
+            logit_bias=backbone.logit_bias,
+            contexts_per_pass=1,
+            tunes=tunes,
+        )
+
+    def split(self, context: Tensor) -> Tensors:
+        """(T, A, a) of a flat context (1, P)."""
+        parts = context.flatten().split([shape.numel() for shape in self._shapes])
+        text, weights, biases = (part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
+        return text, weights, biases
+
+    def text_line(self, text: Tensor) -> Linearisation:
+        """The text features with their graph at prompts T (J, n, W)."""
+        return self.encoder.linearise(text.flatten(0, 1)[None])
+
+    def encoder_input(self, context: Tensor) -> Tensor:
+        """See :class:`PromptState`."""
+        return self.split(context)[0].flatten(0, 1)[None]
+
+    def views(self, batch: Batch, recipe: ViewRecipe) -> Tensor:
+        """Tokens (B, V, L, W_v) of the views, which do not depend on the prompts."""
+        return torch.stack([self.tower.embed(pixels) for pixels in batch.pixels(recipe, self._backbone)])
+
+    def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
+        """See :class:`PromptState`."""
+        contexts = self.init.expand(len(views), -1, -1)
+        return replace(self.predict(views, contexts, all_views=True), text_features=self.text_features[None])
+
+    @torch.no_grad()
+    def predict(self, views: Tensor, contexts: Tensor, *, all_views: bool = False) -> Scores:
+        """The clean view always goes through the tower alone: its rounding is the same whatever the other methods."""
+        found = []
+        for i, context in enumerate(contexts):
+            tokens, (text, weights, biases) = views[i % len(views)], self.split(context)
+            same = torch.equal(context, self.init)
+            texts = self.text_features if same else self.encode(context)
+            prompts = visual_prompts(text, weights, biases)
+            clean = self.tower(tokens[:1], prompts)
+            features = (clean if len(tokens) == 1 else self.tower(tokens, prompts)) if all_views else None
+            found.append((self.logits(clean, texts)[0], texts, features))
+        logits, texts, features = zip(*found, strict=True)
+        together = torch.stack(texts)
+        return Scores(
+            logits=torch.stack(logits),
+            text_features=together,
+            mean_cosine=mean_cosine(together),
+            skipped=torch.zeros(len(contexts), dtype=torch.bool, device=views.device),
+            view_logits=torch.stack([self.logits(f, t) for f, t in zip(features, texts, strict=True)])
+            if all_views
+            else None,
+            features=torch.stack(features) if all_views else None,
+        )
+
+    def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:
+        """See :class:`PromptState`; of one image."""
+        parts = self.split(self.init if contexts is None else contexts[0])
+        line = self.linearisation if contexts is None else self.text_line(parts[0])
+        features, pull = self.through_towers(parts, line, selected[0])
+        return Point(line.text_features, features[None], lambda texts, images: _flat(pull(texts, images))[None])
+
+    def through_towers(
+        self, parts: Tensors, line: Linearisation, tokens: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor, Tensor | None], Tensors]]:
+        """Features (k, D) of views given as tokens (k, L, W_v) under (T, A, a), and the product with the Jacobian.
+
+        ``line`` has the text features of T. Cotangents (1, C, D) and (1, k, D) → gradients of (T, A, a).
+        """
+        text, weights, biases = (each.detach().requires_grad_() for each in parts)
+        with torch.enable_grad():
+            prompts = visual_prompts(text, weights, biases)
+            seen, pull_images = self.tower.linearise(tokens, prompts)
+
+        def pull(of_texts: Tensor, of_images: Tensor | None) -> Tensors:
+            through_text = line.vjp(of_texts)[0].view_as(text)
+            if of_images is None:
+                return through_text, torch.zeros_like(weights), torch.zeros_like(biases)
+            with torch.enable_grad():
+                coupled = (prompts * pull_images(of_images[0])).sum()
+            own = torch.autograd.grad(coupled, (text, weights, biases), retain_graph=True)
+            return own[0] + through_text, own[1], own[2]
+
+        return seen, pull
+
+    def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
+        """See :class:`PromptState`; image by image."""
+        found = []
+        for gradient, tokens in zip(of_logits, selected, strict=True):
+            point = self.linearise(None, tokens[None])
+            of_texts = self.logit_scale * gradient.mT @ point.features[0]
+            of_images = self.logit_scale * gradient @ self.text_features
+            found.append(point.pull(of_texts[None], of_images[None])[0])
+        return torch.stack(found)
+
+    def _of_texts(self, cotangent: Tensor) -> Tensor:
+        text, weights, biases = self.split(self.init)
+        through_text = self.linearisation.vjp(cotangent)[0].view_as(text)
+        return _flat((through_text, torch.zeros_like(weights), torch.zeros_like(biases)))
+
+
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    """(1, P)."""
+    return torch.cat([each.flatten() for each in tensors])[None]
+
+
+def prompted_tower(backbone: Backbone, prompts: MaplePrompts) -> PromptedTower:
+    """The image tower that takes prompts; an error if these do not fit the backbone's towers."""
+    if prompts.text.shape[-1] != backbone.text.width:
+        raise OtptError(
+            f"The prompts of MaPLe are {prompts.text.shape[-1]} wide on the text side; this text tower is "
+            f"{backbone.text.width} wide. Take prompts that were learned with this backbone."
+        )
+    tower = PromptedTower(backbone)
+    tower.check_depth(prompts.depth, prompts.weights.shape[1])
+    return tower

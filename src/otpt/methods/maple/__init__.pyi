@@ -1,5 +1,0 @@
-from .two_tower import TwoTowerSide
-
-__all__ = [
-    "TwoTowerSide",
-]

@@ -1,0 +1,460 @@
+"""Prompt states: text features under an initial context, prepared once per class list, then used for every image."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError
+from otpt.methods.attributes import names_with_attributes
+from otpt.objectives.registry import OBJECTIVES
+from otpt.prompts import (
+    MEMORY_BUDGET,
+    DescriptionEncoder,
+    Descriptions,
+    FixedEncoder,
+    FixedTexts,
+    Linearisation,
+    Prompt,
+    PromptEncoder,
+    PromptTokens,
+    TemplateEncoder,
+    Templates,
+    TextFeatures,
+    check_class_names,
+    prompt_encoder,
+    tokenize_prompts,
+)
+from otpt.prompts.learned import CocoopContext
+from otpt.prompts.tokens import sentence_tokens
+from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from otpt.methods.batch import Batch
+
+Encoder = Callable[[Tensor], Tensor]
+"""A context (n, W) → text features (C, D), differentiable."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """B images under a prompt, as dense arrays.
+
+    Attributes:
+        logits: (B, C) of the clean view.
+        text_features: (B, C, D) that they come from; (1, C, D) where all images share them.
+        mean_cosine: (B,) mean cosine similarity between text features of different classes.
+        skipped: (B,) whether a gradient was not finite, so that the image kept the initial context.
+        view_logits: (B, V, C) of all views; None where they were not asked for.
+        features: (B, V, D) of all views; None where they are those at the init.
+        contexts: (B, n, W) tuned contexts; None at the init.
+    """
+
+    logits: Tensor
+    text_features: Tensor
+    mean_cosine: Tensor
+    skipped: Tensor
+    view_logits: Tensor | None = None
+    features: Tensor | None = None
+    contexts: Tensor | None = None
+
+
+class Point(NamedTuple):
+    """A prompt state at some contexts, differentiable.
+
+    Attributes:
+        text_features: (b, T, D), detached.
+        features: (b, k, D) of the selected views, detached.
+        pull: cotangents on ``text_features`` and ``features`` → gradient (b, n, W) on the contexts.
+    """
+
+    text_features: Tensor
+    features: Tensor
+    pull: Callable[[Tensor, Tensor | None], Tensor]
+
+
+def mean_cosine(text_features: Tensor) -> Tensor:
+    """(Σ_{i≠j} e_i·e_j)/(C(C−1)) of unit rows: (…, C, D) → (…)."""
+    classes = text_features.shape[-2]
+    total = text_features.sum(dim=-2).square().sum(dim=-1)
+    return (total - text_features.square().sum(dim=(-2, -1))) / (classes * (classes - 1))
+
+
+def in_passes(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Apply ``function`` to exactly ``size`` rows of ``inputs`` at a time and join what it returns.
+
+    The last pass is filled by repeating its last row and cut afterwards, so that shapes, and with them the rounding of
+    matrix products, never depend on how many rows there are.
+    """
+    outputs = []
+    rows = len(inputs[0])
+    for start in range(0, rows, size):
+        # made on the device: an index from the host would have to be waited for
+        indices = (torch.arange(start, start + size, device=each.device).clamp(max=rows - 1) for each in inputs)
+        found = function(*(each[index] for each, index in zip(inputs, indices, strict=True)))
+        outputs.append([each[: rows - start] for each in found])
+    return tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True))
+
+
+class PromptState:
+    """Text features under an initial context θ₀, with the graph that all images share.
+
+    Every image starts from the same θ₀ with an empty optimiser. So E₀ = E(θ₀) and its graph are computed once, and
+    the gradient of an objective that sees only the texts is a constant.
+
+    Attributes:
+        class_names: (C,).
+        encoder: contexts → text features.
+        init: (n, W), θ₀; n = 0 where there is no context to tune.
+        text_features: (T, D), E₀; one text per class, T = C, unless classes have attributes.
+        attributes: texts per class.
+        logit_scale, logit_bias: ℓ = scale · v·e + bias.
+        contexts_per_pass: contexts that go through the text tower together. Always exactly this many, by repeating the
+            last: the size of a matrix product may change its rounding, and what an image gets must not depend on its
+            neighbours. One on a CPU, where the classes of one context fill the cores already.
+    """
+
+    attributes = 1
+    moves_images = False
+    """Whether the features of the views depend on the context."""
+    bytes_per_image = 0
+    """Bytes that tuning one image takes besides the retained graph of the texts."""
+
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        encoder: PromptEncoder,
+        init: Tensor,
+        *,
+        logit_scale: float,
+        logit_bias: float = 0.0,
+        contexts_per_pass: int | None = None,
+        tunes: bool = True,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        """``tunes``: build the graph now. ``facts``: what else gradients depend on, for :attr:`fingerprint`."""
+        self.class_names, self.encoder, self.init = tuple(class_names), encoder, init
+        self.logit_scale, self.logit_bias = logit_scale, logit_bias
+        self.contexts_per_pass = contexts_per_pass or (1 if init.device.type == "cpu" else 8)
+        self._facts = dict(facts or {})
+        self._text_gradients: dict[Hashable, Tensor] = {}
+        self._encoded: dict[Hashable, Tensor] = {}
+        self._computing = threading.RLock()
+        self.text_features = self.linearisation.text_features[0] if tunes else self.encode(init)
+
+    def encoder_input(self, context: Tensor) -> Tensor:
+        """A context (n, W) as the encoder takes it: once for each context of a pass."""
+        return context.expand(self.contexts_per_pass, -1, -1)
+
+    @cached_property
+    def linearisation(self) -> Linearisation:
+        """The text features at θ₀ with their graph, which serves every image."""
+        return self.encoder.linearise(self.encoder_input(self.init))
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of the retained graph; 0 without one."""
+        return self.linearisation.graph_bytes if "linearisation" in vars(self) else 0
+
+    def release(self) -> None:
+        """Drop the graph; each image then computes its own."""
+        if "linearisation" in vars(self):
+            self.linearisation.release()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits of all that a gradient at θ₀ depends on besides the image features, rounding included.
+
+        E₀ also shows another precision, processor or kernel where these change the last bits.
+        """
+        numbers = {"contexts": self.contexts_per_pass, "scale": self.logit_scale, "bias": self.logit_bias}
+        digest = hashlib.sha256(json.dumps({**self._facts, **numbers}, sort_keys=True).encode())
+        for tensor in (self.init, self.text_features):
+            digest.update(f"\n{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
+        """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
+        return self.logit_scale * image_features @ text_features.mT + self.logit_bias
+
+    def cosines(self, logits: Tensor) -> Tensor:
+        """(ℓ − bias)/scale: also SigLIP's logits, which have a bias."""
+        return (logits - self.logit_bias) / self.logit_scale
+
+    def class_features(self, text_features: Tensor) -> Tensor:
+        """Unit text features of the classes, (…, C, D), from those of all texts."""
+        return text_features
+
+    def views(self, batch: Batch, recipe: ViewRecipe) -> Tensor:
+        """What the state sees of the images, the clean view first: unit features (B, V, D)."""
+        return batch.features(recipe)
+
+    def starts(self, batch: Batch) -> Tensor | None:
+        """(B, n, W) initial contexts of the images; None where all start from θ₀."""
+        return None
+
+    def starts_of(self, clean: Tensor) -> Tensor | None:
+        """The same from unit features (B, D) of the clean views."""
+        return None
+
+    def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
+        """Images under their initial contexts."""
+        if starts is not None:
+            return replace(self.predict(views, starts, all_views=True), features=views)
+        shared = self.class_features(self.text_features)
+        return Scores(
+            logits=torch.stack([self.logits(image[:1], self.text_features)[0] for image in views]),
+            text_features=shared[None],
+            mean_cosine=mean_cosine(shared).expand(len(views)),
+            skipped=torch.zeros(len(views), dtype=torch.bool, device=views.device),
+            view_logits=torch.stack([self.logits(image, self.text_features) for image in views]),
+            features=views,
+        )
+
+    def predict(self, views: Tensor, contexts: Tensor, *, all_views: bool = False) -> Scores:
+        """Images (B, V, D) under contexts (m·B, n, W): one forward pass of the text tower for each."""
+
+        def encode(contexts: Tensor) -> tuple[Tensor, ...]:
+            texts = self.encoder.encode(contexts)
+            return texts, mean_cosine(self.class_features(texts))
+
+        texts, cosines = in_passes(encode, contexts, size=self.contexts_per_pass)
+        return self.scores(views, texts, cosines, all_views=all_views)
+
+    def scores(self, views: Tensor, texts: Tensor, cosines: Tensor, *, all_views: bool) -> Scores:
+        """Images (B, V, D) with text features (m·B, T, D), one by one: a product's size may change its rounding."""
+        pairs = [(views[i % len(views)], own) for i, own in enumerate(texts)]
+        return Scores(
+            logits=torch.stack([self.logits(image[:1], own)[0] for image, own in pairs]),
+            text_features=self.class_features(texts),
+            mean_cosine=cosines,
+            skipped=torch.zeros(len(pairs), dtype=torch.bool, device=views.device),
+            view_logits=torch.stack([self.logits(image, own) for image, own in pairs]) if all_views else None,
+        )
+
+    def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:
+        """The state at contexts (b, n, W), or at θ₀, with the selected views (b, k, D)."""
+        line = self.linearisation if contexts is None else self.encoder.linearise(contexts)
+        return Point(line.text_features, selected, lambda texts, images: line.vjp(texts))
+
+    def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
+        """∇_θ at θ₀, (B, n, W), of ∂L/∂ℓ (B, k, C) on the selected views (B, k, D) with logits (B, k, C).
+
+        The cotangent on the text features is ∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S, a C×D matrix.
+        """
+        cotangents = [self.logit_scale * each.mT @ image for each, image in zip(of_logits, selected, strict=True)]
+        (found,) = in_passes(
+            lambda each: (self.linearisation.vjp(each),), torch.stack(cotangents), size=self.contexts_per_pass
+        )
+        return found
+
+    def text_objective(
+        self, name: str, text_features: Tensor, settings: Mapping[str, float], initial: Tensor | None = None
+    ) -> Tensor:
+        """The value (…) of a text objective; ``initial`` are the text features at the init, E₀ by default."""
+        reference = self.text_features if initial is None else initial
+        value: Tensor = OBJECTIVES[name](text_features, reference, settings, {"attributes": self.attributes})
+        return value
+
+    def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
+        """∇_θ of a text objective at θ₀, (n, W); computed once."""
+        own = OBJECTIVES[objective].own_settings(settings)
+        key = (objective, tuple(own.items()))
+        with self._computing:  # several images at a time ask for the same one
+            if key not in self._text_gradients:
+                features = self.linearisation.text_features.detach().requires_grad_()
+                with torch.enable_grad():
+                    value = self.text_objective(objective, features, own).sum()
+                (cotangent,) = torch.autograd.grad(value, features)
+                self._text_gradients[key] = self._of_texts(cotangent)
+        return self._text_gradients[key]
+
+    def _of_texts(self, cotangent: Tensor) -> Tensor:
+        """∇_θ at θ₀, (n, W), of a cotangent (contexts per pass, T, D) on the text features."""
+        return self.linearisation.vjp(cotangent)[0]
+
+    def encode_shared(self, key: Hashable, context: Tensor) -> Tensor:
+        """Text features (T, D) of a tuned context (n, W) that all images share; computed once per ``key``."""
+        with self._computing:
+            if key not in self._encoded:
+                self._encoded[key] = self.encode(context)
+        return self._encoded[key]
+
+    def encode(self, context: Tensor) -> Tensor:
+        """Text features (T, D) of a context (n, W)."""
+        return self.encoder.encode(self.encoder_input(context))[0]
+
+
+class AttributeState(PromptState):
+    """C·A texts, those of a class in a row; a class has the sum of the probabilities of its A texts (TCA).
+
+    P_c = Σ_a exp ℓ_ca / Σ_{c'a} exp ℓ_c'a is the softmax of the class logits ℓ_c = log Σ_a exp ℓ_ca.
+    """
+
+    def __init__(self, class_names: Sequence[str], texts: int, *args: Any, **more: Any) -> None:
+        self.attributes = texts // len(class_names)
+        super().__init__(class_names, *args, **more)
+        self._facts["attributes"] = self.attributes  # the same texts may be grouped in another way
+
+    def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
+        """ℓ_c = log Σ_a exp(scale · v·e_ca + bias): (…, V, D) and (…, C·A, D) → (…, V, C)."""
+        return self._by_class(super().logits(image_features, text_features)).logsumexp(dim=-1)
+
+    def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
+        """A class passes its gradient on in proportion to exp ℓ_ca."""
+        shares = [self._by_class(super(AttributeState, self).logits(v, self.text_features)) for v in selected]
+        of_texts = of_logits[..., None] * torch.stack(shares).softmax(dim=-1)
+        return super().pull_back(of_texts.flatten(-2), selected, zero_shot)
+
+    def class_features(self, text_features: Tensor) -> Tensor:
+        """The mean text feature of each class, normalised: (…, C·A, D) → (…, C, D)."""
+        return F.normalize(text_features.unflatten(-2, (-1, self.attributes)).mean(dim=-2), dim=-1)
+
+    def _by_class(self, logits: Tensor) -> Tensor:
+        """(…, C·A) → (…, C, A)."""
+        return logits.unflatten(-1, (-1, self.attributes))
+
+
+class ConditionalState(PromptState):
+    """CoCoOp: each image has an initial context of its own, ctx + net(x) of its feature x.
+
+    ``raw`` feeds the feature as the tower gives it, of any norm, as TPT's code does; else of norm one.
+    """
+
+    def __init__(self, *args: Any, context: CocoopContext, backbone: Backbone, raw: bool, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._backbone, self._raw = backbone, raw
+        self._context = context.to(backbone.device, backbone.dtype)
+
+    def starts(self, batch: Batch) -> Tensor | None:
+        """See :class:`PromptState`."""
+        if not self._raw:
+            return self.starts_of(batch.clean_features())
+        return self._context.starts(self._backbone.encode_pixels(batch.pixels(ViewRecipe(n_views=1), self._backbone)[:, 0], unit=False))
+
+    def starts_of(self, clean: Tensor) -> Tensor | None:
+        """See :class:`PromptState`."""
+        return self._context.starts(clean)
+
+
+def prompt_state(
+    backbone: Backbone,
+    class_names: Sequence[str],
+    prompt: Prompt | FixedTexts | None = None,
+    *,
+    attributes: Mapping[str, Sequence[str]] | None = None,
+    allow_duplicates: bool = False,
+    memory_budget: int = MEMORY_BUDGET,
+    contexts_per_pass: int | None = None,
+    tunes: bool = True,
+    kind: type[PromptState] = PromptState,
+    **more: Any,
+) -> PromptState:
+    """Prepare the text features of classes under a prompt, or under texts that replace one.
+
+    Args:
+        attributes: of each class; "{attribute} {name}" then takes the place of the name.
+        tunes: build the graph of the text features at once.
+        kind: of the state; ``more`` are its further arguments.
+    """
+    names = check_class_names(class_names, allow_duplicates=allow_duplicates)
+    texts = names if attributes is None else names_with_attributes(names, attributes)
+    tokens, encoder = _encoder(backbone, names, prompt or Prompt(), texts, memory_budget)
+    digest = hashlib.sha256()
+    for tensor in (tokens.ids, tokens.slots, tokens.rows):
+        digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
+    options: dict[str, Any] = {
+        "logit_scale": backbone.logit_scale,
+        "logit_bias": backbone.logit_bias,
+        "contexts_per_pass": contexts_per_pass,
+        "tunes": tunes,
+        "facts": {
+            "backbone": backbone.fingerprint,
+            "device": backbone.device.type,
+            "memory": memory_budget,
+            "tokens": digest.hexdigest(),
+        },
+        **more,
+    }
+    init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+    if attributes is not None:
+        return AttributeState(names, len(texts), encoder, init, **options)
+    return kind(names, encoder, init, **options)
+
+
+def _encoder(
+    backbone: Backbone,
+    names: tuple[str, ...],
+    prompt: Prompt | FixedTexts,
+    names_in_texts: Sequence[str],
+    memory_budget: int,
+) -> tuple[PromptTokens, PromptEncoder]:
+    """Tokens, whose start is the initial context, and what encodes them."""
+    tower = backbone.text
+    if isinstance(prompt, Prompt):
+        tokens = tokenize_prompts(tower, names_in_texts, prompt)
+        return tokens, prompt_encoder(tower, tokens, memory_budget=memory_budget)
+    if isinstance(prompt, Templates):
+        tokens = sentence_tokens(tower, prompt.texts(names)[0])
+        return tokens, TemplateEncoder(tower, names, prompt, memory_budget=memory_budget)
+    if isinstance(prompt, Descriptions):
+        tokens = sentence_tokens(tower, [own[0] for own in prompt.texts])
+        return tokens, DescriptionEncoder(tower, prompt, memory_budget=memory_budget)
+    assert isinstance(prompt, TextFeatures)
+    none = torch.empty(len(names), 0, dtype=torch.long)
+    tokens = PromptTokens(none, none, tower.embed(none[0]), none)
+    return tokens, FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
+
+
+class _FunctionEncoder(PromptEncoder):
+    """A user's function, context by context."""
+
+    def __init__(self, encoder: Encoder, classes: int) -> None:
+        # the size of its graph is unknown; one byte, so that it is retained
+        super().__init__([torch.arange(classes)], graph_bytes=1, memory_budget=MEMORY_BUDGET)
+        self._encoder = encoder
+
+    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
+        return torch.stack([self._encoder(context) for context in contexts])
+
+
+def state_of_texts(
+    texts: Tensor | Encoder, context: Tensor | None, views: Tensor, *, logit_scale: float, logit_bias: float
+) -> PromptState:
+    """The state of text features (C, D), or of an encoder at an initial context (n, W); without a backbone."""
+    if isinstance(texts, Tensor):
+        _check_texts(texts, views)
+        encoder: PromptEncoder = FixedEncoder(F.normalize(texts.detach(), dim=-1))
+        classes, init = len(texts), texts.new_empty(0, 1)
+    else:
+        if context is None or context.ndim != 2:
+            given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
+            raise OtptError(f"A function that encodes contexts came with {given}; expected context= of shape (n, W).")
+        with torch.no_grad():
+            first = texts(context)
+        _check_texts(first, views)
+        classes, init, encoder = len(first), context.detach().clone(), _FunctionEncoder(texts, len(first))
+    names = [str(i) for i in range(classes)]
+    tunes = not isinstance(texts, Tensor)
+    return PromptState(
+        names, encoder, init, logit_scale=logit_scale, logit_bias=logit_bias, contexts_per_pass=1, tunes=tunes
+    )
+
+
+def _check_texts(texts: Tensor, views: Tensor) -> None:
+    if texts.ndim != 2 or len(texts) < 2 or texts.shape[1] != views.shape[2]:
+        raise OtptError(
+            f"Text features of shape {tuple(texts.shape)} and views of shape {tuple(views.shape)} were given; expected "
+            "(C, D) with two classes or more, and (B, V, D)."
+        )

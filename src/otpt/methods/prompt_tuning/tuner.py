@@ -1,0 +1,316 @@
+"""The tuner: steps on the context that minimise L = Σ weight·objective for each image.
+
+**One step, closed form.** From an empty state one AdamW step is θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε). The gradient is
+g = Σ w·g_view + Σ λ·g_text, where g_text is a constant of the prompt state and g_view needs one vector–Jacobian product
+per image (:meth:`PromptState.pull_back`). Configs that share a view objective share its product; what a further method
+costs is one forward pass of the text features.
+
+**Many steps**, C-TPT's two-step mode, and images with an initial context of their own use torch's AdamW. Selected views
+are those of the initial context and stay the same over all steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otpt._version import __version__
+from otpt.features.cache import FeatureCache
+from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, in_passes, mean_cosine
+from otpt.objectives import logit_range
+from otpt.objectives.entropy import SELECTED_BY
+from otpt.objectives.ranges import Range
+from otpt.objectives.registry import OBJECTIVES, VIEWS, find_objective
+from otpt.transfers import to_device, to_host
+
+ADAM_EPSILON = 1e-8
+
+
+def adamw_first_step(
+    start: Tensor, gradient: Tensor, *, learning_rate: float, weight_decay: float, epsilon: float = ADAM_EPSILON
+) -> Tensor:
+    """θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε), element by element; ε = 1e-8 by default."""
+    shrunk = (1 - learning_rate * weight_decay) * start
+    return shrunk - learning_rate * gradient / (gradient.abs() + epsilon)
+
+
+def tune(
+    state: PromptState,
+    views: Tensor,
+    configs: Sequence[TuningConfig],
+    *,
+    zero_shot: Tensor | None = None,
+    starts: Tensor | None = None,
+    cache: FeatureCache | None = None,
+    all_views: bool = False,
+) -> dict[TuningConfig, Scores]:
+    """Tune the context of each image by each distinct config.
+
+    Args:
+        state: the prepared prompt.
+        views: (B, V, …) what the state sees of the images, the clean view first.
+        zero_shot: (B, V, C) logits under the initial contexts, if they are known.
+        starts: (B, n, W) initial contexts of the images; θ₀ by default.
+        cache: of gradients at θ₀ on disk.
+        all_views: score all views under the tuned contexts, not only the clean one.
+    """
+    if zero_shot is None:
+        zero_shot = state.initial(views, starts).view_logits
+        assert zero_shot is not None
+    distinct = list(dict.fromkeys(configs))
+    together = [config for config in distinct if config.closed_form and starts is None]
+    found = _one_step(state, views, zero_shot, together, cache, all_views) if together else {}
+    for config in distinct:
+        if config not in found:
+            found[config] = tune_many_steps(
+                state, views, config, zero_shot=zero_shot, starts=starts, all_views=all_views
+            )
+    return found
+
+
+def _one_step(
+    state: PromptState,
+    views: Tensor,
+    zero_shot: Tensor,
+    configs: Sequence[TuningConfig],
+    cache: FeatureCache | None,
+    all_views: bool,
+) -> dict[TuningConfig, Scores]:
+    """Tune by all configs with :attr:`TuningConfig.closed_form`, which share gradients and passes."""
+    gradients: dict[ViewObjective, Tensor] = {}
+    contexts: dict[TuningConfig, Tensor] = {}
+    skipped: dict[TuningConfig, Tensor] = {}
+    for config in configs:
+        total = torch.zeros(len(views), *state.init.shape, dtype=state.init.dtype, device=state.init.device)
+        for name, weight in config.view_weights:
+            objective = view_objective(name, config, views.shape[1])
+            if objective not in gradients:
+                gradients[objective] = _view_gradients(state, views, zero_shot, objective, cache)
+            total = total + weight * gradients[objective]
+        for name, weight in config.text_weights:
+            total = total + weight * state.text_gradient(name, dict(config.settings))
+        skipped[config] = ~total.flatten(1).isfinite().all(dim=1)
+        stepped = adamw_first_step(
+            state.init, total, learning_rate=config.learning_rate, weight_decay=config.weight_decay
+        )
+        contexts[config] = torch.where(skipped[config][:, None, None], state.init, stepped)
+    found: dict[TuningConfig, Scores] = {}
+    own = [config for config in configs if not config.static or state.moves_images]
+    if own:
+        together = state.predict(views, torch.cat([contexts[config] for config in own]), all_views=all_views)
+        found |= zip(own, _split(together, len(views)), strict=True)
+    for config in configs:
+        if config not in found:  # no objective sees the views: all images get the same context
+            texts = state.encode_shared(config, contexts[config][0])
+            cosine = mean_cosine(state.class_features(texts)).expand(len(views))
+            found[config] = state.scores(
+                views, texts.expand(len(views), -1, -1), cosine, all_views=all_views
+            )
+    return {config: replace(found[config], contexts=contexts[config], skipped=skipped[config]) for config in configs}
+
+
+def _split(scores: Scores, images: int) -> list[Scores]:
+    """Scores of several configs one after another, as one for each."""
+    if len(scores.logits) == images:
+        return [scores]
+    fields = {name: each for name, each in vars(scores).items() if each is not None}
+    parts = zip(*(each.split(images) for each in fields.values()), strict=True)
+    return [Scores(**dict(zip(fields, part, strict=True))) for part in parts]
+
+
+@dataclass(frozen=True)
+class ViewObjective:
+    """All of a config that the gradient of a view objective depends on.
+
+    Attributes:
+        reference: see :class:`TuningConfig`; "" for objectives without one.
+        count: number of selected views.
+        settings: those of the objective.
+    """
+
+    name: str
+    reference: str
+    count: int
+    selection: str = "confident"
+    settings: tuple[tuple[str, float], ...] = ()
+
+
+def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
+    """A config's objective ``name`` on ``views`` views."""
+    found = find_objective(name)
+    reference = config.reference if found.takes_reference else ""
+    settings = tuple(found.own_settings(dict(config.settings)).items())
+    return ViewObjective(name, reference, config.selected_count(views), config.selection, settings)
+
+
+def _view_gradients(
+    state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective, cache: FeatureCache | None
+) -> Tensor:
+    """∇_θ of a view objective at θ₀ for each image, (B, n, W): from the cache, or computed."""
+    if cache is None:
+        return _computed_gradients(state, views, zero_shot, objective)
+    stored = [GradientEntry(cache, state, each) for each in to_host([views])[0]]
+    found = {i: known for i, entry in enumerate(stored) if (known := entry.get(objective)) is not None}
+    missing = [i for i in range(len(stored)) if i not in found]
+    if missing:
+        computed = _computed_gradients(
+            state, torch.stack([views[i] for i in missing]), torch.stack([zero_shot[i] for i in missing]), objective
+        )
+        for i, gradient, own in zip(missing, computed, to_host([computed])[0], strict=True):
+            found[i] = gradient
+            stored[i].put(objective, own)
+    return torch.stack([found[i] for i in range(len(stored))])
+
+
+def _computed_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective) -> Tensor:
+    gradients, selected, own = [], [], []
+    for image, logits in zip(views, zero_shot, strict=True):
+        chosen = SELECTED_BY[objective.selection](logits, objective.count)
+        at_init = logits[chosen]
+        with torch.enable_grad():
+            leaf = logits[chosen].requires_grad_()
+            row = logits[0] if objective.reference == "clean" else leaf[0]
+            by_name = {"zero_shot": at_init, "cosines": state.cosines(at_init), "all_views": logits}
+            value = OBJECTIVES[objective.name](leaf, logit_range(row), dict(objective.settings), by_name)
+        gradients.append(torch.autograd.grad(value, leaf)[0])
+        selected.append(image[chosen])
+        own.append(at_init)
+    return state.pull_back(torch.stack(gradients), torch.stack(selected), torch.stack(own))
+
+
+class GradientEntry:
+    """Gradients at θ₀ of one image's view features (V, D) on disk.
+
+    A further one-step method on cached features then needs no backward pass. The key is made of the features and the
+    prompt state themselves, so an entry is the gradient of exactly these numbers.
+    """
+
+    def __init__(self, cache: FeatureCache, state: PromptState, views: Tensor) -> None:
+        self._cache, self._state, self._views = cache, state, views
+
+    def get(self, objective: ViewObjective) -> Tensor | None:
+        """The gradient (n, W) if the cache has it."""
+        found = self._cache.get(self._key(objective), kind="gradients")
+        if found is None:
+            return None
+        init = self._state.init
+        gradient = torch.from_numpy(np.array(found))
+        same = (gradient.shape, gradient.dtype) == (init.shape, init.dtype)
+        return to_device(gradient, init.device) if same else None
+
+    def put(self, objective: ViewObjective, gradient: Tensor) -> None:
+        """Store a gradient, which is on the host."""
+        self._cache.put(self._key(objective), gradient.numpy(), kind="gradients")
+
+    def _key(self, objective: ViewObjective) -> str:
+        facts = [*vars(objective).values(), self._image, self._state.fingerprint, __version__, torch.__version__]
+        facts.append(find_objective(objective.name).digest)  # a user may change a function and keep its name
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    @cached_property
+    def _image(self) -> str:
+        digest = hashlib.sha256(f"{self._views.dtype} {tuple(self._views.shape)} ".encode())
+        digest.update(self._views.detach().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def tune_many_steps(
+    state: PromptState,
+    views: Tensor,
+    config: TuningConfig,
+    *,
+    zero_shot: Tensor | None = None,
+    starts: Tensor | None = None,
+    all_views: bool = False,
+) -> Scores:
+    """Tune each image's context by ``config`` with torch's AdamW; see :func:`tune`."""
+    if zero_shot is None:
+        zero_shot = state.initial(views, starts).view_logits
+        assert zero_shot is not None
+
+    def one_pass(images: Tensor, zero_shot: Tensor, *own: Tensor) -> tuple[Tensor, ...]:
+        return _tune_pass(state, images, zero_shot, config, own[0] if own else None)
+
+    inputs = [views, zero_shot] if starts is None else [views, zero_shot, starts]
+    contexts, bad = in_passes(one_pass, *inputs, size=state.contexts_per_pass)
+    return replace(state.predict(views, contexts, all_views=all_views), contexts=contexts, skipped=bad)
+
+
+def _tune_pass(
+    state: PromptState, images: Tensor, zero_shot: Tensor, config: TuningConfig, start: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Tuned contexts (b, n, W) of one pass of images, and whose gradient was not finite at some step."""
+    chosen = SELECTED_BY[config.selection](zero_shot, config.selected_count(images.shape[1]))
+    selected, own = _gather(images, chosen), _gather(zero_shot, chosen)
+    at_init = {"zero_shot": own, "cosines": state.cosines(own), "all_views": zero_shot}
+    clean = logit_range(zero_shot[:, 0]) if config.reference == "clean" else None
+
+    point: Point | None = state.linearise(start, selected)
+    initial = state.text_features if start is None else point.text_features
+    first_context = (state.init if start is None else start).expand(len(images), -1, -1)
+    contexts = first_context.clone().requires_grad_()
+    optimiser = torch.optim.AdamW([contexts], lr=config.learning_rate, weight_decay=config.weight_decay)
+    bad = torch.zeros(len(images), dtype=torch.bool, device=contexts.device)
+    first: Range | None = None
+    parts = [config.view_weights, config.text_weights] if config.two_step else [config.weights]
+    for part in config.steps * [part for part in parts if part]:
+        point = point or state.linearise(contexts.detach(), selected)
+        gradient, now = _gradient(
+            state, point, part, dict(config.settings), at_init, initial, penalty=clean, rescaling=clean or first
+        )
+        first = first or now
+        finite = gradient.flatten(1).isfinite().all(dim=1)
+        bad |= ~finite
+        contexts.grad = torch.where(finite[:, None, None], gradient, torch.zeros_like(gradient))
+        optimiser.step()
+        point = None
+    return torch.where(bad[:, None, None], first_context, contexts.detach()), bad
+
+
+def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
+    """Rows (b, V, …) at indices (b, k) → (b, k, …)."""
+    index = chosen.reshape(*chosen.shape, *[1] * (rows.ndim - 2))
+    return rows.gather(1, index.expand(-1, -1, *rows.shape[2:]))
+
+
+def _gradient(
+    state: PromptState,
+    point: Point,
+    weights: tuple[tuple[str, float], ...],
+    settings: Mapping[str, float],
+    at_init: Mapping[str, Tensor],
+    initial: Tensor,
+    *,
+    penalty: Range | None,
+    rescaling: Range | None,
+) -> tuple[Tensor, Range]:
+    """∇_θ Σ weight·objective at a point, and the range of the most confident view there, detached.
+
+    ``initial`` are the text features at the init; ``penalty`` and ``rescaling`` the reference ranges of these two
+    objectives, None for that range.
+    """
+    with torch.enable_grad():
+        texts = point.text_features.detach().requires_grad_()
+        features = point.features.detach().requires_grad_(state.moves_images)
+        logits = state.logits(features, texts)
+        now = logit_range(logits[:, 0])
+        loss = texts.new_zeros(())
+        for objective, weight in weights:
+            if OBJECTIVES[objective].on == VIEWS:
+                reference = penalty if objective == "range-penalty" else rescaling
+                value = OBJECTIVES[objective](logits, reference or now, settings, at_init)
+            else:
+                value = state.text_objective(objective, texts, settings, initial)
+            loss = loss + weight * value.sum()
+    leaves = (texts, features) if state.moves_images else (texts,)
+    of_texts, *of_features = torch.autograd.grad(loss, leaves, allow_unused=True)
+    gradient = point.pull(of_texts, of_features[0] if of_features else None)
+    return gradient, (now[0].detach(), now[1].detach())

@@ -1,1 +1,0 @@
-"""Methods at work: those that share an init, on batches of images."""
