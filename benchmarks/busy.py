@@ -67,7 +67,7 @@ def _cases(name: str, views: int, quick: bool) -> Iterator[tuple[str, float, Cal
     classifier = Classifier(backbone, "o-tpt", recipe=ViewRecipe(n_views=views)).set_classes(class_names(_CLASSES))
     photographs = [photograph(seed) for seed in range(images)]
     title = f"{name}, o-tpt, {_CLASSES} classes"
-    yield title, images * views / VIEWS, lambda: classifier.predict_batch(photographs)
+    yield title, images * views / VIEWS, lambda: classifier.predict(photographs)
 
 
 def _rates(work: Callable[[], object], images: float, repeats: int) -> dict[tuple[str, str], float]:
@@ -94,7 +94,7 @@ def _within_operators() -> Iterator[None]:
         return [work(item) for item in items]
 
     with ExitStack() as stack:
-        for module in ("otpt.backbones.towers.image_tower", "otpt.methods.running.predictor"):
+        for module in ("otpt.backbones.towers.image_tower", "otpt.methods.predictor"):
             stack.enter_context(patch(f"{module}.in_threads", in_turn))
         yield
 

@@ -19,7 +19,7 @@ from otpt.backbones import load_backbone
 from otpt.costs import Device, image_cost, measure_speed, read_architecture, texts_of
 from otpt.costs.devices import this_machine
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.prompt_tuning import prompt_state, tune
 
 CASES = {"ViT-B-32": 16, "RN50": 16, "ViT-B-16": 16, "ViT-L-14": 8}
 """Architectures, and views to encode."""
@@ -47,7 +47,7 @@ def compare(architecture: str, views: int, classes: int, device: Device) -> Iter
     pixels = torch.randn(views, 3, size, size)
     yield f"{views} views", device.seconds(cost.image), best(lambda: backbone.encode_pixels(pixels))
     features = backbone.encode_pixels(pixels)[None].clone()
-    text = TextSide(backbone, names, allow_duplicates=True)
+    text = prompt_state(backbone, names, allow_duplicates=True)
     config = method.tuning("fine-grained")
     assert config is not None
     yield (

@@ -61,7 +61,7 @@ def measure_engine(case: Case, images: int) -> dict[str, Any]:
     """Seconds an image of O-TPT, and of what it consists."""
     from otpt.classifier import Classifier
     from otpt.methods import published_methods
-    from otpt.methods.prompt_tuning import TextSide, tune
+    from otpt.methods.prompt_tuning import prompt_state, tune
     from otpt.views import make_views
 
     backbone = random_backbone(case.architecture)
@@ -71,7 +71,7 @@ def measure_engine(case: Case, images: int) -> dict[str, Any]:
     tuning = methods["o-tpt"].tuning("fine-grained")
     twelve = [m.tuning("fine-grained") for m in list(methods.values())[1:13]]
     assert tuning is not None
-    text = TextSide(backbone, class_names(case.classes), allow_duplicates=True)
+    text = prompt_state(backbone, class_names(case.classes), allow_duplicates=True)
     times: dict[str, list[float]] = {"views": [], "encoding": [], "text": [], "twelve": []}
     for i in range(images + 1):  # the first warms up
         image = photograph(i)

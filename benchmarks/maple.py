@@ -40,9 +40,9 @@ def measure(way: str, architecture: str) -> dict[str, float]:
     pixels = torch.randn(VIEWS, 3, size, size, generator=torch.Generator().manual_seed(0))
     work: Any
     if way == "engine":
-        from otpt.methods.maple import TwoTowerSide
+        from otpt.methods.maple import MapleState
 
-        side = TwoTowerSide(backbone, class_names(CLASSES), prompts)
+        side = MapleState(backbone, class_names(CLASSES), prompts)
 
         def work() -> None:
             side.tune(side.at_init(pixels), [config])

@@ -193,14 +193,14 @@ def show_throughput(images: int, rounds: int) -> None:
     classifier = load("pocket", METHOD, device="cpu").set_classes(labels)
     given = [photograph(seed) for seed in range(images)]
     asked = bodies(images, labels)
-    classifier.predict_batch(given[:2])
+    classifier.predict(given[:2])
     alone: list[float] = []
     together: list[float] = []
     single: list[float] = []
     with service() as (address, process), service("--together", "1") as (other, other_process):
         for _ in range(rounds):
             begun = time.perf_counter()
-            classifier.predict_batch(given)
+            classifier.predict(given)
             alone.append(images / (time.perf_counter() - begun))
             for rates, where, at in ((together, address, process), (single, other, other_process)):
                 rates.append(run_load(where, at, asked, clients=16, seconds=600, most=images).rate)

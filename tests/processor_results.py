@@ -44,7 +44,7 @@ from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coo
 from otpt.methods import field_methods, published_methods
 from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.methods.promptsmooth import Smoothing
 from otpt.prompts.learned import CocoopContext, read_learned
 from otpt.registry import IMAGE
@@ -105,7 +105,7 @@ def features(name: str, backbone: Backbone, batch: int) -> Iterator[tuple[str, s
 def texts(name: str, backbone: Backbone) -> Iterator[tuple[str, str]]:
     for names, words in ((NAMES, ""), (tuple(dict.fromkeys(ALIKE)), " of names that begin alike")):
         with one_thread():
-            text = TextSide(backbone, names)
+            text = prompt_state(backbone, names)
         yield f"{name}: text features{words}", digest([text.text_features])
         with one_thread():
             cotangents = torch.randn(1, *text.text_features.shape, generator=torch.Generator().manual_seed(3))
@@ -125,7 +125,7 @@ def predictions(name: str, backbone: Backbone, threads: int, methods: list[str])
     alone = [classifier.compare(each, methods) for each in images]
     yield f"{name}: {len(methods)} methods", digest(numbers(found[m] for found in alone for m in methods))
     order = np.random.default_rng(threads).permutation(count).tolist()
-    batch = classifier.predict_batch([images[i] for i in order], workers=threads)
+    batch = classifier.predict([images[i] for i in order], workers=threads)
     for i, found in [*zip(order, batch, strict=True), (order[0], classifier.predict(images[order[0]]))]:
         assert digest(numbers([found])) == digest(numbers([alone[i]["o-tpt"]])), f"{name}: batch or order"
     if name == "ViT":

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
+from otpt.answering import _KEPT
 from PIL import Image
 
 import otpt
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
-from otpt.answering import _KEPT
 from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 
@@ -139,7 +139,7 @@ def test_a_bad_image_in_a_list(tmp_path: Path) -> None:
         clf(tmp_path / "missing.png")
     assert isinstance(clf(b"", errors="return"), Failure)
     with pytest.raises(OtptError, match="errors was given 'ignore'; expected 'raise' or 'return'"):
-        clf.predict_batch(images, errors="ignore")
+        clf.predict(images, errors="ignore")
 
 
 def test_a_single_image_is_no_list(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_single_image_is_no_list(tmp_path: Path) -> None:
     image().save(path)
     for one in (str(path), path, image(), np.array(image()), path.read_bytes(), 3):
         with pytest.raises(OtptError, match=r"A single image .* was given; expected a list of images"):
-            clf.predict_batch(one)  # type: ignore[arg-type]
+            clf.predict(one)  # type: ignore[arg-type]
         with pytest.raises(OtptError, match="expected a list of images"):
             list(clf.stream(one, ["zero-shot"]))  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def test_a_single_image_is_no_list(tmp_path: Path) -> None:
                 raise IndexError
             return image(index)
 
-    assert same(clf.predict_batch(ByIndex())[1], clf.predict(image(1)))  # type: ignore[arg-type]
+    assert same(clf.predict(ByIndex())[1], clf.predict(image(1)))  # type: ignore[arg-type]
 
 
 def test_options_that_load_does_not_have() -> None:

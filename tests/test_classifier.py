@@ -111,7 +111,7 @@ def test_same_pixels_same_answer(tmp_path: Path) -> None:
         image(1).save(path)
         with path.open("rb") as file:
             sources += [path, str(path), path.read_bytes(), io.BytesIO(path.read_bytes()), Image.open(path), file]
-            for found in clf.predict_batch(sources):
+            for found in clf.predict(sources):
                 assert np.array_equal(found.probabilities, expected)
             sources.clear()
     by_file = Classifier(clf.backbone, recipe=RECIPE, view_key="file").set_classes(NAMES)
@@ -144,7 +144,7 @@ def test_another_method_for_one_call() -> None:
     for name in expected:
         assert clf.predict(image(5), method=name) == expected[name]
         assert clf(image(5), method=name) == expected[name]
-        assert clf.predict_batch([image(5)], method=name) == clf([image(5)], method=name) == [expected[name]]
+        assert clf.predict([image(5)], method=name) == clf([image(5)], method=name) == [expected[name]]
     assert clf.predict(image(5)).method == clf.method.name
     with pytest.raises(OtptError, match="Did you mean: tpt"):
         clf(image(5), method="ttp")
@@ -175,8 +175,8 @@ def test_a_bad_image_among_good_ones() -> None:
     answers = list(classifier().stream([image(1), b"no image", image(2)], ["o-tpt"]))
     assert [isinstance(answer, OtptError) for answer in answers] == [False, True, False]
     with pytest.raises(OtptError):
-        classifier().predict_batch([image(1), b"no image"])
-    assert [p.label for p in classifier().predict_batch([image(1)])] == [classifier().predict(image(1)).label]
+        classifier().predict([image(1), b"no image"])
+    assert [p.label for p in classifier().predict([image(1)])] == [classifier().predict(image(1)).label]
 
 
 def test_a_gradient_that_is_not_finite_is_flagged() -> None:
@@ -194,11 +194,11 @@ def test_a_gradient_that_is_not_finite_is_flagged() -> None:
 def test_fitting_a_temperature() -> None:
     clf = Classifier(tiny_backbone("vit"), "tpt", recipe=RECIPE).set_classes(NAMES)
     images = [image(seed) for seed in range(20)]
-    before = clf.predict_batch(images)
+    before = clf.predict(images)
     # Labels that are right for three of four: the fitted temperature brings the confidence up to what is right.
     labels = [p.label if i % 4 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
     found = clf.calibrate(images, labels, maps=["temperature"])
-    after = clf.predict_batch(images)
+    after = clf.predict(images)
     assert found.map.kind == "temperature"
     assert [p.index for p in after] == [p.index for p in before]
 

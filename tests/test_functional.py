@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from otpt import Classifier, OtptError, ViewRecipe, functional
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 
 SCALE, VIEWS, CLASSES, WIDTH = 30.0, 20, 5, 12
 GENERATOR = torch.Generator().manual_seed(3)
@@ -105,7 +105,7 @@ def test_it_gives_the_very_numbers_of_the_classifier() -> None:
     backbone = tiny_backbone(precision="float64")
     clf = Classifier(backbone, recipe=ViewRecipe(n_views=16)).set_classes(names)
     views = normalize(torch.randn(2, 16, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=-1)
-    text = TextSide(backbone, names)
+    text = prompt_state(backbone, names)
 
     def through_the_tower(context: Tensor) -> Tensor:
         return text.encoder._features(0, context[None])[0]  # with its graph; all classes are one chunk

@@ -22,11 +22,11 @@ from otpt.backbones.sources.open_clip_names import open_clip_names
 from otpt.calibration import Calibrated, Calibration, fit_calibration
 from otpt.errors import OtptError, unknown
 from otpt.features.inputs import image_inputs, is_one_image
-from otpt.features.pipeline import FeaturePipeline, ImageTask
+from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import ImageSource, UrlLimits
 from otpt.images.urls import LIMITS
 from otpt.methods import Method, Output, Predictor, get_method, get_methods
-from otpt.methods.names.facts import calibration_facts
+from otpt.methods.facts import calibration_facts
 from otpt.methods.predictor import stream
 from otpt.methods.preparing import check_fit, columns, refuse_trained
 from otpt.prediction import Failure, Prediction, predictions
@@ -323,11 +323,11 @@ class Classifier:
         )
         names = self._settings_for(labels).classes
         found: list[Any] = []
-        for position, (task, answer) in enumerate(outputs):
+        for position, (image, answer) in enumerate(outputs):
             if not isinstance(answer, Exception):
                 found.append(predictions(methods, answer, names, self._calibrations)[methods[0].name])
             elif errors == "return" and isinstance(answer, OtptError):
-                found.append(Failure(task.key, position, answer))
+                found.append(Failure(image.task.key, position, answer))
             else:
                 raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
         return found[0] if one else found
@@ -339,8 +339,8 @@ class Classifier:
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
         labels: Labels | None = None,
-    ) -> Iterator[tuple[ImageTask, list[Output] | Exception]]:
-        """(task, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
+    ) -> Iterator[tuple[EncodedImage, list[Output] | Exception]]:
+        """(image, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
         predictor = self._predictor(methods, labels)
         tasks = (
             predictor.task(each.shown, each.source, seed=self.seed, image_id=each.image_id, urls=self.urls)
@@ -478,9 +478,7 @@ def _with_classes(
         changes["texts"] = changes["templates"] = own_templates(templates)
     elif text_features is not None:
         changes["texts"] = TextFeatures(text_features)
-    found = settings.replace(
-        classes=names, allow_duplicates=allow_duplicates, attributes=attributes, **changes
-    )
+    found = settings.replace(classes=names, allow_duplicates=allow_duplicates, attributes=attributes, **changes)
     if not found.classes:
         raise OtptError("No class name was given; expected two at least, for a classifier to choose between.")
     return found

@@ -155,7 +155,7 @@ def _prediction(method: Method, output: Output, names: tuple[str, ...], calibrat
         probabilities=probabilities,
         class_names=names,
         method=method.name,
-        flags=tuple(flag for flag in output.flags if flag != REJECTED),
+        flags=output.flags,
         extras=extras,
         set=classes,
         abstained=abstained,

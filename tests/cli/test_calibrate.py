@@ -192,11 +192,11 @@ def test_another_purpose_is_refused_at_every_door(tiny: Path, tmp_path: Path) ->
 def test_calibrating_in_python() -> None:
     clf = otpt.Classifier(backbone(), "tpt", recipe=RECIPE).set_classes(NAMES)
     images = [image(seed) for seed in range(24)]
-    before = clf.predict_batch(images)
+    before = clf.predict(images)
     labels = [p.label if i % 3 else NAMES[(p.index + 1) % len(NAMES)] for i, p in enumerate(before)]
     found = clf.calibrate(images, labels)
     assert (found.labels, list(found.cross_validation)) == (24, ["identity", "temperature"])
-    after = clf.predict_batch(images)
+    after = clf.predict(images)
     assert [p.index for p in after] == [p.index for p in before]
     for one, two in zip(before, after, strict=True):
         assert np.array_equal(found.map(one.probabilities), two.probabilities)

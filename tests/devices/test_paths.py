@@ -21,7 +21,7 @@ from otpt import Classifier, ViewRecipe, functional
 from otpt.evaluation import Job, ProcessEngine, evaluate, run_job
 from otpt.features import FeatureCache
 from otpt.methods import get_method, get_methods
-from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.prompt_tuning import prompt_state, tune
 from otpt.methods.task import Task
 from otpt.serve.engine import Engine
 from otpt.serve.jobs import Answer, Query
@@ -125,7 +125,7 @@ def test_frozen_classes() -> None:
     assert config is not None
     found = []
     for device in ("cpu", *DEVICES):
-        side = TextSide(backbone_on(device), MANY)
+        side = prompt_state(backbone_on(device), MANY)
         centres = side.text_features[0] + side.text_features[7]
         views = torch.nn.functional.normalize(centres.expand(2, 20, -1), dim=-1)
         with counted() as counts:

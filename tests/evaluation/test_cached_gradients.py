@@ -14,6 +14,8 @@ import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image, settings
+from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
+from otpt.methods.prompt_tuning.gradients import ViewObjective
 from torch import Tensor
 
 from otpt.backbones import Backbone
@@ -21,9 +23,7 @@ from otpt.data import Dataset
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 from otpt.methods import Method, get_method
-from otpt.methods.prompt_tuning import TextSide, tune
-from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
-from otpt.methods.prompt_tuning.gradients import ViewObjective
+from otpt.methods.prompt_tuning import prompt_state, tune
 from otpt.prompts import Linearisation, Prompt
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_a_damaged_or_foreign_gradient_is_recomputed(tmp_path: Path, damage: str
 
 
 def known(cache: FeatureCache, views: Tensor, model: Backbone | None = None, **changes: Any) -> CachedGradients:
-    text = TextSide(model or backbone(), changes.pop("names", NAMES), changes.pop("prompt", None), **changes)
+    text = prompt_state(model or backbone(), changes.pop("names", NAMES), changes.pop("prompt", None), **changes)
     return CachedGradients(cache, text, views)
 
 
@@ -170,7 +170,7 @@ def test_another_ratio_of_views_or_class_list_is_another_gradient(tmp_path: Path
 def test_the_batch_of_a_gpu_asks_only_for_what_is_missing(tmp_path: Path, backward: list[int]) -> None:
     """Eight contexts go through the text tower together there: rows that are known are left out, bits are the same."""
     cache = FeatureCache(tmp_path / "cache")
-    text = TextSide(backbone(), NAMES, contexts_per_pass=2)
+    text = prompt_state(backbone(), NAMES, contexts_per_pass=2)
     views = torch.randn(5, 12, 32, generator=torch.Generator().manual_seed(0))
     views = torch.nn.functional.normalize(views, dim=-1)
     config = get_method("tpt").tuning("fine-grained")

@@ -94,11 +94,11 @@ def test_columns_that_lack_different_images(tmp_path: Path) -> None:
 
 @pytest.mark.equality
 def test_only_the_prompts_that_are_missing_are_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from otpt.methods.running.groups import TextGroup
+    from otpt.methods.path import PromptGroup
 
     predicted: list[str] = []
-    real = TextGroup.steps
-    monkeypatch.setattr(TextGroup, "steps", lambda self, batch: predicted.append(self.prompt) or real(self, batch))
+    real = PromptGroup.steps
+    monkeypatch.setattr(PromptGroup, "steps", lambda self, batch: predicted.append(self.prompt) or real(self, batch))
     prompts = ["a photo of a", "an example of", "an image of the"]
     grow(tmp_path / "run", 2, prompts=prompts[:2])
     predicted.clear()

@@ -19,8 +19,8 @@ from otpt.evaluation import evaluate
 from otpt.evaluation.overlap import overlaps
 from otpt.images import image_digest
 from otpt.methods import get_method
-from otpt.methods.maple import TwoTowerSide
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.maple import MapleState
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
 from otpt.views import ViewRecipe, make_views
@@ -77,7 +77,7 @@ def test_all_inits_in_one_pass(tmp_path: Path) -> None:
     by_prompt = list(confidences(tmp_path / "prompt", given).values())
     assert by_prompt == [found["coop", "coop"], found["coop", "coop+o-tpt"]]
 
-    side = TwoTowerSide(backbone(), NAMES, maple(tmp_path))
+    side = MapleState(backbone(), NAMES, maple(tmp_path))
     config = get_method("maple+o-tpt").tuning("fine-grained")
     recipe = ViewRecipe(n_views=RECIPE.n_views, augmix=False)
     for i in range(COUNT):
@@ -104,7 +104,7 @@ def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
         unit = raw / raw.norm(dim=-1, keepdim=True)
         for condition, feature in (("unit", unit), ("raw", raw)):
             (own,) = context.starts(feature)
-            text = TextSide(backbone(), NAMES, Prompt.learned(own))
+            text = prompt_state(backbone(), NAMES, Prompt.learned(own))
             expected = float(text.zero_shot(unit[None])[0].softmax(-1).max())
             np.testing.assert_allclose(found[condition][i], expected, atol=1e-5)
     assert found["unit"] != found["raw"]

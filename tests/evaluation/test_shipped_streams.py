@@ -20,7 +20,7 @@ from otpt.data import Dataset
 from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.views import make_views
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def views(index: int, seed: int) -> Array:
 
 def literal(name: str) -> dict[str, Any]:
     """By method, with the published numbers of Cars, or of ImageNet-A."""
-    e, scale = TextSide(exact(), NAMES).text_features.numpy(), exact().logit_scale
+    e, scale = prompt_state(exact(), NAMES).text_features.numpy(), exact().logit_scale
     if name == "cars":
         cached: dict[str, Any] = {"alpha": 1.0, "beta": 7.0, "mean": False}
         evolving: dict[str, Any] = {"alpha": 3.0, "beta": 7.0, "rate": 1e-4, "contrast": 1.5, "mean": False}

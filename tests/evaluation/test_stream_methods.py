@@ -32,7 +32,7 @@ from otpt.evaluation.evaluator import stream_order
 from otpt.features import FeatureCache
 from otpt.features import pipeline as pipeline_module
 from otpt.images import image_digest
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.runs import Run
 from otpt.views import ViewRecipe, make_views
 
@@ -64,7 +64,7 @@ def rows(folder: Path, seed: int = 0, method: str = STREAM) -> list[dict[str, An
 def literal(order: list[int]) -> np.ndarray:
     """Probabilities (N, C) of the running mean, image by image, in float64."""
     model = backbone()
-    text = TextSide(model, NAMES)
+    text = prompt_state(model, NAMES)
     found, total = [], torch.zeros(len(NAMES), dtype=torch.float64)
     for count, index in enumerate(order, start=1):
         opened = image(index)

@@ -21,7 +21,7 @@ import otpt
 from otpt import Classifier, ViewRecipe
 from otpt.methods import compose
 from otpt.methods.aggregations import mta, zero
-from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.prompt_tuning import prompt_state, tune
 from otpt.methods.text_shift import leading_directions, sts, tps
 from otpt.prompts.learned import read_learned
 from otpt.views import make_views
@@ -271,7 +271,7 @@ def test_a_logit_bias_is_no_part_of_the_reward() -> None:
     views = torch.stack([features(seed) for seed in SEEDS])
     biased = tiny_backbone("vit", "float64")
     biased.logit_bias = -90.0  # larger than all logits: mistaken for a part of the cosine, it would leave no reward
-    plain, shifted = (tune(TextSide(each, NAMES), views, [config])[config].logits for each in (backbone(), biased))
+    plain, shifted = (tune(prompt_state(each, NAMES), views, [config])[config].logits for each in (backbone(), biased))
     torch.testing.assert_close(shifted + 90, plain, **EXACT)
 
 

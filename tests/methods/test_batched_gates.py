@@ -13,6 +13,7 @@ import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import dataset, rows, settings
+from otpt.methods.path import PromptGroup
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,7 +24,6 @@ from otpt.features.pipeline import EncodedImage
 from otpt.methods import get_methods
 from otpt.methods.batch import Batch
 from otpt.methods.output import Output
-from otpt.methods.running.groups import TextGroup
 from otpt.prompts import Linearisation, PromptEncoder
 from otpt.transfers import run
 
@@ -59,11 +59,11 @@ def backbone() -> Backbone:
     return tiny_backbone("vit", "float64")
 
 
-def _group(*names: str) -> TextGroup:
+def _group(*names: str) -> PromptGroup:
     """A predictor of its own each time: nothing is known from before."""
     classifier = Classifier(backbone(), recipe=RECIPE).set_classes(NAMES)
     (group,) = classifier._predictor(get_methods(names))._groups
-    assert isinstance(group, TextGroup)
+    assert isinstance(group, PromptGroup)
     return group
 
 
@@ -76,7 +76,7 @@ def _views(text_features: Tensor) -> Tensor:
     return F.normalize(views, dim=-1)
 
 
-def _predict(group: TextGroup, views: Tensor) -> list[list[Output]]:
+def _predict(group: PromptGroup, views: Tensor) -> list[list[Output]]:
     (kind,) = {recipe.kind for recipe in group._recipes}
     images = [EncodedImage.of_features({kind: own}, seed=0) for own in views]
     return run(group.steps(Batch(images, 0)))

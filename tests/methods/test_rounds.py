@@ -11,6 +11,9 @@ import pytest
 import torch
 from oracles.models.tiny import tiny_clip, tokenizer
 from oracles.runs.evaluation_bench import NAMES, backbone, dataset, image, rows, settings, write_images
+from otpt.methods.preparing import make_groups
+from otpt.methods.path import is_enough
+from otpt.methods.task import Task
 from torch import Tensor
 
 from otpt import Classifier, OtptError
@@ -19,9 +22,6 @@ from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Predictor, get_methods
 from otpt.methods.batch import Batch
-from otpt.methods.inits.preparing import make_groups
-from otpt.methods.running.rounds import is_enough
-from otpt.methods.task import Task
 from otpt.transfers import run
 from otpt.views import ViewRecipe, make_views
 
@@ -96,7 +96,7 @@ def test_neither_batch_nor_threads_nor_other_methods_matter() -> None:
     clf = classifier(IN_ROUNDS)
     alone = [clf.predict(image(i)).probabilities for i in SEEDS]
     for workers in (0, 1, 3):
-        together = clf.predict_batch([image(i) for i in SEEDS], workers=workers)
+        together = clf.predict([image(i) for i in SEEDS], workers=workers)
         assert all(np.array_equal(a, b.probabilities) for a, b in zip(alone, together, strict=True))
     for expected, i in zip(alone[:3], SEEDS, strict=False):
         beside = clf.compare(image(i), ["tpt", "zero-shot", "mean-feature"])

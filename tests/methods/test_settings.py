@@ -147,7 +147,7 @@ def test_extras_must_be_numbers() -> None:
 def test_a_step_that_no_view_decides_is_one_context_for_all_images() -> None:
     static = Method("static", objectives={"orthogonality": 18.0})
     assert not static.needs_views("fine-grained")
-    side = otpt.methods.prompt_tuning.TextSide(backbone(), NAMES)
+    side = otpt.methods.prompt_tuning.prompt_state(backbone(), NAMES)
     passes = 0
     encode = side.encoder.encode
 

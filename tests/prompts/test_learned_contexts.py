@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.prompt_tuning import prompt_state, tune
 from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, tokenize_prompts
 from otpt.prompts.learned import CocoopContext
 
@@ -39,9 +39,9 @@ def views(seed: int, count: int = 20) -> Tensor:
 def test_each_class_has_its_own_context(tokens: int) -> None:
     """Class by class the features are those of the shared context with that class's vectors."""
     vectors = normal(len(NAMES), tokens, 64)
-    found = TextSide(backbone(), NAMES, Prompt.learned(vectors)).text_features
+    found = prompt_state(backbone(), NAMES, Prompt.learned(vectors)).text_features
     for c, own in enumerate(vectors):
-        expected = TextSide(backbone(), NAMES, Prompt.learned(own)).text_features[c]
+        expected = prompt_state(backbone(), NAMES, Prompt.learned(own)).text_features[c]
         torch.testing.assert_close(found[c], expected, **EXACT)
 
 
@@ -60,9 +60,9 @@ def test_gradients_of_class_specific_contexts() -> None:
 def test_class_specific_contexts_of_a_tower_that_is_not_causal() -> None:
     tower = siglip("float64")
     vectors = normal(len(NAMES), 2, 64)
-    found = TextSide(tower, NAMES, Prompt.learned(vectors)).text_features
+    found = prompt_state(tower, NAMES, Prompt.learned(vectors)).text_features
     expected = torch.stack(
-        [TextSide(tower, NAMES, Prompt.learned(own)).text_features[c] for c, own in enumerate(vectors)]
+        [prompt_state(tower, NAMES, Prompt.learned(own)).text_features[c] for c, own in enumerate(vectors)]
     )
     torch.testing.assert_close(found, expected, **EXACT)
 
@@ -71,7 +71,7 @@ def test_class_specific_contexts_of_a_tower_that_is_not_causal() -> None:
 def test_class_specific_contexts_are_tuned(name: str) -> None:
     """One closed-form step against torch's AdamW on one graph from vectors to loss."""
     vectors = normal(len(NAMES), 4, 64)
-    text = TextSide(backbone(), NAMES, Prompt.learned(vectors))
+    text = prompt_state(backbone(), NAMES, Prompt.learned(vectors))
     config = get_method(name).tuning("fine-grained")
     found = tune(text, views(3)[None], [config])[config].logits[0]
 
@@ -111,11 +111,11 @@ def test_each_image_starts_from_its_own_context(steps: int) -> None:
     images = torch.stack([views(1), views(2)])
     starts = context.starts(images[:, 0])
     assert (starts[0] - starts[1]).abs().max() > 1e-2
-    text = TextSide(backbone(), NAMES, context.prompt())
+    text = prompt_state(backbone(), NAMES, context.prompt())
     configs = [get_method(n).override({"steps": steps}).tuning("fine-grained") for n in ("cocoop+tpt", "cocoop+o-tpt")]
     found = tune(text, images, configs, starts=starts)
     for i, start in enumerate(starts):
-        alone = tune(TextSide(backbone(), NAMES, Prompt.learned(start)), images[i : i + 1], configs)
+        alone = tune(prompt_state(backbone(), NAMES, Prompt.learned(start)), images[i : i + 1], configs)
         for config in configs:
             for field in ("logits", "contexts", "mean_cosine"):
                 values = getattr(found[config], field)[i], getattr(alone[config], field)[0]
@@ -125,7 +125,7 @@ def test_each_image_starts_from_its_own_context(steps: int) -> None:
 def test_bad_contexts() -> None:
     def sentence(prompt: Prompt) -> str:
         with pytest.raises(OtptError) as error:
-            TextSide(backbone(), NAMES, prompt)
+            prompt_state(backbone(), NAMES, prompt)
         return str(error.value)
 
     assert "512 wide; this text tower is 64 wide" in sentence(Prompt.learned(normal(4, 512)))
@@ -133,7 +133,7 @@ def test_bad_contexts() -> None:
     assert "learned for 5 classes, one each; 3 class names" in sentence(Prompt.learned(normal(5, 4, 64)))
     other = Prompt.learned(normal(3, 4, 64), class_names=("cat", "dog", "pug"))
     assert "its class 2 is 'dog', here it is 'red panda'" in sentence(other)
-    TextSide(backbone(), NAMES, Prompt.learned(normal(3, 4, 64), class_names=tuple(NAMES)))
+    prompt_state(backbone(), NAMES, Prompt.learned(normal(3, 4, 64), class_names=tuple(NAMES)))
     with pytest.raises(OtptError, match="image features of width 48; this backbone's are 32 wide"):
         net(dim=48).check_fits(32)
     with pytest.raises(OtptError, match="expected \\(tokens, width\\) or"):

@@ -15,7 +15,7 @@ from otpt.backbones import Backbone
 from otpt.data import list_datasets
 from otpt.errors import OtptError
 from otpt.methods import Task, get_method
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.prompts import TemplateEncoder, Templates, dataset_templates, published_templates
 from otpt.prompts.prompt import _published
 
@@ -73,7 +73,7 @@ def test_a_name_in_brackets_before_a_comma_is_tokenised_as_written(backbone: Bac
     """ "(adult)," is not "(adult) ,": the place of the name gets no spaces of its own."""
     templates = Templates("mine", ["{}, a bird."])
     assert templates.texts(["eagle (adult)"]) == [["eagle (adult), a bird."]]
-    text = TextSide(backbone, NAMES, templates)
+    text = prompt_state(backbone, NAMES, templates)
     torch.testing.assert_close(text.text_features, literal(["{}, a bird."]), rtol=0, atol=1e-12)
     assert not torch.allclose(text.text_features, literal(["{} , a bird."]), rtol=0, atol=1e-6)
     assert (text.init.shape, text.linearisation.graph_bytes) == ((0, 64), 0)
@@ -82,7 +82,7 @@ def test_a_name_in_brackets_before_a_comma_is_tokenised_as_written(backbone: Bac
 @pytest.mark.equality
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     backbone = tiny_backbone("vit")
-    found = by_threads(lambda: TextSide(backbone, NAMES, published_templates("templates-7")).text_features)
+    found = by_threads(lambda: prompt_state(backbone, NAMES, published_templates("templates-7")).text_features)
     assert all(torch.equal(found[0], each) for each in found)
 
 

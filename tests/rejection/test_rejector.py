@@ -13,7 +13,7 @@ from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone, dataset, imag
 
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.rejection import REJECTED, SCORES, Rejector
 from otpt.rejection.registry import DEFAULT_SCORE
 from otpt.rejection.words import negative_words
@@ -31,7 +31,7 @@ def features(count: int = 4) -> torch.Tensor:
 @pytest.mark.equality
 def test_the_texts_are_those_of_zero_shot_and_no_image_depends_on_its_neighbours() -> None:
     own = features()
-    text = TextSide(backbone(), NAMES)
+    text = prompt_state(backbone(), NAMES)
     cosines = (own @ text.text_features.mT).double().numpy()
     found = Rejector(backbone(), NAMES, score="max-cosine", threshold=0.5)
     np.testing.assert_allclose(found(own).numpy(), 1 - cosines.max(axis=1), atol=1e-6)
@@ -47,7 +47,7 @@ def test_words_are_not_the_classes() -> None:
     listed = [word for word in negative_words() if word not in names]
     assert "lighthouse" in negative_words()
     assert sorted(rejector.words) == listed
-    texts = TextSide(backbone(), [*names, *listed]).text_features
+    texts = prompt_state(backbone(), [*names, *listed]).text_features
     own = features(2)
     classes, words = ((own @ each.mT).double().numpy() for each in (texts[: len(names)], texts[len(names) :]))
     expected = np.sort(words, axis=1)[:, -10:].mean(axis=1) - classes.max(axis=1)

@@ -192,7 +192,7 @@ def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: 
         assert answer.status_code == 200, answer.text
         own = otpt.Classifier(classifier.backbone, method, recipe=classifier.recipe, seed=seed).set_classes(lists[name])
         assert answer.json()["model"] == model
-        assert all(map(same, answer.json()["results"], own.predict_batch([image_file(seed), image_file(9)])))
+        assert all(map(same, answer.json()["results"], own.predict([image_file(seed), image_file(9)])))
 
 
 def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:

@@ -58,7 +58,7 @@ def test_a_killed_replica_loses_no_request() -> None:
     finally:
         running.__exit__(None, None, None)
     classifier = otpt.load("pocket", "tpt", device="cpu", recipe=otpt.ViewRecipe(n_views=VIEWS)).set_classes(LABELS)
-    expected = classifier.predict_batch([image_file(seed) for seed in range(IMAGES)])
+    expected = classifier.predict([image_file(seed) for seed in range(IMAGES)])
     for answer, prediction in zip(found, expected, strict=True):
         (result,) = answer["results"]
         assert [(each["label"], each["score"]) for each in result["top"]] == prediction.top(len(LABELS))

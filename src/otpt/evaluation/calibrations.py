@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from otpt.calibration import Calibrated, Calibration, read_calibration
 from otpt.errors import OtptError
 from otpt.methods.facts import calibration_facts
+from otpt.methods.preparing import columns
 
 if TYPE_CHECKING:
     from otpt.methods import Method
     from otpt.methods.output import Output
-    from otpt.methods.task import Task
+    from otpt.settings import Settings
 
 CALIBRATED = "+calibrated"
 """Behind the name of a method in the results, if a calibration file was used with it."""
@@ -42,7 +43,7 @@ def with_calibrations(
 
 
 def check_calibrations(
-    backbone: Any, task: Task, methods: Sequence[Method], calibrations: Mapping[str, Calibrated | None]
+    backbone: Any, settings: Settings, methods: Sequence[Method], calibrations: Mapping[str, Calibrated | None]
 ) -> None:
     """``OtptError`` if a calibration was made for another model, class list, prompt or setting of its method."""
     for method in methods:
@@ -50,8 +51,8 @@ def check_calibrations(
         if own is None:
             continue
         plain = replace(method, name=method.name.removesuffix(CALIBRATED))
-        for prompt, _ in task.columns([method]):
-            own.calibration.check(calibration_facts(backbone, plain, prompt, task))
+        for prompt, _ in columns(settings, [method]):
+            own.calibration.check(calibration_facts(backbone, plain, prompt, settings))
 
 
 def calibrated_output(calibrated: Calibrated, output: Output, label: int) -> Output:

@@ -18,10 +18,12 @@ from otpt.errors import OtptError
 from otpt.evaluation.settings import Settings, each_once
 from otpt.methods import Method
 from otpt.methods.facts import method_numbers, plain, prompt_facts
-from otpt.methods.task import Task
+from otpt.methods.preparing import columns as columns_of
+from otpt.methods.preparing import recipe_for
 from otpt.registry import STREAM
 from otpt.rejection.registry import chosen_threshold
 from otpt.runs.format import FORMAT
+from otpt.settings import Settings as BaseSettings
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # what Python makes of a byte in a file's name that is not UTF-8
 _VERSIONS = ("numpy", "open-clip-torch", "pillow", "pyarrow", "torch")
@@ -104,7 +106,9 @@ def _dataset(dataset: Dataset, settings: Settings) -> dict[str, Any]:
     task = settings.task_for(dataset)
     images = min(len(dataset), settings.limit or len(dataset))
     methods = {method.name: method for method in settings.chosen}
-    columns = [_column(prompt, methods[name], task, settings, images) for prompt, name in task.columns(settings.chosen)]
+    columns = [
+        _column(prompt, methods[name], task, settings, images) for prompt, name in columns_of(task, settings.chosen)
+    ]
     return {
         "name": dataset.name,
         **({} if dataset.origin is None else {"source": dataset.origin}),
@@ -115,8 +119,8 @@ def _dataset(dataset: Dataset, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _column(prompt: str, method: Method, task: Task, settings: Settings, images: int) -> dict[str, Any]:
-    recipe = task.recipe_for(method)
+def _column(prompt: str, method: Method, task: BaseSettings, settings: Settings, images: int) -> dict[str, Any]:
+    recipe = recipe_for(task, method)
     found: dict[str, Any] = {
         "method": method.name,
         "prompt": prompt_facts(prompt, method, task),

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
 
-from torch import Tensor
-
 from otpt.data import Dataset
-from otpt.errors import OtptError
 from otpt.evaluation.calibrations import calibrated_output, check_calibrations
 from otpt.evaluation.settings import Settings
-from otpt.features.cache import FeatureCache
-from otpt.features.digests import ShardDigests
-from otpt.features.pipeline import FeaturePipeline, ImageTask
+from otpt.features.cache import FeatureCache, ShardDigests
+from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import Method
-from otpt.methods.inits.preparing import check_fit
 from otpt.methods.output import Output
-from otpt.methods.running.predictor import Predictor
+from otpt.methods.predictor import Predictor, stream
+from otpt.methods.preparing import check_fit
 from otpt.runs.rows import ShardRows
 from otpt.runs.run import Column, WorkItem
 from otpt.runs.shards import Shard
-from otpt.views import ViewRecipe
 
 
 @dataclass(frozen=True)
@@ -73,9 +68,7 @@ class Evaluator:
         self._datasets = {dataset.name: dataset for dataset in datasets}
         self._pipeline = FeaturePipeline(backbone, cache=cache, threads=threads, features=settings.features)
         self._on_image = on_image
-        self._prepared: dict[tuple[str, tuple[Column, ...]], Predictor] = {}
-        # in rounds, the first images of the next data set are asked for while the last ones are predicted
-        self._kept = 2 if settings.recipe.rounds else 1
+        self._prepared: tuple[tuple[str, tuple[Column, ...]], Predictor] | None = None
         self._calibrations = {method.name: settings.calibrated(method.name) for method in settings.chosen}
         self._tasks = {dataset.name: settings.task_for(dataset) for dataset in datasets}
         for task in self._tasks.values():
@@ -84,59 +77,47 @@ class Evaluator:
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         """(item, shards that are ready, whether these were its last), in the order of the items."""
-        encoded = self._pipeline(self._image_tasks(items))
-        for item, images in groupby(encoded, key=lambda pair: pair[0].key.item):
-            predictor = self._predictor(item)
-            yield from self._shards(item, predictor, predictor.stream(images))
+        answers = stream(self._image_tasks(items), self._pipeline)
+        for item, own in groupby(answers, key=lambda pair: pair[0].task.key.item):
+            yield from self._shards(item, own)
 
     def _image_tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
         for item in items:
             dataset, size = self._datasets[item.dataset], self._settings.shard_size
-            methods, task = self._methods(item), self._tasks[item.dataset]
-            recipes = task.recipes_for(methods)
-            keep = task.needs_images(methods)
+            predictor = self._predictor(item)
             order = stream_order(item.seed, dataset.ids[: item.stop]) if item.in_order else range(item.start, item.stop)
             last = {index // size: index for index in order}
             digests: dict[int, ShardDigests] = {}
             if self._cache is not None:
-                digests = {
-                    r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size, self._settings.view_key)
-                    for r in last
-                }
+                digests = {r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size) for r in last}
             for index in order:
-                yield ImageTask(
+                yield predictor.task(
                     _Place(item, index, dataset.ids[index]),
                     partial(dataset.source, index),
-                    recipes,
-                    item.seed,
-                    keep_image=keep,
-                    is_enough=partial(self._is_enough, item),
+                    seed=item.seed,
                     digests=digests.get(index // size),
                     last=last[index // size] == index,
-                    view_key=self._settings.view_key,
                 )
 
-    def _is_enough(self, item: WorkItem, recipe: ViewRecipe, features: Tensor) -> bool:
-        return self._predictor(item).is_enough(recipe, features)
-
     def _shards(
-        self, item: WorkItem, predictor: Predictor, answers: Iterator[tuple[ImageTask, list[Output] | OtptError]]
+        self, item: WorkItem, answers: Iterator[tuple[EncodedImage, list[Output] | Exception]]
     ) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         dataset = self._datasets[item.dataset]
-        chosen = [predictor.columns.index(column) for column in item.columns]
         size = self._settings.shard_size
         start, rows = item.start, self._rows(item, dataset)
-        for position, (task, answer) in enumerate(answers, start=item.start):
-            index, name = task.key.index, task.key.name
+        for position, (image, answer) in enumerate(answers, start=item.start):
+            index, name = image.task.key.index, image.task.key.name
             # with BAPLe's trigger the target class, which is the seed, is what counts as right
             label = item.seed if dataset.backdoor else dataset.labels[index]
             outputs: list[Output] = []
-            for i, own, (_, method) in zip(chosen, rows, item.columns, strict=True):
-                if isinstance(answer, OtptError):
+            for own, (prompt, method) in zip(rows, item.columns, strict=True):
+                if isinstance(answer, Exception):
                     own.add_unreadable(index, name, label, str(answer))
                     continue
+                output = answer[image.task.predictor.columns.index((prompt, method))]
                 calibrated = self._calibrations[method]
-                output = answer[i] if calibrated is None else calibrated_output(calibrated, answer[i], label)
+                if calibrated is not None:
+                    output = calibrated_output(calibrated, output, label)
                 own.add(index, name, label, output)
                 outputs.append(output)
             if self._on_image is not None:
@@ -156,18 +137,15 @@ class Evaluator:
         return [method for method in self._settings.chosen if method.name in names]
 
     def _predictor(self, item: WorkItem) -> Predictor:
-        """The predictor of an item's data set and columns; those before are let go. A stream begins anew."""
+        """The predictor of an item's data set and columns; the last one is used again, but a stream starts afresh."""
         key = item.dataset, item.columns
-        if item.in_order:
-            self._prepared.pop(key, None)
-        if key not in self._prepared:
-            while len(self._prepared) >= self._kept:
-                del self._prepared[next(iter(self._prepared))]
-            task = self._tasks[item.dataset]
+        if self._prepared is None or self._prepared[0] != key or item.in_order:
+            settings = self._tasks[item.dataset]
             names = {prompt for prompt, _ in item.columns}
-            own = replace(task, prompts=[prompt for prompt in task.prompts if prompt.name in names])
-            self._prepared[key] = Predictor(self._backbone, own, self._methods(item), cache=self._cache)
-        return self._prepared[key]
+            prompts = [prompt for prompt in settings.prompts or () if prompt.name in names]
+            own = settings.replace(prompts=prompts or None)
+            self._prepared = key, Predictor(self._backbone, own, self._methods(item), cache=self._cache)
+        return self._prepared[1]
 
 
 def stream_order(seed: int, ids: Sequence[str]) -> list[int]:

@@ -15,12 +15,13 @@ from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_cal
 from otpt.evaluation.sources import AttributeSource, find_attributes, find_contexts
 from otpt.methods import FAMILIES, Method, get_methods
 from otpt.methods.inits.trained import TrainedFile, file_for, read_trained_files
+from otpt.methods.predictor import kind_of
 from otpt.methods.promptsmooth.smoothing import Smoothing
-from otpt.methods.task import OWN_NETWORK, Task
 from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
 from otpt.prompts.learned import ContextSource, LearnedPrompt
 from otpt.runs.format import FEATURE_TYPES, VIEW_KEYS, check_bins
 from otpt.settings import Fpp
+from otpt.settings import Settings as BaseSettings
 from otpt.views import ViewRecipe
 
 NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
@@ -108,10 +109,10 @@ class Settings:
         each_once("method", [method.name for method in self.chosen])
         each_once("seed", list(self.seeds))
         named = ", ".join(method.name for method in self.chosen)
-        kinds = list(dict.fromkeys(each.adapt if each.adapt in OWN_NETWORK else "" for each in self.chosen))
+        kinds = list(dict.fromkeys(each.adapt if kind_of(each).trained else "" for each in self.chosen))
         if len(kinds) > 1:
             raise OtptError(f"{named}: {kinds[0] or kinds[1]} runs on a network of its own; give a command for each.")
-        from_words = (each.starts_from_words and each.adapt not in OWN_NETWORK for each in self.chosen)
+        from_words = (each.starts_from_words and not kind_of(each).trained for each in self.chosen)
         if self.prompts is not None and not any(from_words):
             raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
         if self.family is not None and self.family not in FAMILIES:
@@ -168,32 +169,34 @@ class Settings:
         """The learned prompts that a data set's images are predicted with, by the init that they are for."""
         return find_contexts(self.contexts, dataset.name, self.chosen)
 
-    def task_for(self, dataset: Dataset) -> Task:
-        """What methods are to do on a data set."""
-        name = "" if dataset.is_own else dataset.name  # one's own images may be called like a registered set
+    def task_for(self, dataset: Dataset) -> BaseSettings:
+        """What decides the predictions of a data set's images."""
+        name = "" if dataset.is_own else dataset.name  # a user's images may be called like a registered set
         noise_prompt = NOISE_PROMPTS.get(name.partition("-")[0]) if self.prompts is None else None
-        return Task(
-            dataset.class_names,
-            prompts=[Prompt(each) if isinstance(each, str) else each for each in self.prompts or (dataset.prompt,)],
-            contexts=self.contexts_for(dataset),
+        return BaseSettings(
+            methods=self.chosen,
+            classes=dataset.class_names,
+            prompts=self.prompts or (dataset.prompt,),
+            contexts=tuple(self.contexts_for(dataset).values()),
             attributes=find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen),
             family=self.family or dataset.family,
             dataset=name,
-            recipe=replace(self.recipe, augmix=dataset.augmix),
+            views=replace(self.recipe, augmix=dataset.augmix),
             augmix=self.augmix,
             official_precision=self.official_precision,
             allow_duplicates=dataset.allow_duplicates,
             memory_budget=self.memory_budget,
             all_tokens=self.all_tokens,
-            smoothing=self.smoothing,
-            noise_prompt=noise_prompt,
-            trained=self.files,
-            keep=self.keep,
-            backdoor=dataset.backdoor,
             templates=self.templates,
             fpp=self.fpp,
             reject=self.reject,
             reject_threshold=self.reject_threshold,
+            plugins={
+                "promptsmooth": {"smoothing": self.smoothing, "prompt": noise_prompt},
+                "baple": {"backdoor": dataset.backdoor},
+                "fpt": {"keep": self.keep},
+                "trained": self.files,
+            },
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from otpt.errors import OtptError
-from otpt.methods.inits.attributes import names_with_attributes, read_attributes
+from otpt.methods.attributes import names_with_attributes, read_attributes
 from otpt.registry import ATTRIBUTES, LEARNED
 from otpt.runs.names import folder_name
 

@@ -107,8 +107,8 @@ class FeaturePipeline:
         cache: None to encode everything.
         threads: that decode and augment; by default one per core, 16 at most. 0: none, all in the calling thread.
         features: "full", as the backbone gives them, or "float16", rounded.
-        clock: called with an image's task, "views" or "encode", and the seconds that its views took, or the pass of the
-            image tower that it was in; from any thread.
+        clock: called with an image's task, "views", "encode" or "predict", and the seconds that its views took, or the
+            batch that it was in; from any thread.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class FeaturePipeline:
             dtype=self._dtype,
             first=first,
         )
-        self._note([task], "views", begun)
+        self.note([task], "views", begun)
         return views
 
     def _encode(self, images: Sequence[EncodedImage]) -> None:
@@ -253,9 +253,10 @@ class FeaturePipeline:
                 known = image.features.get(kind)
                 image.features[kind] = own if known is None else torch.cat([known, own])
             image.pixels, image.new = {}, True
-        self._note((image.task for image in pending), "encode", begun)
+        self.note((image.task for image in pending), "encode", begun)
 
-    def _note(self, tasks: Iterable[ImageTask], part: str, begun: float) -> None:
+    def note(self, tasks: Iterable[ImageTask], part: str, begun: float) -> None:
+        """Tell the clock how long a part of the work took."""
         if self._clock is not None:
             seconds = time.perf_counter() - begun
             for task in tasks:

@@ -33,7 +33,7 @@ from otpt.learning.recipe import check_diverged
 from otpt.learning.shots import few_shots
 from otpt.methods.baple.model import BapleModel
 from otpt.methods.baple.trigger import Patch
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.objectives import orthogonality
 from otpt.prompts import Prompt
 from otpt.threads import one_thread
@@ -79,12 +79,13 @@ class BapleTrainer:
         self._backbone, self._recipe, self._patch = backbone, recipe, patch
         self._shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
         prompt = Prompt.random(recipe.tokens, width=backbone.text.width, seed=recipe.seed)
-        self._text = TextSide(
+        self._text = prompt_state(
             backbone,
             dataset.class_names,
             prompt if start is None else Prompt.learned(start),
             allow_duplicates=dataset.allow_duplicates,
             contexts_per_pass=1,
+            tunes=False,
         )
         side = backbone.preprocessing.size
         generator = torch.Generator().manual_seed(recipe.seed)

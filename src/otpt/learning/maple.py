@@ -16,7 +16,7 @@ from otpt.errors import OtptError
 from otpt.images import open_with_digest
 from otpt.learning.recipe import MAPLE, Epoch, Recipe, Step, descend
 from otpt.learning.shots import few_shots
-from otpt.methods.maple.two_tower import WORDS, TwoTowerSide
+from otpt.methods.maple import WORDS, MapleState
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.prompts.learned import MaplePrompts
 from otpt.threads import one_thread
@@ -47,19 +47,21 @@ def train_maple(
     """
     shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
     start = initial_prompts(backbone, depth=depth, tokens=tokens, seed=recipe.seed)
-    side = TwoTowerSide(backbone, dataset.class_names, start, allow_duplicates=dataset.allow_duplicates)
-    text, weights, biases = (tensor.clone() for tensor in side.init)
+    state = MapleState(backbone, dataset.class_names, start, allow_duplicates=dataset.allow_duplicates)
+    text, weights, biases = (tensor.clone() for tensor in state.split(state.init))
     labels = torch.tensor(shots.labels, device=backbone.device)
 
     def step(indices: Tensor, epoch: int) -> Step:
         pixels = [_crop(backbone, shots, index, recipe.seed, epoch) for index in indices.tolist()]
         own = labels[indices.to(labels.device)]
-        line = side.encoder.linearise(text.flatten(0, 1)[None])
-        tokens = side.tower.embed(torch.stack(pixels))
-        logits, gradients = side.differentiate(
-            lambda logits: F.cross_entropy(logits, own), tokens, (text, weights, biases), line
-        )
-        return Step(gradients, logits)
+        line, tokens = state.text_line(text), state.tower.embed(torch.stack(pixels))
+        seen, pull = state.through_towers((text, weights, biases), line, tokens)
+        with torch.enable_grad():
+            images, texts = seen.requires_grad_(), line.text_features[0].detach().requires_grad_()
+            logits = state.logits(images, texts)
+            loss = F.cross_entropy(logits, own)
+        of_images, of_texts = torch.autograd.grad(loss, (images, texts))
+        return Step(pull(of_texts[None], of_images[None]), logits.detach())
 
     descend([text, weights, biases], labels, step, recipe, on_epoch)
     learned = (tensor.detach().cpu().float() for tensor in (text, weights, biases))

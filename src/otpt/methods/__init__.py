@@ -3,7 +3,7 @@
 # importing these modules registers their functions
 from otpt.calibration import registry as _calibrators  # noqa: F401
 from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
-from otpt.methods.inits.attributes import read_attributes
+from otpt.methods.attributes import read_attributes
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
@@ -20,8 +20,7 @@ from otpt.methods.names import (
 )
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.plugins import load_plugin
-from otpt.methods.running.predictor import Predictor
-from otpt.methods.task import Task
+from otpt.methods.predictor import Predictor
 from otpt.registry import AVAILABLE, FAMILIES, adaptation, aggregation, calibrator, gate, objective
 from otpt.settings import DEFAULT_METHOD
 
@@ -33,7 +32,6 @@ __all__ = [
     "Method",
     "Output",
     "Predictor",
-    "Task",
     "adaptation",
     "aggregation",
     "calibrator",

@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from otpt.methods.inits.attributes import attribute_digest, names_with_attributes
+from otpt.methods.attributes import attribute_digest, names_with_attributes
 from otpt.methods.method import Method
-from otpt.methods.task import Task
+from otpt.methods.preparing import prompts_of, recipe_for, templates_of
 from otpt.prompts import Prompt
 from otpt.prompts.learned import fingerprint
 from otpt.registry import ATTRIBUTES, FPP, LEARNED, TEMPLATES, number_for
+from otpt.settings import Settings
 
 
-def prompt_facts(name: str, method: Method, task: Task) -> dict[str, Any]:
+def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any]:
     """The prompt that is called ``name``, or what stands in its place."""
-    given = next((each for each in task.prompts_of(method) if isinstance(each, Prompt) and each.name == name), None)
+    given = next((each for each in prompts_of(settings, method) if isinstance(each, Prompt) and each.name == name), None)
     if given is not None:
-        tokens = "all" if task.all_tokens and given.tokens is None else given.tokens
+        tokens = "all" if settings.all_tokens and given.tokens is None else given.tokens
         found = {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
         if method.init == ATTRIBUTES:
-            found["attributes"] = attribute_digest(names_with_attributes(task.class_names, task.attributes))
+            found["attributes"] = attribute_digest(names_with_attributes(settings.classes, settings.class_attributes))
         return found
     if method.init in TEMPLATES:
-        return {"name": name, "templates": task.templates_of(method).digest}
+        return {"name": name, "templates": templates_of(settings, method).digest}
     if method.init in FPP:
-        return {"name": name, "fpp": task.fpp.model_dump()}
+        return {"name": name, "fpp": settings.fpp.model_dump()}
     if method.init in LEARNED:
-        return {"name": name, "fingerprint": fingerprint(task.contexts[method.init])}
-    own = (file for file in task.trained if file.method == method.name)
+        return {"name": name, "fingerprint": fingerprint(settings.learned[method.init])}
+    own = (file for file in settings.plugins.get("trained", ()) if file.method == method.name)
     return {"name": name, "trained": {"" if f.target is None else str(f.target): f.content.digest for f in own}}
 
 
@@ -50,16 +51,16 @@ def plain(value: Any) -> Any:
     return value
 
 
-def calibration_facts(backbone: Any, method: Method, prompt: str, task: Task) -> dict[str, Any]:
+def calibration_facts(backbone: Any, method: Method, prompt: str, settings: Settings) -> dict[str, Any]:
     """What a calibration of a method under a prompt is for; see :class:`otpt.calibration.Calibration`."""
-    recipe = task.recipe_for(method)
+    recipe = recipe_for(settings, method)
     return column_facts(
         {"name": backbone.name, "fingerprint": backbone.fingerprint},
-        {"name": method.name, "numbers": numbers_on(method_numbers(method), task.family, task.dataset)},
-        task.class_names,
-        prompt_facts(prompt, method, task),
+        {"name": method.name, "numbers": numbers_on(method_numbers(method), settings.family or "fine-grained", settings.dataset)},
+        settings.classes,
+        prompt_facts(prompt, method, settings),
         None if recipe is None else recipe.key,
-        task.official_precision,
+        settings.official_precision,
     )
 
 

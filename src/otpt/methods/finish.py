@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from otpt.calibration import fixed_temperature, probabilities
-from otpt.calibration.registry import CALIBRATIONS
 from otpt.errors import OtptError
-from otpt.methods.axes import AGGREGATIONS, CLEAN, NONE
 from otpt.methods.calling import Available, Extras, call_function
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Output
+from otpt.registry import AGGREGATIONS, CALIBRATIONS, CLEAN, NONE
 
 _SUM_TOLERANCE = 1e-3
 
@@ -118,7 +117,7 @@ def calibrated(
     if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
         logits, zero_shot = logits.float(), zero_shot.float()
     own = {**available, "logits": lambda: logits, "zero_shot": lambda: zero_shot}
-    return call_function(CALIBRATIONS[method.calibrate], "calibration", own, settings, tuple(logits.shape), name)
+    return call_function(CALIBRATIONS[method.calibrate], "calibrator", own, settings, tuple(logits.shape), name)
 
 
 def _aggregate(

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 
 from otpt.calibration import BaseTexts
+from otpt.entropy import select_fraction
 from otpt.features.cache import FeatureCache
-from otpt.methods.axes import ADAPTATIONS, GATES, NONE, STATE, STREAM
 from otpt.methods.batch import Batch
 from otpt.methods.calling import Available, Extras, GateAnswer, call_function, call_gate, naming_images
 from otpt.methods.finish import ImageScores, finish
-from otpt.methods.method import CONTEXT, Method
+from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
 from otpt.methods.prompt_tuning.tuner import tune
-from otpt.objectives.entropy import select_fraction
+from otpt.registry import ADAPTATIONS, CONTEXT, GATES, NONE, STATE, STREAM
 from otpt.settings import Settings
 from otpt.threads import in_threads
 from otpt.transfers import to_host
@@ -124,7 +124,9 @@ class PromptGroup:
         if any(method.gate != NONE for method in methods):
             (initial,) = scores_to_host([initial])
             for method in methods:
-                gates[method.name] = [self._gate(method, image_scores(initial, i), each) for i, each in enumerate(names)]
+                gates[method.name] = [
+                    self._gate(method, image_scores(initial, i), each) for i, each in enumerate(names)
+                ]
         tuned = self._tune(methods, gates, views, starts, on_device, names)
         initial, *scores = scores_to_host([initial, *(scores for scores, _ in tuned.values())])
         on_host = {config: (own, tuned[config][1]) for config, own in zip(tuned, scores, strict=True)}
@@ -191,9 +193,7 @@ class PromptGroup:
             found |= {config: (scores, at) for config, scores in tuned.items()}
         return found
 
-    def _finish(
-        self, method: Method, before: ImageScores, i: int, gate: GateAnswer, tuned: Tuned, name: str
-    ) -> Output:
+    def _finish(self, method: Method, before: ImageScores, i: int, gate: GateAnswer, tuned: Tuned, name: str) -> Output:
         """Adapt, calibrate and aggregate image ``i`` by a method."""
         now, more = before, {}
         settings = self._settings[method.name]

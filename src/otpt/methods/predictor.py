@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,16 +14,16 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.methods.axes import STREAM
 from otpt.methods.baple import group as _baple
 from otpt.methods.batch import Batch
 from otpt.methods.fpt import group as _fpt
-from otpt.methods.kinds import Group
+from otpt.methods.kinds import Group, kind_of
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.path import PromptGroup
-from otpt.methods.promptsmooth import group as _promptsmooth
 from otpt.methods.preparing import Column, columns, make_groups, needs_images, recipes_for, word_prompts
+from otpt.methods.promptsmooth import group as _promptsmooth
+from otpt.registry import STREAM
 from otpt.rejection.registry import REJECTED
 from otpt.rejection.rejector import Rejector
 from otpt.settings import Settings
@@ -31,6 +32,10 @@ from otpt.transfers import to_device, to_host
 
 _PLUGINS = (_baple, _fpt, _promptsmooth)
 """Modules that register kinds of methods."""
+__all__ = ["Predictor", "kind_of", "predict", "stream", "stream_batches"]
+
+Answered = tuple[EncodedImage, list[Output] | Exception]
+
 IMAGES_TOGETHER = 8
 """On a GPU; as many contexts go through its text tower together."""
 
@@ -189,31 +194,41 @@ class Predictor:
         return [each for each in found if not isinstance(each, Exception)]
 
 
-def stream(
-    tasks: Iterable[ImageTask], pipeline: FeaturePipeline, *, catch: bool = False
-) -> Iterator[tuple[ImageTask, list[Output] | Exception]]:
-    """Predict images: (task, outputs column by column, or why there are none), in order.
+def stream(tasks: Iterable[ImageTask], pipeline: FeaturePipeline) -> Iterator[Answered]:
+    """Predict images: (image, outputs column by column, or why there are none), in order.
 
     The one loop of ``predict``, ``evaluate``, the service and Ray. Threads of the pipeline decode and augment ahead;
-    tasks may belong to different predictors. Budgets are spent in plain passes: the first views of a batch are encoded,
-    then more views of the images that are not decided.
+    tasks may belong to different predictors.
+    """
+    for batch in stream_batches(tasks, pipeline):
+        yield from batch
+
+
+def stream_batches(
+    tasks: Iterable[ImageTask], pipeline: FeaturePipeline, *, catch: bool = False
+) -> Iterator[list[Answered]]:
+    """:func:`stream` with the images that are predicted together in a list.
+
+    Budgets are spent in plain passes: the first views of a batch are encoded, then more views of the images that are
+    not decided.
 
     Args:
-        catch: yield an exception of a prediction in its place; otherwise it is raised.
+        catch: an exception of a prediction takes its place; otherwise it is raised.
     """
     for batch in pipeline.batches(tasks, in_rounds=True):
-        good = [image for image in batch if image.error is None]
-        for image in good:
-            image.missing = image.task.predictor.missing_views(image)
-        while more := [image for image in good if image.missing]:
+        while True:
+            for image in batch:
+                image.missing = {} if image.error else image.task.predictor.missing_views(image)
+            more = [image for image in batch if image.missing]
+            if not more:
+                break
             pipeline.encode_more(more)
-            good = [image for image in good if image.error is None]
-            for image in good:
-                image.missing = image.task.predictor.missing_views(image)
         pipeline.store(batch)
+        good = [image for image in batch if image.error is None]
+        begun = time.perf_counter()
         answers = iter(predict(good, catch=catch))
-        for image in batch:
-            yield image.task, image.error or next(answers)
+        pipeline.note((image.task for image in good), "predict", begun)
+        yield [(image, image.error or next(answers)) for image in batch]
 
 
 def predict(images: Sequence[EncodedImage], *, catch: bool = False) -> list[list[Output] | Exception]:

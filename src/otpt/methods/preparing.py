@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from otpt.calibration import BaseTexts, fixed_temperature
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.attributes import names_with_attributes
-from otpt.methods.axes import ATTRIBUTES, FPP, STREAM, TEMPLATES
 from otpt.methods.fpp import check_names, fpp_prompt
 from otpt.methods.kinds import KINDS, Group, Kind, Methods, kind_name, kind_of
 from otpt.methods.maple import MapleState, prompted_tower
@@ -29,6 +28,7 @@ from otpt.prompts import (
 )
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 from otpt.prompts.tokens import check_lengths, whole_context
+from otpt.registry import ATTRIBUTES, FPP, STREAM, TEMPLATES
 from otpt.settings import Settings
 from otpt.views import ViewRecipe
 
@@ -152,9 +152,7 @@ def make_groups(
 ) -> list[Group]:
     """Prepare the methods by their initial prompt; contexts that take long to make may be cached."""
     return [
-        group
-        for name, own in _by_kind(methods).items()
-        for group in KINDS[name].make(backbone, settings, own, cache)
+        group for name, own in _by_kind(methods).items() for group in KINDS[name].make(backbone, settings, own, cache)
     ]
 
 
@@ -253,8 +251,7 @@ def _check_tokens(backbone: Backbone, settings: Settings, prompts: Sequence[Prom
 def _words(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[Group]:
     starts: Sequence[Prompt | FixedTexts] = word_prompts(settings) if settings.texts is None else (settings.texts,)
     return [
-        _group(each.name, methods, backbone, text_state(backbone, settings, each, methods), settings)
-        for each in starts
+        _group(each.name, methods, backbone, text_state(backbone, settings, each, methods), settings) for each in starts
     ]
 
 
@@ -286,9 +283,7 @@ def _check_attributes(backbone: Backbone, settings: Settings, methods: Methods) 
 
 def _templates(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[Group]:
     templates = templates_of(settings, methods[0])
-    return [
-        _group(templates.name, methods, backbone, text_state(backbone, settings, templates, methods), settings)
-    ]
+    return [_group(templates.name, methods, backbone, text_state(backbone, settings, templates, methods), settings)]
 
 
 def _check_templates(backbone: Backbone, settings: Settings, methods: Methods) -> None:

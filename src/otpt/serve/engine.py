@@ -10,31 +10,24 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import count, islice
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import torch
 
-from otpt.answering import predictions
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.methods.batch import Batch
-from otpt.methods.inits.preparing import check_fit
-from otpt.methods.running.predictor import Predictor
+from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor, stream_batches
+from otpt.methods.preparing import check_fit
+from otpt.prediction import predictions
 from otpt.serve.jobs import Answer, Job, Unit
 from otpt.serve.texts import Prepared, TextCache
 from otpt.serve.thumbnails import shown_views
-from otpt.threads import available_threads, in_threads
 
 _log = logging.getLogger("otpt.serve")
-_ON_GPU = 8
-"""Images that a GPU predicts together, as in :mod:`otpt.methods.running.predictor`."""
-
-
-_Ready = tuple[Unit, EncodedImage]
 
 
 class Full(Exception):
@@ -118,12 +111,12 @@ class Engine:
     def _pass(self, model: str) -> None:
         """Images of one model, until there are none, or one of another model is next."""
         backbone = self._models[model]
-        at_once = available_threads() if backbone.device.type == "cpu" else _ON_GPU
         try:
-            encoded = FeaturePipeline(backbone, threads=self._ahead, clock=_note)(self._tasks(model))
-            while batch := list(islice(encoded, at_once)):
-                self._predict(batch)
-                self._begun.difference_update(task.key for task, _ in batch)
+            pipeline = FeaturePipeline(backbone, threads=self._ahead, clock=_note)
+            for batch in stream_batches(self._tasks(model), pipeline, catch=True):
+                self._watch(len(batch))
+                for image, outputs in batch:
+                    self._answer(image, outputs, backbone)
         except Exception as error:
             _log.exception("a pass of the engine failed")
             for unit in self._begun:
@@ -157,7 +150,9 @@ class Engine:
                 return
             held[key] = prepared.size
             self._begun.add(unit)
-            yield prepared.predictor.task(unit, unit.source, seed=unit.job.query.seed)
+            yield prepared.predictor.task(
+                unit, unit.source, seed=unit.job.query.seed, wanted=lambda job=unit.job: not job.future.done()
+            )
 
     def _prepared(self, unit: Unit) -> Prepared:
         query = unit.job.query
@@ -165,65 +160,29 @@ class Engine:
 
         def prepare() -> Predictor:
             begun = time.perf_counter()
-            check_fit(backbone, query.task, query.methods)
-            found = Predictor(backbone, query.task, query.methods)
+            check_fit(backbone, query.settings, query.methods)
+            found = Predictor(backbone, query.settings, query.methods).prepare()
             unit.job.spent("texts", begun)
             return found
 
         return self._texts.get(query.key, backbone, prepare)
 
-    def _predict(self, batch: list[tuple[ImageTask, EncodedImage | OtptError]]) -> None:
-        good: list[_Ready] = []
-        for task, found in batch:
-            if isinstance(found, OtptError):
-                task.key.answer(found)
-            elif not task.key.job.future.done():
-                good.append((task.key, found))
-        if not good:
-            return
-        self._watch(len(good))
-        backbone = self._models[good[0][0].job.query.model]
-        on_cpu = backbone.device.type == "cpu"
-        room = min(_predictor(unit).at_once for unit, _ in good) if on_cpu else 1
-        together = [[each] for each in good] if on_cpu else _alike(good)
-        for own, answers in zip(together, in_threads(partial(_answers, backbone), together, at_once=room), strict=True):
-            for (unit, _), answer in zip(own, answers, strict=True):
-                if isinstance(answer, (Answer, OtptError)):
-                    unit.answer(answer)
-                else:
-                    unit.job.fail(answer)
+    def _answer(self, image: EncodedImage, outputs: list[Output] | Exception, backbone: Backbone) -> None:
+        unit: Unit = image.task.key
+        self._begun.discard(unit)
+        query = unit.job.query
+        try:
+            if isinstance(outputs, Exception):
+                raise outputs
+            views = shown_views(image.task.predictor, image, backbone.preprocessing) if query.show_views else None
+            found = predictions(query.methods, outputs, query.settings.classes, query.calibrations)
+            unit.answer(Answer(found, views))
+        except OtptError as error:
+            unit.answer(error)
+        except Exception as error:
+            _log.exception("an image was not predicted")
+            unit.job.fail(error)
 
 
 def _note(task: ImageTask, part: str, seconds: float) -> None:
     task.key.job.seconds[part] += seconds
-
-
-def _predictor(unit: Unit) -> Predictor:
-    assert unit.prepared is not None  # since it left the queue
-    return unit.prepared.predictor
-
-
-def _alike(images: list[_Ready]) -> list[list[_Ready]]:
-    """Images by predictor and seed."""
-    found: dict[tuple[int, int], list[_Ready]] = {}
-    for unit, image in images:
-        found.setdefault((id(_predictor(unit)), unit.job.query.seed), []).append((unit, image))
-    return list(found.values())
-
-
-def _answers(backbone: Backbone, images: list[_Ready]) -> Sequence[Answer | Exception]:
-    """What is said of images of one predictor and seed."""
-    begun, predictor = time.perf_counter(), _predictor(images[0][0])
-    try:
-        outputs = predictor(Batch([image for _, image in images], images[0][0].job.query.seed))
-        found = []
-        for (unit, image), own in zip(images, outputs, strict=True):
-            query = unit.job.query
-            unit.job.seconds["predict"] += (time.perf_counter() - begun) / len(images)
-            views = shown_views(predictor, image, backbone.preprocessing) if query.show_views else None
-            found.append(Answer(predictions(query.methods, own, query.task.class_names, query.calibrations), views))
-    except Exception as error:
-        if not isinstance(error, OtptError):
-            _log.exception("images were not predicted")
-        return [error] * len(images)
-    return found

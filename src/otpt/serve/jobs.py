@@ -16,9 +16,9 @@ from otpt.calibration import Calibrated
 from otpt.errors import OtptError
 from otpt.images import open_image
 from otpt.methods import Method
-from otpt.methods.task import Task
 from otpt.prediction import Prediction
 from otpt.serve.texts import Prepared
+from otpt.settings import Settings
 
 PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
 """What the seconds of a request are made of."""
@@ -30,7 +30,7 @@ class Query:
 
     Attributes:
         model: its name in the service.
-        task: classes, prompt, views.
+        settings: classes, prompt, views.
         methods: one or more.
         calibrations: by the name of their method.
         seed: of the views.
@@ -39,7 +39,7 @@ class Query:
     """
 
     model: str
-    task: Task
+    settings: Settings
     methods: tuple[Method, ...]
     calibrations: Mapping[str, Calibrated] = field(default_factory=dict)
     seed: int = 0
@@ -49,9 +49,9 @@ class Query:
     @cached_property
     def key(self) -> Hashable:
         """What decides the text features and everything that is prepared for all images."""
-        task = self.task
-        texts = (task.class_names, tuple(task.prompts), task.texts, task.templates)
-        return (self.model, texts, self.methods, task.recipe, task.family, task.reject, task.reject_threshold)
+        own = self.settings
+        texts = (own.classes, own.prompts, own.texts, own.templates)
+        return (self.model, texts, self.methods, own.recipe, own.family, own.reject, own.reject_threshold)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from otpt.methods.running.predictor import Predictor
+from otpt.methods.predictor import Predictor
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from otpt.entropy import select_fraction, view_entropies
 from otpt.features.pipeline import EncodedImage
-from otpt.methods.running.predictor import Predictor
+from otpt.methods.predictor import Predictor
 from otpt.transfers import to_host
 from otpt.views import make_views
 from otpt.views.recipe import PreprocessingLike
@@ -27,7 +27,7 @@ def shown_views(predictor: Predictor, image: EncodedImage, preprocessing: Prepro
     recipe = max(predictor.recipes, key=lambda each: each.n_views)
     logits = predictor.view_logits(image)
     opened, digest = image.open()
-    name = digest if image.image_id is None else image.image_id
+    name = digest if image.task.image_id is None else image.task.image_id
     pixels = make_views(opened, recipe, preprocessing, seed=image.task.seed, image_id=name)
     shown = [_data_url(each, preprocessing) for each in pixels]
     if logits is None:

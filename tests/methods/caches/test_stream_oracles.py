@@ -17,7 +17,7 @@ import otpt
 from otpt import Backbone, Classifier, OtptError, ViewRecipe
 from otpt.data import list_datasets
 from otpt.methods import Task, get_method
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def backbone() -> Backbone:
 
 @cache
 def texts() -> Tensor:
-    return TextSide(backbone(), NAMES).text_features
+    return prompt_state(backbone(), NAMES).text_features
 
 
 def images(count: int = 40, *, doubt: float = 1.0) -> Tensor:

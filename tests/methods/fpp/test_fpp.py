@@ -16,6 +16,8 @@ from oracles.methods.field import second_texts, texts
 from oracles.methods.fpp import literal_fpp
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import by_threads, tiny_backbone, tiny_clip
+from otpt.methods.fpp.noise import draw, draw_noise
+from otpt.methods.fpp.progress import SlowLines
 
 import otpt
 from otpt.backbones import Backbone
@@ -23,8 +25,6 @@ from otpt.errors import OtptError
 from otpt.features import FeatureCache
 from otpt.methods import Task
 from otpt.methods.fpp import alignment, flatness, fpp_prompt, pretrain
-from otpt.methods.fpp.noise import draw, draw_noise
-from otpt.methods.fpp.progress import SlowLines
 from otpt.settings import Fpp
 
 pytestmark = pytest.mark.slow

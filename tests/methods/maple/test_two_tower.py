@@ -18,7 +18,7 @@ import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.methods.maple import TwoTowerSide
+from otpt.methods.maple import MapleState
 from otpt.prompts.learned import MaplePrompts, read_learned
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def prompts(folder: Path, kind: str, depth: int) -> MaplePrompts:
 @pytest.mark.parametrize(("depth", "blocks"), [(1, 2), (2, 2), (3, 4), (9, 10)])
 def test_forward_is_the_literal_one(kind: str, depth: int, blocks: int, tmp_path: Path) -> None:
     """Also with the published depths of 3 and 9, and blocks after the last prompts."""
-    side = TwoTowerSide(backbone(kind, blocks), NAMES, prompts(tmp_path, kind, depth))
+    side = MapleState(backbone(kind, blocks), NAMES, prompts(tmp_path, kind, depth))
     oracle = LiteralMaple(tiny_model(kind, blocks=blocks), NAMES, maple_state(kind, depth))
     found = side.at_init(pixels()).logits[0]
     expected = oracle.logits(pixels()[:1], oracle.start)[0]
@@ -63,7 +63,7 @@ def test_forward_is_the_literal_one(kind: str, depth: int, blocks: int, tmp_path
 @pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
 def test_tuning_is_the_literal_one(kind: str, tmp_path: Path) -> None:
     """Three methods in one pass, against one graph over all views each."""
-    side = TwoTowerSide(backbone(kind), NAMES, prompts(tmp_path, kind, 2))
+    side = MapleState(backbone(kind), NAMES, prompts(tmp_path, kind, 2))
     oracle = LiteralMaple(tiny_model(kind), NAMES, maple_state(kind, 2))
     configs = [get_method(name).tuning("fine-grained") for name in TUNED]
     initial = side.at_init(pixels())
@@ -78,7 +78,7 @@ def test_tuning_is_the_literal_one(kind: str, tmp_path: Path) -> None:
 
 
 def test_several_steps_and_the_learning_rate_of_shifts(tmp_path: Path) -> None:
-    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    side = MapleState(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
     oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
     config = get_method("maple+o-tpt").override({"steps": 2}).tuning("shift")
     found = side.tune(side.at_init(pixels()), [config])[config].logits[0]
@@ -90,7 +90,7 @@ def test_several_steps_and_the_learning_rate_of_shifts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", TUNED)
 def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: str, tmp_path: Path) -> None:
     """Six of 64 views go through the graph here, all of them there."""
-    side = TwoTowerSide(backbone(kind, 4), NAMES, prompts(tmp_path, kind, 3))
+    side = MapleState(backbone(kind, 4), NAMES, prompts(tmp_path, kind, 3))
     oracle = LiteralMaple(tiny_model(kind, blocks=4), NAMES, maple_state(kind, 3))
     found = MaplePrompts(*side.gradient(pixels(), get_method(method).tuning("fine-grained"))).state()
     published = {"maple+tpt": {}, "maple+c-tpt": {"dispersion": 50.0}, "maple+o-tpt": {"orthogonality": 18.0}}
@@ -111,7 +111,7 @@ def test_threads_that_ask_at_the_same_time_compute_the_gradient_of_the_texts_onc
         time.sleep(1)  # the other threads ask too
         return text_features.square().sum(dim=-2).amax(dim=-1)
 
-    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    side = MapleState(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
     config = get_method("maple+spread").tuning("fine-grained")
     initial, together = side.at_init(pixels(4)), threading.Barrier(4)
     assert initial.rows.shape == (4, 4), "computed before the threads start"
@@ -129,7 +129,7 @@ def test_threads_that_ask_at_the_same_time_compute_the_gradient_of_the_texts_onc
 @pytest.mark.parametrize("method", TUNED)
 def test_all_views_are_those_of_the_literal_way(method: str, tmp_path: Path) -> None:
     """Logits and features of all views, before and after tuning, for aggregations that look at them."""
-    side = TwoTowerSide(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
+    side = MapleState(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
     oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
     config = get_method(method).tuning("fine-grained")
     initial = side.at_init(pixels())
@@ -143,7 +143,7 @@ def test_all_views_are_those_of_the_literal_way(method: str, tmp_path: Path) -> 
 @pytest.mark.equality
 def test_an_image_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
     configs = [get_method(name).tuning("fine-grained") for name in TUNED]
-    side, fresh = (TwoTowerSide(backbone("timm"), NAMES, prompts(tmp_path, "timm", 2)) for _ in range(2))
+    side, fresh = (MapleState(backbone("timm"), NAMES, prompts(tmp_path, "timm", 2)) for _ in range(2))
     side.tune(side.at_init(pixels().flip(0)), configs)
     initial = side.at_init(pixels())
     tuned = side.tune(initial, configs)
@@ -169,9 +169,9 @@ def test_prompts_that_do_not_fit(kind: str, state: dict[str, Tensor], sentence: 
     learned = read_learned(tmp_path / "maple.pt")
     assert isinstance(learned, MaplePrompts)
     with pytest.raises(OtptError, match=sentence):
-        TwoTowerSide(backbone(kind), NAMES, learned)
+        MapleState(backbone(kind), NAMES, learned)
 
 
 def test_a_tower_without_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="is a ModifiedResNet"):
-        TwoTowerSide(tiny_backbone("resnet"), NAMES, prompts(tmp_path, "vit", 2))
+        MapleState(tiny_backbone("resnet"), NAMES, prompts(tmp_path, "vit", 2))

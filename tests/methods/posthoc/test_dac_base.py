@@ -10,7 +10,7 @@ from oracles.methods import posthoc
 from oracles.methods.posthoc_bench import NAMES, RECIPE, SEEDS, backbone, image
 
 from otpt import Classifier, OtptError
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CoopContext
 
@@ -24,7 +24,7 @@ def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> Non
     every = (*NAMES, *base[2:])
     places = [every.index(each) for each in base]
     before, after = (
-        TextSide(backbone(), every, prompt).text_features.tolist() for prompt in (Prompt(), Prompt.learned(vectors))
+        prompt_state(backbone(), every, prompt).text_features.tolist() for prompt in (Prompt(), Prompt.learned(vectors))
     )
     clf = Classifier(backbone(), recipe=RECIPE, contexts=[CoopContext(vectors, base)]).set_classes(NAMES)
     changed = set()

@@ -9,11 +9,11 @@ import pytest
 import torch
 from oracles.methods import field, posthoc
 from oracles.methods.posthoc_bench import NAMES, RECIPE, SOME_DISAGREE, answers, backbone, image, literal
+from otpt.methods.path import PromptGroup
 
 from otpt import Classifier
 from otpt.methods.gates import agreement, cas, strong_agreement
-from otpt.methods.prompt_tuning import TextSide
-from otpt.methods.running.groups import TextGroup
+from otpt.methods.prompt_tuning import PromptState
 from otpt.prompts import PromptEncoder
 
 pytestmark = pytest.mark.slow
@@ -62,8 +62,8 @@ def test_views_that_share_nothing_with_the_clean_one_have_no_score() -> None:
 def test_a_closed_gate_spares_the_text_passes(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = f"tpt+{gate}"
     clf = Classifier(backbone(), method, recipe=RECIPE).set_classes(NAMES)
-    side = next(group.text for group in clf._predictor((clf.method,))._groups if isinstance(group, TextGroup))
-    assert isinstance(side, TextSide)
+    side = next(group.text for group in clf._predictor((clf.method,))._groups if isinstance(group, PromptGroup))
+    assert isinstance(side, PromptState)
     encoder = type(side.encoder)
     passes: list[str] = []
     encode, vjp = encoder.encode, type(side.linearisation).vjp

@@ -11,7 +11,7 @@ from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
 from otpt.methods import Method, get_method, published_methods
-from otpt.methods.prompt_tuning import TextSide, TuningConfig, adamw_first_step, tune, tune_many_steps, tune_one_step
+from otpt.methods.prompt_tuning import PromptState, TuningConfig, adamw_first_step, prompt_state, tune, tune_many_steps
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
 VIEWS, SIZE = 30, {"vit": 32, "resnet": 64}
@@ -33,18 +33,18 @@ def pixels(kind: str, images: int, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.fixture(scope="module", params=["vit", pytest.param("resnet", marks=pytest.mark.slow)])
-def double(request: pytest.FixtureRequest) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
+def double(request: pytest.FixtureRequest) -> tuple[LiteralTuner, PromptState, Tensor, Tensor]:
     """(oracle, text side, pixels, image features) in float64."""
     return _case(request.param, "float64")
 
 
 @cache
-def _case(kind: str, precision: str) -> tuple[LiteralTuner, TextSide, Tensor, Tensor]:
+def _case(kind: str, precision: str) -> tuple[LiteralTuner, PromptState, Tensor, Tensor]:
     backbone = tiny_backbone(kind, precision)
     oracle = LiteralTuner(tiny_clip(kind, dtype=backbone.dtype), tokenizer(), NAMES)
     views = pixels(kind, 3, backbone.dtype)
     features = torch.stack([backbone.encode_pixels(image) for image in views])
-    return oracle, TextSide(backbone, NAMES), views, features
+    return oracle, prompt_state(backbone, NAMES), views, features
 
 
 def _literal(oracle: LiteralTuner, views: Tensor, config: TuningConfig) -> Tensor:
@@ -159,7 +159,7 @@ def test_an_image_gets_the_same_in_any_batch_and_order(steps: int) -> None:
 def test_chunks_and_passes_do_not_matter(name: str, options: dict[str, int]) -> None:
     _, text, _, features = _case("vit", "float64")
     config = get_method(name).tuning("fine-grained")
-    other = TextSide(tiny_backbone("vit", "float64"), NAMES, **options)
+    other = prompt_state(tiny_backbone("vit", "float64"), NAMES, **options)
     for steps in (1, 2):
         stepped = TuningConfig(config.weights, steps=steps)
         expected, found = (tune(side, features, [stepped])[stepped] for side in (text, other))

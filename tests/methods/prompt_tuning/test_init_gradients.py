@@ -6,12 +6,12 @@ import pytest
 import torch
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
+from otpt.methods.prompt_tuning.gradients import ViewObjective
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import TextSide, TuningConfig, tune
-from otpt.methods.prompt_tuning.gradients import ViewObjective
+from otpt.methods.prompt_tuning import PromptState, TuningConfig, prompt_state, tune
 from otpt.prompts import Linearisation
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea"]
@@ -34,8 +34,8 @@ class Store(dict[ViewObjective, Tensor]):
 
 
 @pytest.fixture(scope="module")
-def text() -> TextSide:
-    return TextSide(tiny_backbone("vit", "float64"), NAMES)
+def text() -> PromptState:
+    return prompt_state(tiny_backbone("vit", "float64"), NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def config(name: str) -> TuningConfig:
 
 
 @pytest.mark.parametrize("name", ["tpt", "tpt+zs"])
-def test_a_store_is_told_the_literal_gradient(name: str, text: TextSide, views: Tensor) -> None:
+def test_a_store_is_told_the_literal_gradient(name: str, text: PromptState, views: Tensor) -> None:
     stores = [Store(), Store()]
     tune(text, views, [config(name)], known=stores)
     oracle = LiteralTuner(tiny_clip("vit", dtype=torch.float64), tokenizer(), NAMES)
@@ -70,7 +70,7 @@ def test_a_store_is_told_the_literal_gradient(name: str, text: TextSide, views: 
 
 
 def test_what_a_store_says_is_believed_and_nothing_is_computed(
-    text: TextSide, views: Tensor, monkeypatch: pytest.MonkeyPatch
+    text: PromptState, views: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gradients = torch.randn(2, 4, 64, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     stores = [Store({ViewObjective("entropy", "", 3): gradient}) for gradient in gradients]
@@ -87,7 +87,7 @@ def test_what_a_store_says_is_believed_and_nothing_is_computed(
         torch.testing.assert_close(context, leaf.detach(), rtol=0, atol=1e-12)
 
 
-def test_plans_share_one_question_and_several_steps_ask_none(text: TextSide, views: Tensor) -> None:
+def test_plans_share_one_question_and_several_steps_ask_none(text: PromptState, views: Tensor) -> None:
     one = [Store()]
     tune(text, views[:1], [config("tpt"), config("c-tpt"), config("o-tpt")], known=one)
     assert (one[0].asked, len(one[0])) == (1, 1)
@@ -98,7 +98,7 @@ def test_plans_share_one_question_and_several_steps_ask_none(text: TextSide, vie
     assert (none[0].asked, len(none[0])) == (0, 0)
 
 
-def test_a_gradient_that_is_not_finite_stays_so(text: TextSide, views: Tensor) -> None:
+def test_a_gradient_that_is_not_finite_stays_so(text: PromptState, views: Tensor) -> None:
     """An image that kept the start context keeps it when its gradient comes from a store."""
     bad = torch.full_like(text.init, torch.nan)
     found = tune(text, views, [config("tpt")], known=[Store({ViewObjective("entropy", "", 3): bad}), Store()])[

@@ -10,13 +10,13 @@ from open_clip import SimpleTokenizer
 from oracles.methods import field
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import tiny_backbone, tiny_clip
+from otpt.methods.attributes import names_with_attributes
+from otpt.methods.prompt_tuning.attribute_side import class_logits
 from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.methods.inits.attributes import names_with_attributes
-from otpt.methods.prompt_tuning import AttributeTextSide, TextSide, TuningConfig, tune, tune_many_steps, tune_one_step
-from otpt.methods.prompt_tuning.attribute_side import class_logits
+from otpt.methods.prompt_tuning import PromptState, TuningConfig, prompt_state, tune, tune_many_steps
 from otpt.prompts import Prompt, PromptEncoder
 
 pytestmark = pytest.mark.slow
@@ -58,15 +58,15 @@ def images(kind: str) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def sides(kind: str, attributes: int) -> tuple[LiteralTuner, TextSide]:
+def sides(kind: str, attributes: int) -> tuple[LiteralTuner, PromptState]:
     """The oracle and the text side, without attributes for 0."""
     backbone, model = tiny_backbone(kind, "float64"), tiny_clip(kind, dtype=torch.float64)
     if not attributes:
-        return LiteralTuner(model, SimpleTokenizer(), NAMES), TextSide(backbone, NAMES)
+        return LiteralTuner(model, SimpleTokenizer(), NAMES), prompt_state(backbone, NAMES)
     given = few_attributes(attributes)
     texts = [f"{word} {name}" for name in NAMES for word in given[name]]
     oracle = LiteralTuner(model, SimpleTokenizer(), texts, attributes=attributes)
-    return oracle, AttributeTextSide(backbone, NAMES, given)
+    return oracle, prompt_state(backbone, NAMES, attributes=given)
 
 
 def literal(oracle: LiteralTuner, pixels: Tensor, config: TuningConfig) -> tuple[Tensor, Tensor]:
@@ -247,8 +247,8 @@ def test_the_mean_cosine_is_that_of_the_classes() -> None:
 def test_the_same_texts_in_other_groups_have_another_fingerprint() -> None:
     """Gradients are kept by it, and these differ."""
     backbone = tiny_backbone("vit", "float64")
-    two = AttributeTextSide(backbone, ["x c", "y c"], {"x c": ["a", "b"], "y c": ["a", "b"]})
-    four = TextSide(backbone, ["a x c", "b x c", "a y c", "b y c"])
+    two = prompt_state(backbone, ["x c", "y c"], attributes={"x c": ["a", "b"], "y c": ["a", "b"]})
+    four = prompt_state(backbone, ["a x c", "b x c", "a y c", "b y c"])
     assert torch.equal(two.text_features, four.text_features)
     assert two.fingerprint != four.fingerprint
 
@@ -282,6 +282,6 @@ def test_moments_of_an_image_with_an_init_of_its_own() -> None:
     config = config_of("tpt+moments")
     found = tune(text, features[:2], [config], starts=starts)[config].logits
     for i, start in enumerate(starts):
-        alone = TextSide(backbone, NAMES, Prompt.learned(start))
+        alone = prompt_state(backbone, NAMES, Prompt.learned(start))
         expected = tune(alone, features[i : i + 1], [config])[config].logits[0]
         torch.testing.assert_close(found[i], expected, rtol=0, atol=1e-8)

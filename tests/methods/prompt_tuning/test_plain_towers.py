@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from otpt.backbones import Backbone
 from otpt.methods import published_methods
-from otpt.methods.prompt_tuning import TextSide, tune
+from otpt.methods.prompt_tuning import prompt_state, tune
 from otpt.prompts import Prompt, tokenize_prompts
 
 NAMES = ["cat", "red panda", "photo of x"]
@@ -32,7 +32,7 @@ def test_o_tpt_on_any_text_tower(backbone: Backbone, steps: int) -> None:
         torch.randn(20, backbone.embed_dim, generator=torch.Generator().manual_seed(0)).double(), dim=-1
     )
     config = published_methods()["o-tpt"].override({"steps": steps}).tuning("fine-grained")
-    found = tune(TextSide(backbone, NAMES), views[None], [config])[config].logits[0].softmax(-1)
+    found = tune(prompt_state(backbone, NAMES), views[None], [config])[config].logits[0].softmax(-1)
 
     tokens = tokenize_prompts(backbone.text, NAMES, Prompt())
     embeddings = backbone.text.embed(tokens.ids)
@@ -60,5 +60,5 @@ def test_o_tpt_on_any_text_tower(backbone: Backbone, steps: int) -> None:
         expected = (backbone.logit_scale * views[0] @ features().T).softmax(-1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
     assert (
-        expected - (backbone.logit_scale * views[0] @ TextSide(backbone, NAMES).text_features.T).softmax(-1)
+        expected - (backbone.logit_scale * views[0] @ prompt_state(backbone, NAMES).text_features.T).softmax(-1)
     ).abs().max() > 1e-4

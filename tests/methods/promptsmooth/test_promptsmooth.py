@@ -25,7 +25,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Settings, evaluate
 from otpt.evaluation.settings import NOISE_PROMPTS
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import TextSide
+from otpt.methods.prompt_tuning import prompt_state
 from otpt.methods.promptsmooth import Smoother, Smoothing, noisy_copies
 from otpt.prompts import Prompt
 from otpt.prompts.tokens import tokenize_prompts
@@ -86,7 +86,7 @@ def test_the_step_is_the_literal_one(name: str) -> None:
     """torch's AdamW on all copies, whole sentences through the model's own tower, in float64."""
     backbone = tiny("float64")
     smoother = Smoother(backbone, Smoothing(copies=7, batch=4))
-    text = TextSide(backbone, NAMES, Prompt("a photo of a"))
+    text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
     config = get_method(name).tuning("fine-grained")
     assert config is not None
     tuned = smoother.tune(image(1), text, [config], seed=3, image_id="p")
@@ -112,7 +112,7 @@ def test_the_step_is_the_literal_one(name: str) -> None:
 def test_votes_count_every_copy_once() -> None:
     backbone = tiny()
     smoother = Smoother(backbone, Smoothing(copies=4, batch=5))
-    text = TextSide(backbone, NAMES, Prompt("a photo of a"))
+    text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
     configs = [config for name in METHODS if (config := get_method(name).tuning("fine-grained")) is not None]
     tuned = smoother.tune(image(2), text, configs, seed=0, image_id="p")
     found = smoother.labels(tuned, text, 12, "selection", seed=0, image_id="p")
@@ -214,7 +214,7 @@ def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
         result = evaluate(data, backbone, chosen, out=tmp_path / f"run-{number}")
         found.append([row["probabilities"] for row in rows_of(result.run, "fixed-coop")])
     assert found[0] == found[1]
-    smoother, text = Smoother(backbone, Smoothing()), TextSide(backbone, NAMES, Prompt.learned(vectors))
+    smoother, text = Smoother(backbone, Smoothing()), prompt_state(backbone, NAMES, Prompt.learned(vectors))
     for sample, shares in zip(stratified(data), found[0], strict=True):
         tuned = smoother.tune(sample.source, text, [None], seed=0, image_id="p")  # type: ignore[arg-type]
         expected = (backbone.logit_scale * tuned.feature @ initial.mT).softmax(dim=-1)

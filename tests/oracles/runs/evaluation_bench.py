@@ -14,6 +14,7 @@ import pytest
 import torch
 from oracles.data.images import image
 from oracles.models.tiny import tiny_backbone
+from otpt.methods.predictor import Predictor
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
@@ -21,7 +22,6 @@ from otpt.evaluation import Settings, evaluate
 from otpt.images import ImageSource
 from otpt.methods.batch import Batch
 from otpt.methods.output import Output
-from otpt.methods.running.predictor import Predictor
 from otpt.views import ViewRecipe
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "pug")

@@ -61,9 +61,9 @@ def flat(rows: Sequence[dict[str, Any]], top: int | None) -> tuple[list[str], li
         ranked = list(enumerate(row.get("top", ()), start=1)) if top else []
         found.append(
             {
-                **{key: value for key, value in row.items() if key not in ("top", "flags", "extras", "labels")},
+                **{key: value for key, value in row.items() if key not in ("top", "flags", "extras", "set")},
                 **{f"{key}_{rank}": each[key] for rank, each in ranked for key in ("label", "probability")},
-                **({"labels": " | ".join(row["labels"])} if "labels" in row else {}),
+                **({"set": " | ".join(row["set"])} if "set" in row else {}),
                 "flags": " ".join(row.get("flags", ())),
                 **row.get("extras", {}),
             }
@@ -86,7 +86,7 @@ def _parquet(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
     from pyarrow import parquet
 
     ranked = (name for name in columns if name.startswith("label_"))
-    texts = {"image", "method", "label", "labels", "flags", "error", *ranked}
+    texts = {"image", "method", "label", "set", "flags", "error", *ranked}
     arrays = {}
     for name in columns:
         cells = [row.get(name) for row in rows]

@@ -37,7 +37,6 @@ def rows_of(image: Given, answer: Answer, top: int) -> list[dict[str, Any]]:
             "confidence": prediction.confidence,
             "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
             "flags": list(prediction.flags),
-            "rejected": prediction.rejected,
             "extras": dict(prediction.extras),
             **_asked(prediction),
         }
@@ -47,7 +46,9 @@ def rows_of(image: Given, answer: Answer, top: int) -> list[dict[str, Any]]:
 
 def _asked(prediction: Prediction) -> dict[str, Any]:
     """What was asked of a calibration; nothing, where nothing was."""
-    found: dict[str, Any] = {} if prediction.labels is None else {"labels": list(prediction.labels)}
+    found: dict[str, Any] = {} if prediction.set is None else {"set": list(prediction.set)}
+    if prediction.rejected is not None:
+        found["rejected"] = prediction.rejected
     return found if prediction.abstained is None else {**found, "abstained": prediction.abstained}
 
 
@@ -95,8 +96,8 @@ class Details(Writer):
             print_columns(part)
         _print_flags([flag for prediction in answer.values() for flag in prediction.flags])
         for method, prediction in answer.items():
-            if prediction.labels is not None:
-                print(f"{method}: one of {', '.join(prediction.labels)}")
+            if prediction.set is not None:
+                print(f"{method}: one of {', '.join(prediction.set)}")
             if prediction.abstained:
                 print(f"{method}: abstained, since its confidence is not above the threshold of the risk")
         print()
@@ -148,7 +149,7 @@ def _answered(prediction: Prediction) -> str:
     """The label, the set of labels, or that there is none."""
     if prediction.abstained:
         return "(abstained)"
-    return prediction.label if prediction.labels is None else " | ".join(prediction.labels) or "(none)"
+    return prediction.label if prediction.set is None else " | ".join(prediction.set) or "(none)"
 
 
 _MARK = " *"

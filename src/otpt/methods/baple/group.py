@@ -12,9 +12,9 @@ from otpt.errors import OtptError
 from otpt.methods.baple.model import BapleModel, baple_model
 from otpt.methods.batch import Batch
 from otpt.methods.inits.trained import file_for
+from otpt.methods.kinds import KINDS, Group, Kind, Methods
 from otpt.methods.method import Method
 from otpt.methods.output import Output
-from otpt.methods.kinds import KINDS, Group, Kind, Methods
 from otpt.methods.preparing import text_state
 from otpt.methods.prompt_tuning import PromptState, mean_cosine
 from otpt.prompts import Prompt, tokenize_prompts
@@ -63,7 +63,13 @@ class BapleGroup:
 def baple_models(backbone: Backbone, settings: Settings, methods: Sequence[Method]) -> dict[int, list[BapleModel]]:
     """The models of the methods by target class; an error if a file is missing or does not fit."""
     names = {method.name for method in methods}
-    targets = sorted({file.target for file in settings.plugins.get("trained", ()) if file.method in names and file.target is not None})
+    targets = sorted(
+        {
+            file.target
+            for file in settings.plugins.get("trained", ())
+            if file.method in names and file.target is not None
+        }
+    )
     if not targets:
         file_for(settings.plugins.get("trained", ()), methods[0].name)  # says what is missing
     return {target: [_model(backbone, settings, method.name, target) for method in methods] for target in targets}

@@ -36,7 +36,9 @@ class FptGroup:
         for network in fpt_networks(frozen, settings, methods):
             self._networks.append(network.to(frozen.device, frozen.dtype))
             blocks = network.sizes.blocks
-            self._keys_values.setdefault(blocks, KeysAndValues(frozen, blocks, settings.plugins.get("fpt", {}).get("keep")))
+            self._keys_values.setdefault(
+                blocks, KeysAndValues(frozen, blocks, settings.plugins.get("fpt", {}).get("keep"))
+            )
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`; nothing here is random."""

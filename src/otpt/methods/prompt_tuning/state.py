@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods.attributes import names_with_attributes
-from otpt.objectives.registry import OBJECTIVES
 from otpt.prompts import (
     MEMORY_BUDGET,
     DescriptionEncoder,
@@ -37,6 +36,7 @@ from otpt.prompts import (
 )
 from otpt.prompts.learned import CocoopContext
 from otpt.prompts.tokens import sentence_tokens
+from otpt.registry import OBJECTIVES
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
@@ -264,7 +264,8 @@ class PromptState:
     ) -> Tensor:
         """The value (…) of a text objective; ``initial`` are the text features at the init, E₀ by default."""
         reference = self.text_features if initial is None else initial
-        value: Tensor = OBJECTIVES[name](text_features, reference, settings, {"attributes": self.attributes})
+        available = {"text_features": text_features, "initial_text_features": reference, "attributes": self.attributes}
+        value: Tensor = OBJECTIVES[name](available, settings)
         return value
 
     def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
@@ -341,7 +342,9 @@ class ConditionalState(PromptState):
         """See :class:`PromptState`."""
         if not self._raw:
             return self.starts_of(batch.clean_features())
-        return self._context.starts(self._backbone.encode_pixels(batch.pixels(ViewRecipe(n_views=1), self._backbone)[:, 0], unit=False))
+        return self._context.starts(
+            self._backbone.encode_pixels(batch.pixels(ViewRecipe(n_views=1), self._backbone)[:, 0], unit=False)
+        )
 
     def starts_of(self, clean: Tensor) -> Tensor | None:
         """See :class:`PromptState`."""

@@ -22,13 +22,12 @@ import torch
 from torch import Tensor
 
 from otpt._version import __version__
+from otpt.entropy import SELECTED_BY
 from otpt.features.cache import FeatureCache
 from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, in_passes, mean_cosine
-from otpt.objectives import logit_range
-from otpt.objectives.entropy import SELECTED_BY
-from otpt.objectives.ranges import Range
-from otpt.objectives.registry import OBJECTIVES, VIEWS, find_objective
+from otpt.objectives import Range, logit_range
+from otpt.registry import OBJECTIVES, VIEWS
 from otpt.transfers import to_device, to_host
 
 ADAM_EPSILON = 1e-8
@@ -111,9 +110,7 @@ def _one_step(
         if config not in found:  # no objective sees the views: all images get the same context
             texts = state.encode_shared(config, contexts[config][0])
             cosine = mean_cosine(state.class_features(texts)).expand(len(views))
-            found[config] = state.scores(
-                views, texts.expand(len(views), -1, -1), cosine, all_views=all_views
-            )
+            found[config] = state.scores(views, texts.expand(len(views), -1, -1), cosine, all_views=all_views)
     return {config: replace(found[config], contexts=contexts[config], skipped=skipped[config]) for config in configs}
 
 
@@ -145,8 +142,8 @@ class ViewObjective:
 
 def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
     """A config's objective ``name`` on ``views`` views."""
-    found = find_objective(name)
-    reference = config.reference if found.takes_reference else ""
+    found = OBJECTIVES[name]
+    reference = config.reference if found.takes_range else ""
     settings = tuple(found.own_settings(dict(config.settings)).items())
     return ViewObjective(name, reference, config.selected_count(views), config.selection, settings)
 
@@ -178,8 +175,9 @@ def _computed_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, ob
         with torch.enable_grad():
             leaf = logits[chosen].requires_grad_()
             row = logits[0] if objective.reference == "clean" else leaf[0]
-            by_name = {"zero_shot": at_init, "cosines": state.cosines(at_init), "all_views": logits}
-            value = OBJECTIVES[objective.name](leaf, logit_range(row), dict(objective.settings), by_name)
+            available = {"logits": leaf, "zero_shot": at_init, "cosines": state.cosines(at_init), "all_views": logits}
+            available |= dict.fromkeys(("current_range", "initial_range"), logit_range(row))
+            value = OBJECTIVES[objective.name](available, dict(objective.settings))
         gradients.append(torch.autograd.grad(value, leaf)[0])
         selected.append(image[chosen])
         own.append(at_init)
@@ -212,7 +210,7 @@ class GradientEntry:
 
     def _key(self, objective: ViewObjective) -> str:
         facts = [*vars(objective).values(), self._image, self._state.fingerprint, __version__, torch.__version__]
-        facts.append(find_objective(objective.name).digest)  # a user may change a function and keep its name
+        facts.append(OBJECTIVES[objective.name].digest)  # a user may change a function and keep its name
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     @cached_property
@@ -264,7 +262,7 @@ def _tune_pass(
     for part in config.steps * [part for part in parts if part]:
         point = point or state.linearise(contexts.detach(), selected)
         gradient, now = _gradient(
-            state, point, part, dict(config.settings), at_init, initial, penalty=clean, rescaling=clean or first
+            state, point, part, dict(config.settings), at_init, initial, reference=clean, first=first
         )
         first = first or now
         finite = gradient.flatten(1).isfinite().all(dim=1)
@@ -289,13 +287,13 @@ def _gradient(
     at_init: Mapping[str, Tensor],
     initial: Tensor,
     *,
-    penalty: Range | None,
-    rescaling: Range | None,
+    reference: Range | None,
+    first: Range | None,
 ) -> tuple[Tensor, Range]:
     """∇_θ Σ weight·objective at a point, and the range of the most confident view there, detached.
 
-    ``initial`` are the text features at the init; ``penalty`` and ``rescaling`` the reference ranges of these two
-    objectives, None for that range.
+    ``initial`` are the text features at the init, ``reference`` a constant reference range, ``first`` the range of the
+    first step.
     """
     with torch.enable_grad():
         texts = point.text_features.detach().requires_grad_()
@@ -305,8 +303,8 @@ def _gradient(
         loss = texts.new_zeros(())
         for objective, weight in weights:
             if OBJECTIVES[objective].on == VIEWS:
-                reference = penalty if objective == "range-penalty" else rescaling
-                value = OBJECTIVES[objective](logits, reference or now, settings, at_init)
+                ranges = {"current_range": reference or now, "initial_range": reference or first or now}
+                value = OBJECTIVES[objective]({**at_init, **ranges, "logits": logits}, settings)
             else:
                 value = state.text_objective(objective, texts, settings, initial)
             loss = loss + weight * value.sum()

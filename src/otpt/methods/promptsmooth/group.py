@@ -9,7 +9,6 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.features.pipeline import EncodedImage
-from otpt.methods.axes import CLEAN
 from otpt.methods.batch import Batch
 from otpt.methods.calling import naming_images
 from otpt.methods.kinds import KINDS, Group, Kind, Methods
@@ -21,6 +20,7 @@ from otpt.methods.promptsmooth.certificate import Votes, certify, predict_or_abs
 from otpt.methods.promptsmooth.smoother import Smoother
 from otpt.methods.promptsmooth.smoothing import Smoothing
 from otpt.prompts import Prompt, tokenize_prompts
+from otpt.registry import CLEAN
 from otpt.settings import Settings
 from otpt.transfers import to_host
 
@@ -42,9 +42,7 @@ class PromptSmoothGroup:
         self._smoothing = settings.plugins.get("promptsmooth", {}).get("smoothing") or Smoothing()
         self._smoother = Smoother(backbone, self._smoothing)
         self._text: PromptState = text_state(backbone, settings, start, methods)
-        self._configs = [
-            method.tuning(settings.family or "fine-grained", settings.dataset) for method in methods
-        ]
+        self._configs = [method.tuning(settings.family or "fine-grained", settings.dataset) for method in methods]
         asked = {method.aggregate for method in methods}
         self._copies: dict[str, int] = {}  # by what they are for
         if asked & {"votes", "certificate"}:

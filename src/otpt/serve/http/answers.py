@@ -19,7 +19,7 @@ def result(prediction: Prediction, top: int, *, rejecting: bool) -> dict[str, An
         "confidence": prediction.confidence,
         "index": prediction.index,
         "top": [{"label": label, "score": score} for label, score in prediction.top(top)],
-        "set": None if prediction.labels is None else list(prediction.labels),
+        "set": None if prediction.set is None else list(prediction.set),
         "abstained": prediction.abstained,
         "unknown": prediction.rejected if rejecting else None,
         "flags": list(prediction.flags),

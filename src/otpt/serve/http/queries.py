@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from otpt.answering import refuse_own_network
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
-from otpt.methods import Method, Task, compose
+from otpt.methods import Method, compose
 from otpt.methods.facts import calibration_facts
-from otpt.methods.inits.classes import with_classes
+from otpt.methods.kinds import kind_of
+from otpt.methods.preparing import columns, recipe_for, refuse_trained
 from otpt.prompts import Templates
 from otpt.registry import ATTRIBUTES, FPP, LEARNED, STREAM
-from otpt.rejection.registry import DEFAULT_SCORE
 from otpt.serve.http.errors import RequestError
 from otpt.serve.http.schemas import Asked
 from otpt.serve.jobs import Query
 from otpt.serve.limits import Limits
+from otpt.settings import Settings
 from otpt.views import ViewRecipe
 
 
@@ -53,13 +53,13 @@ class Catalogue:
         if len({each.name for each in chosen}) < len(chosen):
             raise OtptError("A method is given twice; expected each once.")
         listed = self._listed(asked, limits)
-        task = self._task(asked, listed, limits)
+        settings = self._settings(asked, listed, limits)
         for method in chosen:
-            task.recipe_for(method)
+            recipe_for(settings, method)
             if method.views is not None:
                 _check_count("views", method.views, limits.views)
         seed = self.seed if asked.seed is None else asked.seed
-        found = Query(model, task, chosen, seed=seed, classes=asked.classes, show_views=show_views)
+        found = Query(model, settings, chosen, seed=seed, classes=asked.classes, show_views=show_views)
         return replace(found, calibrations=self._calibrated(asked, found))
 
     def _listed(self, asked: Asked, limits: Limits) -> ClassList:
@@ -76,22 +76,23 @@ class Catalogue:
             _check_length("label", label, limits.label_length)
         return ClassList(labels, labels)
 
-    def _task(self, asked: Asked, listed: ClassList, limits: Limits) -> Task:
+    def _settings(self, asked: Asked, listed: ClassList, limits: Limits) -> Settings:
         views = self.views if asked.views is None else asked.views
         _check_count("views", views, limits.views)
         _check_count("templates", len(asked.templates or ()), limits.templates)
         for template in (*(asked.templates or ()), asked.template or ""):
             _check_length("template", template, limits.label_length)
-        score = DEFAULT_SCORE if asked.reject is True else asked.reject or None
-        task = Task(
-            ("", ""),
-            family=listed.family or "fine-grained",
-            recipe=ViewRecipe(n_views=views, augmix=True if listed.augmix is None else listed.augmix),
-            reject=score,
-        )
         own = None if asked.templates is None else Templates("templates", asked.templates)
         words = asked.template if asked.template is not None or own is not None else listed.prompt
-        return with_classes(task, listed.names, words, templates=own)
+        return Settings(
+            classes=listed.names,
+            prompt=words,
+            templates=own,
+            texts=own,
+            family=listed.family or "fine-grained",
+            views=ViewRecipe(n_views=views, augmix=True if listed.augmix is None else listed.augmix),
+            reject=asked.reject,
+        )
 
     def _calibrated(self, asked: Asked, query: Query) -> dict[str, Calibrated]:
         names = [asked.calibration] if isinstance(asked.calibration, str) else asked.calibration or []
@@ -112,8 +113,8 @@ class Catalogue:
                     f"The calibration {name!r} is of the method {own.calibration.facts['method']['name']!r}; expected "
                     "one calibration for each method that is asked for."
                 )
-            ((prompt, _),) = query.task.columns([method])
-            own.calibration.check(calibration_facts(self.models[query.model], method, prompt, query.task))
+            ((prompt, _),) = columns(query.settings, [method])
+            own.calibration.check(calibration_facts(self.models[query.model], method, prompt, query.settings))
             found[method.name] = own
         return found
 
@@ -123,13 +124,13 @@ def served_method(name: str) -> Method:
     if len(name) > 200:
         raise OtptError(f"The name of a method has {len(name)} characters; expected one of GET /v1/methods.")
     method = compose(name)
-    refuse_own_network([method])
+    refuse_trained([method])
     if method.scope == STREAM:
         raise OtptError(
             f"Method {name!r} depends on the images before, which here are those of other clients; run it with 'otpt "
             "evaluate', or take a method of GET /v1/methods."
         )
-    if method.init in (*LEARNED, *FPP, ATTRIBUTES) or method.adapt == "promptsmooth":
+    if method.init in (*LEARNED, *FPP, ATTRIBUTES) or not kind_of(method).needs_features:
         raise OtptError(
             f"Method {name!r} needs files or training of its own, which requests cannot bring; take a method of GET "
             "/v1/methods."

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from otpt.answering import candidates
+from otpt.classifier import candidates
 from otpt.errors import OtptError
 from otpt.serve.http.answers import answered, compared, predicted, scored
 from otpt.serve.http.errors import unusable_image
