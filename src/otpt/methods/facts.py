@@ -16,7 +16,9 @@ from otpt.settings import Settings
 
 def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any]:
     """The prompt that is called ``name``, or what stands in its place."""
-    given = next((each for each in prompts_of(settings, method) if isinstance(each, Prompt) and each.name == name), None)
+    given = next(
+        (each for each in prompts_of(settings, method) if isinstance(each, Prompt) and each.name == name), None
+    )
     if given is not None:
         tokens = "all" if settings.all_tokens and given.tokens is None else given.tokens
         found = {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
@@ -56,7 +58,10 @@ def calibration_facts(backbone: Any, method: Method, prompt: str, settings: Sett
     recipe = recipe_for(settings, method)
     return column_facts(
         {"name": backbone.name, "fingerprint": backbone.fingerprint},
-        {"name": method.name, "numbers": numbers_on(method_numbers(method), settings.family or "fine-grained", settings.dataset)},
+        {
+            "name": method.name,
+            "numbers": numbers_on(method_numbers(method), settings.family or "fine-grained", settings.dataset),
+        },
         settings.classes,
         prompt_facts(prompt, method, settings),
         None if recipe is None else recipe.key,
