@@ -179,12 +179,12 @@ def test_another_purpose_is_refused_at_every_door(tiny: Path, tmp_path: Path) ->
     with pytest.raises(OtptError, match="Two calibrations of the method 'zero-shot'"):
         settings(methods=["zero-shot"], calibrations=[path, path])
     clf = Classifier(backbone(), "zero-shot", recipe=RECIPE, calibration=path)
-    with pytest.raises(OtptError, match=r"made for 6 classes .*, not for 2 classes with 'fox'"):
+    with pytest.raises(OtptError, match=r"made for 6 classes, not for these 2 .*'fox'"):
         clf.set_classes(["cat", "fox"])
-    with pytest.raises(OtptError, match="made for the prompt 'a photo of a', not for 'a drawing of a'"):
+    with pytest.raises(OtptError, match="made for prompt .*a photo of a.*, not for .*a drawing of a"):
         clf.set_classes(NAMES, "a drawing of a")
     chosen = settings(methods=["zero-shot"], prompts=["a drawing of a"], calibrations=[path])
-    with pytest.raises(OtptError, match="made for the prompt"):
+    with pytest.raises(OtptError, match="made for prompt"):
         evaluate(dataset(6), backbone(), chosen, out=tmp_path / "run")
     assert clf.set_classes(NAMES).use_calibrations([]).predict(image(0)).abstained is None
 

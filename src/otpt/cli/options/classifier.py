@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_reject_options(parser: Any) -> None:
     """Whether images that fit none of the classes are marked."""
-    from otpt.rejection.registry import DEFAULT_SCORE, SCORES
+    from otpt.rejection import DEFAULT_SCORE, SCORES
 
     parser.add_argument(
         "--reject",
@@ -37,7 +37,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], 
     from dataclasses import replace
 
     from otpt.evaluation.sources import find_contexts
-    from otpt.rejection.registry import chosen_threshold
+    from otpt.rejection import get_threshold
 
     given = options.prompt is not None or options.prompt_tokens is not None
     if given and not any(method.starts_from_words for method in methods):
@@ -47,7 +47,7 @@ def chosen_classifier(options: argparse.Namespace, methods: tuple[Method, ...], 
     contexts = find_contexts(options.context, "images", methods)
     inits = chosen_inits(options, methods)
     if options.reject is not None:
-        chosen_threshold(options.reject, options.reject_threshold)
+        get_threshold(options.reject, options.reject_threshold)
     from otpt.classifier import load
 
     return load(
