@@ -13,7 +13,7 @@ from typing import IO
 from otpt.cli.notes import tell
 from otpt.data.dataset import IMAGE_SUFFIXES
 from otpt.errors import OtptError, cannot_read
-from otpt.images.urls import is_url
+from otpt.images import is_url
 
 _GREEDY = {
     "settings": "--set",
