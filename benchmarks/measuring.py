@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from otpt.backbones import Backbone
-from otpt.cli.evaluating.evaluate import backbone_on
+from otpt.backbones import Backbone, load_backbone
 from otpt.data import Dataset
 from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Settings, run_job
 from otpt.features import FeatureCache
@@ -15,7 +14,7 @@ from otpt.features import FeatureCache
 
 def model_on(spec: str) -> Callable[[str], Backbone]:
     """Device → model in single precision; picklable, so that processes can be sent it."""
-    return partial(backbone_on, spec)
+    return partial(load_backbone, spec)
 
 
 def measure(

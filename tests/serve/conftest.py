@@ -51,6 +51,6 @@ def without_proxy() -> Iterator[None]:
 def server(folders: tuple[Path, Path], without_proxy: None) -> Iterator[Server]:
     """A service with default limits."""
     classes, calibrations = folders
-    options = ["--method", METHOD, "--views", str(VIEWS), "--models", "pocket", "twin=pocket", "--threads", "2"]
-    with serving(*options, "--classes-folder", str(classes), "--calibrations", str(calibrations)) as running:
+    options = ["--method", METHOD, "--views", str(VIEWS), "--backbone", "pocket", "twin=pocket", "--threads", "2"]
+    with serving(*options, "--classes", f"@{classes}", "--calibration", str(calibrations)) as running:
         yield running

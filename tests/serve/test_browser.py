@@ -18,7 +18,7 @@ from oracles.pages.browser import CHROMIUM, Browser
 from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
-from otpt.cli.parser import parse
+from otpt.cli.app import parse
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]
 
@@ -205,4 +205,4 @@ def test_the_lines_below_the_answers_hold_the_defaults_of_the_service(
     browser.run('document.getElementById("tab-2").click()')
     command = browser.run('document.getElementById("snippet").textContent').replace("\\\n", " ")
     options = parse(shlex.split(command)[1:])
-    assert (options.backbone, options.views, options.classes) == ("pocket", 8, ["@drawn.txt"])
+    assert (options["model"].backbone, options["method"].views, options["classes"]) == ("pocket", 8, ("@drawn.txt",))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otpt.cli import main
-from otpt.cli.predicting import serve as command
+from otpt.cli import doctor, main
 from otpt.serve.settings import read_token
 
 pytestmark = pytest.mark.slow
@@ -18,14 +17,14 @@ pytestmark = pytest.mark.slow
     ("arguments", "told"),
     [
         (["--port", "99999"], "expected 0 to 65535"),
-        (["--queue", "0"], "--queue was given 0; expected a number above 0"),
+        (["--queue", "0"], "queue is 0; expected a number above 0"),
         (["--max-labels", "1"], "expected 2 or more"),
         (["--token-file", "absent"], "Cannot read the token file 'absent'"),
-        (["--classes-folder", "absent"], "There is no folder 'absent' of class lists"),
-        (["--calibrations", "."], "holds no calibration files"),
-        (["--models", "a=pocket", "a=pocket"], "'a' twice"),
-        (["--models", "=pocket"], "expected a backbone, or NAME=BACKBONE"),
-        (["--models", "absent-model"], "absent-model"),
+        (["--classes", "@absent"], "Cannot read the class list 'absent'"),
+        (["--calibration", "."], "holds no calibration files"),
+        (["--backbone", "a=pocket", "a=pocket"], "'a' twice"),
+        (["--backbone", "=pocket"], "expected a backbone, or NAME=BACKBONE"),
+        (["--backbone", "absent-model"], "absent-model"),
         (["--seed", "-1"], "The seed is -1; expected a whole number from 0"),
         (["--method", "tda"], "depends on the images before"),
     ],
@@ -55,6 +54,6 @@ def test_tokens_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "uvicorn" else name)
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "uvicorn" else "1")
     assert main(["serve"]) == 2
     assert capsys.readouterr().err == "otpt: otpt serve needs uvicorn; install it with: pip install 'otpt[serve]'\n"

@@ -11,7 +11,7 @@ import yaml
 from oracles.pages.docs_pages import DOCS, ROOT, code, rows, section
 from prometheus_client import Counter, Gauge
 
-from otpt.cli.parser import parse
+from otpt.cli.app import parse
 from otpt.serve.limits import Limits
 from otpt.serve.metrics import Metrics
 
@@ -79,7 +79,7 @@ def test_compose() -> None:
                 assert source in compose["volumes"]
     assert (DEPLOY / services["otpt"]["build"]["context"] / services["otpt"]["build"]["dockerfile"]).is_file()
     command = [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", word) for word in services["otpt"]["command"]]
-    assert parse(["serve", "--host", "0.0.0.0", *command]).hosts == ["127.0.0.1", "localhost", "otpt"]
+    assert parse(["serve", "--host", "0.0.0.0", *command])["hosts"] == ("127.0.0.1", "localhost", "otpt")
     assert int(services["otpt"]["stop_grace_period"].rstrip("s")) > Limits().seconds
 
 
@@ -100,7 +100,7 @@ def test_container() -> None:
     (entry,) = [json.loads(line.partition(" ")[2]) for line in lines if line.startswith("ENTRYPOINT ")]
     (more,) = [json.loads(line.partition(" ")[2]) for line in lines if line.startswith("CMD ")]
     assert entry[0] == "otpt"
-    assert parse([*entry[1:], *more]).models == ["pocket"]
+    assert parse([*entry[1:], *more])["backbone"] == ("pocket",)
     copied = [word for line in lines if re.match(r"COPY (?!--from)", line) for word in shlex.split(line)[1:-1]]
     assert copied
     assert [name for name in copied if not (ROOT / name).exists()] == []

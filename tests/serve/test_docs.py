@@ -11,9 +11,7 @@ import pytest
 from oracles.pages.docs_pages import DOCS, blocks, code, rows, section
 from oracles.pages.servers import PATIENCE, Server, image_file
 
-from otpt.cli.predicting.serve import LIMITS
 from otpt.serve.http.openapi import BAD
-from otpt.serve.limits import TEXT_CACHE, Limits
 
 pytestmark = pytest.mark.slow
 
@@ -32,12 +30,6 @@ def test_every_curl_command_is_answered(server: Server, tmp_path: Path) -> None:
         done = subprocess.run(["bash", "-c", own], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         assert done.stdout
-
-
-def test_limits() -> None:
-    table = {code(row[0])[0]: row[1] for row in rows(section(PAGE, "Limits")) if code(row[0])}
-    expected = {option: f"{getattr(Limits(), name) / unit:g}" for name, (option, _, unit) in LIMITS.items()}
-    assert table == {**expected, "--text-cache": f"{TEXT_CACHE / 2**20:g}"}
 
 
 def test_statuses() -> None:

@@ -1,78 +1,83 @@
-"""The command line: arguments in, words out.
+"""The command line.
 
-otpt predict cat.jpg --classes cat dog "red panda" --method o-tpt
-otpt methods
-otpt models
+otpt predict cat.jpg --classes cat dog "red panda" --methods o-tpt
+otpt evaluate emoji/food --methods zero-shot o-tpt
+otpt --help
 """
 
-# Nothing is imported here that the interpreter has not: Ctrl-C is answered from the first line of main() on.
 from __future__ import annotations
 
+import atexit
 import io
+import os
+import signal
 import sys
+from collections.abc import Sequence
+from types import FrameType
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+BAD_INPUT = 2
+"""Exit code for input that cannot be used."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised by SIGINT and SIGTERM; the message completes the line "otpt: stopped"."""
+
+
+_stopped: list[int] = []
+"""The signals that this process has received."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0, 2 for input that cannot be used, or 130 if it was stopped.
+    """Run a command and return its exit code.
 
     Args:
-        arguments: of the command line. None takes those of the program, which then also answers signals.
+        arguments: words of the command line. None takes those of the program, which then also handles signals.
+
+    Returns:
+        0, 2 for input that cannot be used, 3 for an incomplete result, 130 after Ctrl-C, 143 after SIGTERM.
     """
     if arguments is not None:
-        return _run(arguments)
-    import os
-
-    if "_ARGCOMPLETE" in os.environ:  # the shell asks what may stand at the cursor
-        from otpt.cli.information.completion import complete
-
-        return complete()
-    try:
-        from otpt.cli import interrupts
-
-        interrupts.listen()
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-            sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold any bytes
-        code = _run(sys.argv[1:])
-    except KeyboardInterrupt:  # in the line above, before anybody listened
-        from otpt.cli import interrupts
-
-        code = interrupts.tell_stopped()
-    except BaseException as error:
-        if not interrupts.asked():
-            interrupts.finished(error.code if isinstance(error, SystemExit) else 1)
-            raise
-        code = interrupts.tell_stopped()
-    interrupts.finished(code)
+        return _run(list(arguments))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(each) is not signal.SIG_IGN:  # as nohup and `&` in scripts set it
+            signal.signal(each, _stop)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold any bytes
+    code = _run(sys.argv[1:])
+    if _stopped:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code)  # without waiting for threads that still compute
     return code
 
 
-def _run(arguments: Sequence[str]) -> int:
-    import os
-    import warnings
+def _run(words: list[str]) -> int:
+    if words == ["--version"]:
+        from otpt._version import __version__
 
-    from otpt.cli import interrupts
-    from otpt.cli.notes import say, tell
-    from otpt.cli.parser import BAD_INPUT, parse
-    from otpt.errors import OtptError
-
-    options = parse(arguments)
+        print(f"otpt {__version__}")
+        return 0
     try:
-        with warnings.catch_warnings():
-            # a sentence, without the file and line of our own code
-            warnings.showwarning = lambda message, *_, **__: tell(str(message))
-            return int(options.run(options))
-    except OtptError as error:
-        if interrupts.asked():  # in the middle of something that took the interrupt for a failure of its own
-            return interrupts.tell_stopped()
-        say(str(error))
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        return interrupts.tell_stopped()
-    except BrokenPipeError:
-        # The reader of our output has gone (`otpt … | head`): nothing is left to say.
+        from otpt.cli.app import run
+
+        return run(words)
+    except KeyboardInterrupt as stopped:
+        return _report_stop(str(stopped))
+    except BrokenPipeError:  # the reader of our output has gone, as in `otpt … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception:
+        if _stopped:  # a library turned the interrupt into an error of its own
+            return _report_stop()
+        raise
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    _stopped.append(number)
+    signal.signal(number, signal.SIG_DFL)  # a second one ends at once
+    raise Stopped
+
+
+def _report_stop(message: str = "") -> int:
+    print(f"otpt: stopped{message}", file=sys.stderr, flush=True)
+    return 128 + (_stopped[0] if _stopped else signal.SIGINT)

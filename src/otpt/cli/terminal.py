@@ -1,44 +1,65 @@
-"""Tables on the terminal, whatever its width: names are wrapped, columns are continued below, digits are never cut."""
+"""Lines and tables on the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from otpt.cli.fitting import Column, fit, wrapped
-
-__all__ = ["Column", "print_columns", "terminal_width"]
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 _WIDE = 10_000
 
 
+def say(line: str) -> None:
+    """Print one line on standard error."""
+    print(f"otpt: {line}", file=sys.stderr, flush=True)
+
+
+def note(line: str) -> None:
+    """Print a note on standard error."""
+    say(f"note: {line}")
+
+
 def terminal_width() -> int | None:
-    """Columns of the terminal; None if the output is no terminal, so that lines may be as long as they are."""
+    """Columns of the terminal; None if the output is no terminal."""
     from rich.console import Console
 
     console = Console()
     return console.width if console.is_terminal else None
 
 
-def print_columns(columns: Sequence[Column], *, width: int | None = None) -> None:
-    """Draw a table in the terminal's width; elsewhere in ``width`` characters, or as wide as it is."""
+def print_json(value: Any) -> None:
+    """Print an indented JSON value."""
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1, width: int = _WIDE) -> None:
+    """Print a table in the width of the terminal; elsewhere in ``width`` characters.
+
+    Args:
+        names: number of columns of text, which are aligned left and may be wrapped; the others hold numbers. A
+            negative number also counts the last columns: −1 is the first and the last.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    width = terminal_width() or width
-    console = Console(highlight=False, markup=False, width=_WIDE)
-    for number, (shown, widths) in enumerate(fit(columns, width)):
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        chosen = [(columns[at], wide) for at, wide in zip(shown, widths, strict=True)]
-        for column, wide in chosen:
-            side = "left" if column.is_name else "right"
-            table.add_column(Text(wrapped(column.title, wide)), justify=side, no_wrap=True)  # type: ignore[arg-type]
-        for row in range(len(columns[0].cells)):
-            cells = (
-                Text(wrapped(column.cells[row], wide), style=column.styles[row] if column.styles else "")
-                for column, wide in chosen
-            )
-            table.add_row(*cells)
-        if number:
-            console.print()
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=width)
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(head))
+    text = set(range(names)) if names >= 0 else {0, *range(len(head) + names, len(head))}
+    for at, title in enumerate(head):
+        numbers = at not in text
+        table.add_column(Text(title), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    with console.capture() as captured:
         console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun, such as "1 image" or "2 images"."""
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -27,7 +27,7 @@ class Settings:
         device: of all models.
         precision: of all models.
         compile: the image towers of all models, when they are loaded.
-        classes: folder of class lists.
+        classes: class lists by name, or a folder of them.
         calibrations: folder of calibration files.
     """
 
@@ -38,7 +38,7 @@ class Settings:
     method: str = DEFAULT_METHOD
     views: int = 64
     seed: int = 0
-    classes: Path | None = None
+    classes: Mapping[str, ClassList] | Path = field(default_factory=dict)
     calibrations: Path | None = None
     text_cache: int = TEXT_CACHE
     limits: Limits = field(default_factory=Limits)
@@ -53,7 +53,7 @@ class Settings:
     def service(self) -> Service:
         """The service; files are read and models loaded now."""
         served_method(self.method)  # refused before a large model is read
-        classes = {} if self.classes is None else read_class_lists(self.classes)
+        classes = read_class_lists(self.classes) if isinstance(self.classes, Path) else self.classes
         calibrations = {} if self.calibrations is None else read_calibrations(self.calibrations)
         models = {
             name: load_backbone(spec, device=self.device, precision=self.precision, compile=self.compile)

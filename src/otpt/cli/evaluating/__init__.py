@@ -1,1 +1,0 @@
-"""Commands that run or plan evaluations and trainings."""

@@ -1,1 +1,0 @@
-"""Commands that say what there is: data sets, methods, models, the cache, this machine."""

@@ -1,0 +1,130 @@
+"""``otpt metrics RUN``: metrics of runs, from their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from otpt.cli import options as o
+from otpt.cli.terminal import plural, print_json, print_table, say, terminal_width
+from otpt.errors import OtptError
+from otpt.files import csv_cell, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from otpt.report import Results
+
+
+def metrics(
+    *runs: o.Runs,
+    metrics: Annotated[tuple[str, ...] | None, o.option("only these, such as ece aurc auroc", metavar="NAME")] = None,
+    methods: o.ChosenMethods = None,
+    seeds: o.ChosenSeeds = None,
+    bins: o.Bins = None,
+    side: o.Side = None,
+    intervals: o.Intervals = None,
+    per_class: Annotated[bool, o.option("accuracy of each class, the hardest first")] = False,
+    confusions: Annotated[
+        tuple[int, ...] | None,
+        o.option("the N most confused pairs of classes, 10 by default", consume_multiple=(0, 1), metavar="[N]"),
+    ] = None,
+    json: o.Json = False,
+    out: Annotated[Path | None, o.out("write a CSV, one row per data set, seed, prompt and method")] = None,
+) -> int:
+    """Recompute the metrics of runs from their rows and store them; with --bins or --side they are only printed. Exit
+    code 3 if a run is incomplete."""
+    import pandas as pd
+
+    from otpt import report
+    from otpt.runs import score_run, write_metrics
+
+    count = o.optional(confusions, 10)
+    if out is not None and out.suffix.lower() != ".csv":
+        raise OtptError(f"The numbers cannot be written to {str(out)!r}; expected a name that ends in .csv.")
+    if out is not None and per_class and count is not None:
+        raise OtptError("--per-class and --confusions are two tables; give --out with one of them.")
+    if count is not None and count < 1:
+        raise OtptError(f"--confusions was given {count}; expected 1 or more.")
+    o.check_run_folders(runs)
+    opened = [report.open_results([run], n_bins=bins, side=side, seeds=seeds, methods=methods) for run in runs]
+    shown: list[dict[str, Any]] = []
+    frames: list[pd.DataFrame] = []
+    for results in opened:
+        own = {"run": str(results.runs[0].folder), "backbone": results.model}
+        found: dict[str, pd.DataFrame] = {}
+        if per_class:
+            found["classes"] = report.per_class(results)
+        if count is not None:
+            found["confusions"] = report.confusions(results, count)
+        if not found:
+            found["scores"] = results.frame.drop(columns=["run", "model", "partial"])
+            if not results.partial and bins is None and side is None:
+                write_metrics(results.runs[0], score_run(results.runs[0]))
+        data: dict[str, Any] = {name: records(frame) for name, frame in found.items()}
+        level = o.optional(intervals, 0.95)
+        if level is not None and "scores" in found:
+            data["intervals"] = [t.to_dict() for t in report.metric_tables(results, metrics=metrics, level=level)]
+        frames += [frame.assign(**own) for frame in found.values()]
+        shown.append({**own, **data})
+        if not json and out is None:
+            if len(opened) > 1:
+                print(f"{own['run']} ({own['backbone']})")
+            _print(results, data, metrics, level)
+    if out is not None:
+        write_csv(out, pd.concat(frames, ignore_index=True))
+        print(f"The numbers of {plural(len(opened), 'run')} are in {str(out)!r}.")
+    elif json:
+        print_json(shown[0] if len(shown) == 1 else {"runs": shown})
+    missing = [progress for results in opened for progress in results.progress]
+    for run, done, total in missing:
+        say(f"the run {str(run.folder)!r} is incomplete: {total - done} of {total} images are missing")
+    return 3 if missing else 0
+
+
+def _print(results: Results, data: dict[str, Any], metrics: tuple[str, ...] | None, level: float | None) -> None:
+    from otpt.report import metric_tables, render
+
+    width = terminal_width()
+    if "scores" in data:
+        print(render(metric_tables(results, metrics=metrics, level=level), "terminal", width=width), end="")
+        if metrics is None and level is None:
+            print_summary(results)
+    keys = ("dataset", "seed", "prompt", "method")
+    for kind in ("classes", "confusions"):
+        for key in dict.fromkeys(tuple(row[name] for name in keys) for row in data.get(kind, ())):
+            rows = [row for row in data[kind] if tuple(row[name] for name in keys) == key]
+            title = f"{key[0]}, seed {key[1]}, {key[3]}"
+            if kind == "classes":
+                rows = sorted((row for row in rows if row["images"]), key=lambda row: row["accuracy"])
+                cells = [(row["class"], str(row["images"]), f"{100 * row['accuracy']:.1f}") for row in rows]
+                print_table((title, "images", "accuracy %"), cells)
+            else:
+                pairs = [(f"{row['label']} → {row['prediction']}", row) for row in rows]
+                cells = [(pair, str(row["images"]), f"{100 * row['fraction']:.1f}") for pair, row in pairs]
+                print_table((f"{title}: label → prediction", "images", "% of the class"), cells)
+            print()
+
+
+def print_summary(results: Results) -> None:
+    """Print one table of the most important metrics, and coverage and size of prediction sets if there are any."""
+    from otpt.report import evaluation_table
+    from otpt.report.formats import text_table
+    from otpt.report.tables import set_table
+
+    print(evaluation_table(results).to_text(terminal_width() or 80))
+    if not (sets := set_table(results)).empty:
+        print(text_table(sets, 2, terminal_width()), end="\n\n")
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain data; nan is None."""
+    plain = frame.astype(object)
+    return list(plain.where(plain.notna(), None).to_dict("records"))
+
+
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    """Write a CSV file whose cells no spreadsheet computes."""
+    names = frame.select_dtypes(exclude="number").columns
+    frame[names] = frame[names].map(lambda cell: csv_cell(cell) if isinstance(cell, str) else cell)
+    write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace"))

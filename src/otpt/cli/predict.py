@@ -1,0 +1,158 @@
+"""``otpt predict cat.jpg --classes cat dog``: classify images."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Annotated, TypeVar
+
+from otpt.cli import options as o
+from otpt.cli.app import STANDARD_INPUT
+from otpt.cli.terminal import note, plural, say
+from otpt.errors import OtptError, cannot_read
+from otpt.settings import DEFAULT_METHOD
+
+_FEW = 20
+"""Number of images below which the share of rejected images is not commented on."""
+
+Image = str | Path
+"""A file, an address, or "<stdin>"."""
+T = TypeVar("T")
+
+
+def predict(
+    *images: Annotated[
+        str, o.option("image files, folders, http(s) addresses, or - for standard input", metavar="IMAGE")
+    ],
+    classes: o.Classes = None,
+    methods: o.Methods = None,
+    top: Annotated[int | None, o.option("best classes per image (default: 5 for a single image)", metavar="K")] = None,
+    out: Annotated[Path | None, o.out("write the predictions to a .csv, .parquet or .jsonl file")] = None,
+    json: Annotated[bool, o.option("print one JSON object per image and method")] = False,
+    seed: o.Seed = None,
+    threads: o.Threads = None,
+    allow_duplicates: Annotated[bool, o.setting("allow_duplicates")] = False,
+    method: o.MethodOptions = o.MethodOptions(),
+    model: o.ModelOptions = o.ModelOptions(),
+    calibration: o.CalibrationOptions = o.CalibrationOptions(),
+) -> int:
+    """Classify images among the given classes. For one image the best classes are printed, for several one line each.
+    Exit code 2 if an image could not be read; the others are still predicted."""
+    from otpt.cli.predictions import make_writers
+
+    found = collect_images(images)
+    if top is not None and top < 1:
+        raise OtptError(f"--top was given {top}; expected 1 or more.")
+    listed = o.read_classes(classes, unique=False)
+    if listed is None:
+        raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
+    chosen = method.methods(methods or [DEFAULT_METHOD])
+    writers = make_writers(found, [each.name for each in chosen], listed.names, out=out, as_json=json, top=top)
+    o.use_threads(threads)
+    # what is wrong with files and names is reported before a large model is loaded
+    from otpt.evaluation.sources import find_attributes, find_contexts
+
+    attributes = find_attributes(method.attributes, "images", listed.names, chosen)
+    contexts = find_contexts(method.context or (), "images", chosen)
+    calibrations = calibration.read()
+    inits = method.inits(chosen)
+    prompt = method.context_prompt(listed.prompt)
+    recipe = method.recipe()
+    from otpt.classifier import load
+
+    classifier = load(
+        model.backbone,
+        chosen[0],
+        device=model.device,
+        precision=model.precision,
+        compile=model.compile,
+        architecture=model.architecture,
+        quick_gelu=model.quick_gelu,
+        family=method.family or listed.family or "fine-grained",
+        views=replace(recipe, augmix=next(x for x in (method.augmix, listed.augmix, True) if x is not None)),
+        seed=seed or 0,
+        official_precision=bool(method.official_precision),
+        contexts=list(contexts.values()),
+        **calibration.rejection(),
+        **inits,
+    )
+    classifier.set_classes(list(listed.names), prompt, allow_duplicates=allow_duplicates, attributes=attributes)
+    classifier.use_calibrations(calibrations, chosen)
+    answers = classifier.stream(map(_open, found), chosen, workers=threads)
+    failed = rejected = 0
+    with ExitStack() as stack:  # what is finished is also written after Ctrl-C
+        for each in writers:
+            stack.callback(each.close)
+        for image, answer in with_progress(zip(found, answers, strict=True), len(found)):
+            if isinstance(answer, OtptError):
+                failed += 1
+            else:
+                rejected += bool(next(iter(answer.values())).rejected)
+            for each in writers:
+                each(image, answer)
+    if len(found) - failed >= _FEW and 2 * rejected > len(found) - failed:
+        note(
+            f"{rejected} of {plural(len(found) - failed, 'image')} are marked as none of the classes; if that is "
+            "wrong, choose another threshold with --reject-threshold, or another score with --reject."
+        )
+    if failed:
+        say(f"{failed} of {len(found)} images could not be read")
+    return 2 if failed else 0
+
+
+def collect_images(words: Sequence[str]) -> list[Image]:
+    """Files and addresses in order, folders as the images in them (sorted, sub-folders included).
+
+    Raises:
+        OtptError: if a file or folder does not exist.
+    """
+    if not words:
+        raise OtptError(
+            "No IMAGE was given; write image files, folders, http(s) addresses or - right after 'otpt predict'."
+        )
+    if words.count(STANDARD_INPUT) > 1:
+        raise OtptError("Standard input, -, was given twice; it holds one image.")
+    return [image for word in words for image in _expand(word)]
+
+
+def _expand(word: str) -> Iterator[Image]:
+    from otpt.data.dataset import IMAGE_SUFFIXES
+    from otpt.images.urls import is_url
+
+    path = Path(os.path.expanduser(word))
+    if word == STANDARD_INPUT or is_url(word):
+        yield word
+    elif not os.path.lexists(path):
+        raise OtptError(f"There is no image or folder {word!r}; check the path.")
+    elif not path.is_dir():
+        yield path
+    else:
+        try:
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+        except OSError as error:
+            raise cannot_read("folder", path, error) from None
+        if not inside:
+            raise OtptError(f"The folder {str(path)!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+        yield from inside
+
+
+def _open(image: Image) -> Image | IO[bytes]:
+    return sys.stdin.buffer if image == STANDARD_INPUT else image
+
+
+def with_progress(answers: Iterator[T], total: int) -> Iterator[T]:
+    """Show a bar with rate and remaining time on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if total < 2 or not console.is_terminal:
+        yield from answers
+        return
+    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as progress:
+        yield from progress.track(answers, total=total)

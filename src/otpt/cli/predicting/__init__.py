@@ -1,1 +1,0 @@
-"""Commands that classify images: ``predict``, ``serve``, ``calibrate``."""

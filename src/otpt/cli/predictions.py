@@ -1,0 +1,267 @@
+"""Output of ``otpt predict``: a line per image, a table of the best classes, JSON lines, or a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from otpt.cli.predict import Image
+from otpt.cli.terminal import plural, print_table, say
+from otpt.errors import OtptError
+from otpt.files import csv_cell, write_atomically
+from otpt.prediction import Prediction
+
+Answer = Mapping[str, Prediction] | OtptError
+"""The predictions of an image by method, or why it could not be read."""
+
+TOP = 5
+"""Default for ``--top`` with a single image."""
+FLAGS = {
+    "init-kept": "the gradient was not finite, so the initial prompt was used",
+    "abstained": "the votes do not decide which class comes first",
+    "rejected": "the image probably shows none of the classes",
+}
+_SUFFIXES = (".csv", ".parquet", ".jsonl")
+_FIRST = ("image", "method", "label", "confidence")
+
+
+class Writer(Protocol):
+    """Called with each image and its answer, and closed after the last one."""
+
+    def __call__(self, image: Image, answer: Answer) -> None: ...
+    def close(self) -> None: ...
+
+
+def make_writers(
+    images: Sequence[Image],
+    methods: Sequence[str],
+    classes: Sequence[str],
+    *,
+    out: Path | None,
+    as_json: bool,
+    top: int | None,
+) -> list[Writer]:
+    """What is done with each answer: a file, and JSON lines; or a table or a line per image without both."""
+    found: list[Writer] = []
+    if out is not None:
+        found.append(PredictionFile(out, top, quiet=as_json))
+    if as_json:
+        found.append(JsonLines(top or TOP))
+    elif out is None and (top is not None or len(images) == 1):
+        found.append(Tables(top or TOP))
+    elif out is None:
+        found.append(Lines(images, methods, classes))
+    return found
+
+
+def rows_of(image: Image, answer: Answer, top: int) -> list[dict[str, Any]]:
+    """An answer as plain data, one row per method: what ``--json`` prints and files hold."""
+    if isinstance(answer, OtptError):
+        return [{"image": str(image), "error": str(answer)}]
+    return [
+        {
+            "image": str(image),
+            "method": method,
+            "label": prediction.label,
+            "confidence": prediction.confidence,
+            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
+            "flags": list(prediction.flags),
+            "extras": dict(prediction.extras),
+            **_requested(prediction),
+        }
+        for method, prediction in answer.items()
+    ]
+
+
+def _requested(prediction: Prediction) -> dict[str, Any]:
+    """Prediction set, abstention and rejection, each only if it was asked for."""
+    found = {
+        "set": None if prediction.set is None else list(prediction.set),
+        "abstained": prediction.abstained,
+        "rejected": prediction.rejected,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class JsonLines:
+    """One object per image and method, each on a line."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+
+    def __call__(self, image: Image, answer: Answer) -> None:
+        for row in rows_of(image, answer, self._top):
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Tables:
+    """A table of the best classes for each image."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+
+    def __call__(self, image: Image, answer: Answer) -> None:
+        if isinstance(answer, OtptError):
+            say(str(answer))
+            return
+        print(image)
+        for method, prediction in answer.items():
+            best = enumerate(prediction.top(self._top), start=1)
+            rows = [(str(rank), label, f"{100 * probability:.1f}") for rank, (label, probability) in best]
+            print_table(("", method, "%"), rows, names=2)
+            if prediction.set is not None:
+                print(f"one of {', '.join(prediction.set) or 'no class'}")
+            if prediction.abstained:
+                print("abstained: the confidence is not above the threshold of the risk")
+            _print_flags(prediction.flags)
+        print()
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Lines:
+    """One line per image: file, and label and confidence of each method."""
+
+    def __init__(self, images: Sequence[Image], methods: Sequence[str], classes: Sequence[str]) -> None:
+        from rich.cells import cell_len
+
+        self._cell_len = cell_len
+        self._methods = methods
+        self._flags: dict[str, None] = {}
+        self._file = max((cell_len(str(image)) for image in images), default=0)
+        heads = methods if len(methods) > 1 else ()
+        self._label = max((cell_len(name) for name in (*classes, *heads)), default=0) + 2
+        if len(methods) > 1:
+            self._print("", [(method, "%") for method in methods])
+
+    def __call__(self, image: Image, answer: Answer) -> None:
+        if isinstance(answer, OtptError):
+            say(str(answer))
+            return
+        cells = []
+        for prediction in (answer[method] for method in self._methods):
+            self._flags |= dict.fromkeys(prediction.flags)
+            cells.append((_label(prediction) + " *" * bool(prediction.flags), f"{100 * prediction.confidence:.1f}"))
+        self._print(str(image), cells)
+
+    def close(self) -> None:
+        """Print what the marks mean."""
+        _print_flags(self._flags)
+
+    def _print(self, file: str, cells: Sequence[tuple[str, str]]) -> None:
+        padded = [f"{self._pad(label, self._label)}  {number:>5}" for label, number in cells]
+        print("  ".join([self._pad(file, self._file), *padded]), flush=True)
+
+    def _pad(self, text: str, width: int) -> str:
+        return text + " " * max(width - self._cell_len(text), 0)
+
+
+class PredictionFile:
+    """Collects answers and writes them at the end.
+
+    Args:
+        path: its suffix decides the format.
+        top: number of classes with their own columns, ``label_1``, ``probability_1`` …; None for none.
+        quiet: say where the file is on standard error.
+    """
+
+    def __init__(self, path: Path, top: int | None, *, quiet: bool) -> None:
+        if path.suffix.lower() not in _SUFFIXES:
+            raise OtptError(f"Predictions cannot be written to {str(path)!r}; expected .csv, .parquet or .jsonl.")
+        self._path, self._top, self._quiet = path, top, quiet
+        self._rows: list[dict[str, Any]] = []
+
+    def __call__(self, image: Image, answer: Answer) -> None:
+        self._rows += rows_of(image, answer, self._top or 1)
+
+    def close(self) -> None:
+        """Write what was answered, and say where it is."""
+        if not self._rows:
+            return
+        write_atomically(self._path, self._data())
+        images = {row["image"] for row in self._rows}
+        failed = {row["image"] for row in self._rows if "error" in row}
+        if failed == images:
+            text = f"No image could be read; the reasons are in {str(self._path)!r}."
+        else:
+            share = (
+                f"{len(images) - len(failed)} of {plural(len(images), 'image')}"
+                if failed
+                else plural(len(images), "image")
+            )
+            text = f"The predictions of {share} are in {str(self._path)!r}."
+        (say if self._quiet else print)(text)
+
+    def _data(self) -> bytes:
+        if self._path.suffix.lower() == ".jsonl":
+            lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self._rows)
+            return lines.encode("utf-8", "backslashreplace")
+        columns, rows = flat_rows(self._rows, self._top)
+        return csv_bytes(columns, rows) if self._path.suffix.lower() == ".csv" else _parquet(columns, rows)
+
+
+def flat_rows(rows: Sequence[dict[str, Any]], top: int | None) -> tuple[list[str], list[dict[str, Any]]]:
+    """Column names, and rows without lists: best classes, flags and extras have their own columns."""
+    found = []
+    for row in rows:
+        ranked = list(enumerate(row.get("top", ()), start=1)) if top else []
+        found.append(
+            {
+                **{name: value for name, value in row.items() if name not in ("top", "flags", "extras", "set")},
+                **{f"{name}_{rank}": each[name] for rank, each in ranked for name in ("label", "probability")},
+                **({"set": " | ".join(row["set"])} if "set" in row else {}),
+                "flags": " ".join(row.get("flags", ())),
+                **row.get("extras", {}),
+            }
+        )
+    names = dict.fromkeys(name for row in found for name in row)
+    return [*_FIRST, *(name for name in names if name not in (*_FIRST, "error")), "error"], found
+
+
+def csv_bytes(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as CSV; cells that a spreadsheet would compute are quoted."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = ("" if row.get(name) is None else row[name] for name in columns)
+        writer.writerow(csv_cell(cell) if isinstance(cell, str) else cell for cell in cells)
+    return file.getvalue().encode("utf-8", "replace")
+
+
+def _parquet(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import parquet
+
+    texts = {"image", "method", "label", "set", "flags", "error"}
+    arrays = {}
+    for name in columns:
+        cells = [row.get(name) for row in rows]
+        if name in texts or name.startswith("label_"):  # names of files may hold any bytes
+            cells = [None if cell is None else str(cell).encode("utf-8", "replace").decode() for cell in cells]
+            arrays[name] = pa.array(cells, pa.string())
+        else:
+            arrays[name] = pa.array(cells)
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table(arrays), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _label(prediction: Prediction) -> str:
+    """The label, the prediction set, or that there is none."""
+    if prediction.abstained:
+        return "(abstained)"
+    return prediction.label if prediction.set is None else " | ".join(prediction.set) or "(none)"
+
+
+def _print_flags(flags: Mapping[str, None] | Sequence[str]) -> None:
+    for flag in dict.fromkeys(flags):
+        print(f"* {flag}: {FLAGS[flag]}")

@@ -1,0 +1,212 @@
+"""``otpt reproduce PAPER``: plan or run a paper's tables."""
+
+from __future__ import annotations
+
+import shlex
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from otpt.cli import options as o
+from otpt.cli.app import command_line
+from otpt.cli.evaluate import INCOMPLETE, make_reporter, note_missing_classes
+from otpt.cli.terminal import note, print_json, terminal_width
+from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from otpt.report import Table
+    from otpt.report.reproduce import Plan, PlannedRun, PlannedTable
+
+
+def reproduce(
+    paper: Annotated[
+        str, o.option("paper (that of O-TPT) or cots (its peers, as CoTS measured them)", metavar="PAPER")
+    ],
+    /,
+    *,
+    go: Annotated[bool, o.option("run the plan (default: only print it)")] = False,
+    bench: Annotated[bool, o.option("the same plan on the emoji sets with the embedded model")] = False,
+    data: o.Data = None,
+    tables: Annotated[tuple[str, ...] | None, o.option("only these tables of the paper", metavar="N")] = None,
+    datasets: Annotated[tuple[str, ...] | None, o.option("only these data sets", metavar="NAME")] = None,
+    methods: Annotated[
+        tuple[str, ...] | None, o.option("only these methods of the paper", "--methods", "--method", metavar="NAME")
+    ] = None,
+    seeds: Annotated[
+        tuple[int, ...] | None, o.option("seeds of the views (default: as many as the paper)", "--seeds", "--seed")
+    ] = None,
+    limit: Annotated[int | None, o.option("only N images of each set, all classes in proportion")] = None,
+    views: Annotated[int, o.option("views per image, the clean one included")] = 64,
+    paper_backbone: Annotated[
+        tuple[Literal["ViT-B/16", "RN50"], ...] | None, o.option("backbones of the paper (default: both)")
+    ] = None,
+    out: Annotated[Path | None, o.out("folder of the runs (default: runs/PAPER)", "RUNS")] = None,
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    json: o.Json = False,
+    model: o.ModelOptions = o.ModelOptions(backbone=""),
+    cache: o.CacheOptions = o.CacheOptions(),
+) -> int:
+    """Print which runs a paper's tables need, which data are missing, and how long it takes; with --go, run them table
+    by table and print each with the paper's numbers. An interrupted run resumes when the command is repeated."""
+    from otpt.evaluation import LocalEngine
+    from otpt.report import render
+    from otpt.report.papers import BACKBONES
+    from otpt.report.reproduce import STUDIES, evaluate_commands, make_plan
+
+    engine = o.local_engine(workers, model.device)
+    o.use_threads(threads)
+    plan = make_plan(
+        paper,
+        data=data,
+        out=out,
+        backbones=paper_backbone or BACKBONES,
+        tables=tables,
+        datasets=datasets,
+        methods=methods,
+        seeds=seeds,
+        limit=limit,
+        model=model.backbone or None,
+        bench=bench,
+        seconds=None if model.device not in ("auto", "cpu") else partial(_seconds, views=views),
+    )
+    commands = evaluate_commands(plan, data=data, views=views, limit=limit)
+    if not json:
+        _print_plan(plan)
+        print("\nThe same as commands:", *commands, sep="\n  ")
+        print("" if go else "\nAdd --go to run it.", flush=True)
+    made: list[Table] = []
+    unreadable, done = 0, set[Path]()
+    ready = [run for run in plan.runs if run.missing is None]
+    if go and not ready:
+        raise OtptError(
+            f"None of the data sets is present: {', '.join(plan.missing)}. Give their folder with --data, or try the "
+            "plan on the emoji sets with --bench."
+        )
+    if go:
+        note_missing_classes([run.make() for run in {run.dataset: run for run in ready}.values()], limit)
+        load: Any = partial(_load, model)
+        if isinstance(engine, LocalEngine):  # what is cached cannot be sent to other processes
+            load = lru_cache(maxsize=1)(load)
+        for table in plan.tables:
+            own = [run for run in table.runs if run.missing is None]
+            for run in own:
+                if run.folder not in done:
+                    done.add(run.folder)
+                    unreadable += _run(
+                        run, views, limit, partial(load, run.model), model.device, cache, engine, threads
+                    )
+            if own:
+                made += (found := _tables(table, own, STUDIES[paper]))
+                if not json:
+                    print(f"Table {table.number}, {table.backbone}:")
+                    print(render(found, "terminal", width=terminal_width()), end="")
+    if json:
+        print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in made], "commands": commands})
+    return INCOMPLETE if unreadable else 0
+
+
+def _load(model: o.ModelOptions, spec: str, device: str) -> Any:
+    return model.load(spec, device=device)
+
+
+def _run(
+    run: PlannedRun,
+    views: int,
+    limit: int | None,
+    load: Any,
+    device: str,
+    cache: o.CacheOptions,
+    engine: Any,
+    threads: int | None,
+) -> int:
+    """Do what is missing of a run; returns the number of images that could not be read."""
+    from otpt.evaluation import Job, Settings, run_job
+    from otpt.views import ViewRecipe
+
+    settings = Settings(
+        methods=run.methods,
+        prompts=run.prompts,
+        seeds=run.seeds,
+        recipe=ViewRecipe(n_views=views),
+        augmix=run.augmix,
+        official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
+        limit=limit,
+    )
+    job = Job(
+        backbone=load,
+        datasets=[run.make],
+        settings=settings,
+        folder=run.folder,
+        cache=cache.open(),
+        device=device,
+        threads=threads,
+        command=shlex.join(command_line()),
+    )
+    return run_job(job, engine, reporter=make_reporter() if run.left else None).unreadable
+
+
+def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Table]:
+    """The table in its layout, with the O-TPT paper's numbers; or next to those of another paper."""
+    from otpt.report import build_tables, compare_with_paper, open_results
+    from otpt.report.papers import OTPT
+
+    results = open_results([run.folder for run in runs])
+    bench = table.backbone == "bench"
+    shown = build_tables(
+        results,
+        table.layout,
+        datasets=[run.dataset for run in runs],
+        methods=[name for name in table.methods if name in results.methods],
+        prompt=table.prompt,
+        paper=table.backbone if paper == OTPT and not bench else None,
+    )
+    if paper == OTPT or bench:
+        return shown
+    try:
+        return [*shown, *compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number])]
+    except OtptError as error:
+        note(str(error))
+        return shown
+
+
+def _seconds(run: PlannedRun, *, views: int) -> float | None:
+    """Predicted time of what a run has still to do on this machine."""
+    from otpt.data.registered.entry import find_entry
+
+    entry = find_entry(run.dataset)
+    if run.left is None or entry is None or not run.left:
+        return None if run.left is None else 0.0
+    return None
+
+
+def _print_plan(plan: Plan) -> None:
+    seen: set[Path] = set()
+    for table in plan.tables:
+        head = f"Table {table.number:<12} {table.layout:<12} {table.backbone:<9}"
+        if table.needs is not None:
+            print(f"{head} needs {table.needs}")
+            continue
+        new = [run for run in table.runs if run.folder not in seen]
+        seen.update(run.folder for run in new)
+        images = sum(run.left or 0 for run in new)
+        words = f"{images} images to predict, {len(table.runs[0].methods)} methods{_time(new)}"
+        print(f"{head} {words if new else 'made of the runs above'}")
+        for run in new:
+            times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
+            state = "missing" if run.missing else "finished" if run.left == 0 else f"{run.left} to do"
+            print(f"    {run.dataset}: {run.images} images{times}, {state}, in {str(run.folder)!r}")
+    print(f"\nAll together {sum(run.left or 0 for run in plan.runs)} images{_time(plan.runs)}.")
+    if plan.missing:
+        print("\nMissing data sets:")
+        for name, why in plan.missing.items():
+            print(f"  {name}: {why}")
+    for why in dict.fromkeys(plan.left_out.values()):
+        print(f"\nLeft out: {', '.join(name for name, own in plan.left_out.items() if own == why)} ({why}).")
+
+
+def _time(runs: list[PlannedRun]) -> str:
+    from otpt.evaluation import duration
+
+    known = [run.seconds for run in runs]
+    return "" if None in known else f", about {duration(sum(known))} here"  # type: ignore[arg-type]

@@ -1,1 +1,0 @@
-"""Commands that read runs: metrics, tables, comparisons, figures, a page."""

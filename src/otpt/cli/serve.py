@@ -1,0 +1,179 @@
+"""``otpt serve``: predictions over HTTP, with a web page."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from otpt.cli import options as o
+from otpt.cli.doctor import missing_packages
+from otpt.errors import OtptError
+from otpt.settings import DEFAULT_METHOD
+
+if TYPE_CHECKING:
+    from otpt.serve.settings import Settings
+
+_MIB = 1 << 20
+_UNITS = {"body": _MIB, "memory": _MIB, "pixels": 1_000_000}
+
+
+@o.option_group("Limits")
+class LimitOptions:
+    """What a request may cost."""
+
+    body: Annotated[float | None, o.option("MiB of a request (default: 16)", "--max-body")] = None
+    memory: Annotated[float | None, o.option("MiB of all requests in progress (default: 512)", "--max-memory")] = None
+    pixels: Annotated[float | None, o.option("million pixels of an image (default: 50)", "--max-pixels")] = None
+    images: Annotated[int | None, o.option("images of a request (default: 16)", "--max-images")] = None
+    labels: Annotated[int | None, o.option("labels of a request (default: 2000)", "--max-labels")] = None
+    label_length: Annotated[int | None, o.option("characters of a label (default: 200)", "--max-label-length")] = None
+    views: Annotated[int | None, o.option("views of an image (default: 64)", "--max-views")] = None
+    queue: Annotated[int | None, o.option("images in progress; beyond, requests get 429 (default: 128)")] = None
+    arrival: Annotated[float | None, o.option("seconds for a request to arrive (default: 30)")] = None
+    seconds: Annotated[float | None, o.option("seconds for a request to be answered (default: 60)")] = None
+    text_cache: Annotated[float, o.option("MiB of prepared class lists in memory")] = 2048
+    together: Annotated[int | None, o.option("images per batch (default: as many as wait)")] = None
+
+    def limits(self) -> Any:
+        """The limits, in bytes and pixels."""
+        from otpt.serve.limits import Limits
+
+        names = ("body", "memory", "pixels", "images", "labels", "label_length", "views", "queue", "arrival", "seconds")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        for name, value in given.items():
+            if not 0 < value < float("inf"):
+                raise OtptError(f"The limit of {name} is {value:g}; expected a number above 0.")
+        return Limits(
+            **{name: round(value * _UNITS[name]) if name in _UNITS else value for name, value in given.items()}
+        )
+
+
+def serve(
+    *,
+    host: Annotated[str, o.option("address to listen at")] = "127.0.0.1",
+    port: Annotated[int, o.option("port; 0: any that is free")] = 8000,
+    backbone: Annotated[
+        tuple[str, ...], o.option("backbones, as SPEC or NAME=SPEC; the first is the default", metavar="SPEC")
+    ] = ("pocket",),
+    classes: Annotated[
+        tuple[str, ...],
+        o.option("class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder", metavar="@FILE"),
+    ] = (),
+    methods: Annotated[
+        str | None, o.option("default method of requests", "--methods", "--method", metavar="NAME")
+    ] = None,
+    views: Annotated[int, o.option("default number of views")] = 64,
+    seed: Annotated[int, o.option("default seed of the views", "--seeds", "--seed")] = 0,
+    calibration: Annotated[
+        Path | None, o.option("folder of files of 'otpt calibrate': DIR/pets.json", metavar="DIR")
+    ] = None,
+    token_file: Annotated[Path | None, o.option("requests must carry the token in this file", metavar="FILE")] = None,
+    hosts: Annotated[
+        tuple[str, ...] | None, o.option("Host headers to accept (default: any, or the loopback's)", metavar="NAME")
+    ] = None,
+    allow_urls: Annotated[tuple[str, ...], o.option("fetch images from these public hosts", metavar="HOST")] = (),
+    device: Annotated[str, o.option("auto, cpu, cuda, cuda:1 or mps")] = "auto",
+    precision: Annotated[str, o.option("float32, bf16, fp16 …")] = "float32",
+    compile: Annotated[bool, o.option("torch.compile the image tower")] = False,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], o.option("how much is logged")] = "info",
+    threads: o.Threads = None,
+    limits: LimitOptions = LimitOptions(),
+    ray: o.RayOptions = o.RayOptions(),
+) -> int:
+    """Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at
+    /models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve]."""
+    if missing := missing_packages("serve"):
+        raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
+    from otpt.serve.server import LOOPBACK, address_of, open_socket
+    from otpt.serve.server import run as run_server
+    from otpt.serve.settings import Settings, named_models, read_token
+
+    settings = Settings(
+        named_models(list(backbone)),
+        device=device,
+        precision=precision,
+        compile=compile,
+        method=methods or DEFAULT_METHOD,
+        views=views,
+        seed=seed,
+        classes=_class_lists(classes),
+        calibrations=calibration,
+        text_cache=int(limits.text_cache * _MIB),
+        limits=limits.limits(),
+        hosts=allow_urls,
+        together=limits.together,
+        threads=threads,
+    )
+    guard = {"token": read_token(token_file), "names": hosts or (LOOPBACK if host in LOOPBACK else None)}
+    o.use_threads(threads)
+    listening = open_socket(host, port)
+    try:
+        with _application(settings, ray, port, guard) as app:
+            print(f"otpt: serving {', '.join(settings.models)} at {address_of(listening)}", flush=True)
+            run_server(app, listening, settings.limits, log_level=log_level)
+    finally:
+        listening.close()
+    return 0
+
+
+def _class_lists(classes: tuple[str, ...]) -> Any:
+    """The class lists of ``--classes`` by name: of files, of all files of a folder, or of names as "default"."""
+    from otpt.serve.settings import read_class_lists
+
+    found: dict[str, Any] = {}
+    words = [word for word in classes if not word.startswith("@")]
+    if words:
+        found["default"] = o.read_classes(words)
+    for word in classes:
+        path = Path(word[1:]).expanduser()
+        if word.startswith("@") and path.is_dir():
+            found |= read_class_lists(path)
+        elif word.startswith("@"):
+            found[path.stem] = o.read_classes([word])
+    return found
+
+
+def _application(
+    settings: Settings, ray: o.RayOptions, port: int, guard: dict[str, Any]
+) -> AbstractContextManager[Any]:
+    """The application of this process, or a proxy in front of replicas on Ray."""
+    if ray.check():
+        return _on_ray(settings, ray, port, guard)
+    from otpt.serve.app import create_app
+
+    return nullcontext(create_app(settings.service(), **guard))
+
+
+@contextmanager
+def _on_ray(settings: Settings, options: o.RayOptions, port: int, guard: dict[str, Any]) -> Iterator[Any]:
+    """The proxy's application, as long as the replicas run; other applications on the cluster stay."""
+    from otpt.evaluation.ray.cluster import connected, import_ray
+
+    # Ray writes to standard output when a worker dies
+    with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+        warnings.filterwarnings("ignore", module=r"ray(\.|$)")
+        ray = import_ray("ray.serve")
+        with connected(ray, options.ray_address, object_store=settings.limits.memory):
+            logging.getLogger("ray.serve").setLevel(logging.ERROR)
+            name = f"otpt-{port}"
+            from otpt.serve.replicas.forwarding import create_door
+            from otpt.serve.replicas.ray_replicas import RayReplicas, replicas_of
+
+            resources = options.resources()
+            bound = replicas_of(settings, replicas=resources["actors"], cpus=resources["cpus"], gpus=resources["gpus"])
+            ray.serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
+            try:
+                handle = ray.serve.run(bound, name=name, route_prefix=None)
+            except RuntimeError as error:
+                reason = str(error).strip().splitlines()[-1]
+                raise OtptError(f"The replicas did not start on Ray: {reason}") from None
+            try:
+                with redirect_stdout(sys.__stdout__):
+                    yield create_door(RayReplicas(handle), settings.limits, **guard)
+            finally:
+                ray.serve.delete(name)

@@ -1,0 +1,164 @@
+"""``otpt train coop DATASET``: learn a prompt from a few labelled images."""
+
+from __future__ import annotations
+
+import json as json_lines
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from otpt.cli import options as o
+from otpt.cli.terminal import say
+from otpt.files import write_atomically
+from otpt.learning.recipe import COOP, MAPLE, Epoch, Recipe
+
+if TYPE_CHECKING:
+    from otpt.data import Dataset
+    from otpt.prompts.learned import LearnedPrompt
+
+Name = Annotated[str, o.option("a data set as for 'otpt evaluate'", metavar="DATASET")]
+
+
+@o.option_group("Data")
+class TrainingData:
+    """Which labelled images to learn from."""
+
+    data: o.Data = None
+    classes: o.Classes = None
+    split: Annotated[str | None, o.option("split to learn from (default: train; user data have only one)")] = None
+
+    def load(self, spec: str, split: str | None = None) -> Dataset:
+        """Load the images."""
+        from otpt.data import find_entry, load_dataset
+
+        has_splits = find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
+        split = self.split or split or "train"
+        classes = o.read_classes(self.classes)
+        return load_dataset(spec, root=self.data, classes=classes, split=split if has_splits else "test")
+
+
+@o.option_group("Training")
+class TrainingOptions:
+    """Numbers of the training; the published ones by default."""
+
+    out: Annotated[
+        tuple[Path, ...],
+        o.option(
+            ".safetensors, or any other suffix for a checkpoint of CoOp's and MaPLe's trainers "
+            "(default: DATASET-METHOD.safetensors)",
+            "--out",
+            "-o",
+            metavar="FILE",
+        ),
+    ] = ()
+    json: Annotated[bool, o.option("print one JSON object per epoch, and one at the end")] = False
+    shots: Annotated[int | None, o.option(f"images per class (default: {COOP.shots})")] = None
+    epochs: Annotated[int | None, o.option(f"passes over them (default: {COOP.epochs}; maple: {MAPLE.epochs})")] = None
+    batch: Annotated[int | None, o.option(f"images per step (default: {COOP.batch}; maple: {MAPLE.batch})")] = None
+    learning_rate: Annotated[
+        float | None,
+        o.option(f"after a first epoch at 1e-5 (default: {COOP.learning_rate}; maple: {MAPLE.learning_rate})"),
+    ] = None
+    seed: Annotated[
+        int | None, o.option("seed of shots, crops, order and initial values (default: 1)", "--seeds", "--seed")
+    ] = None
+    threads: o.Threads = None
+
+    def recipe(self, published: Recipe, **more: float) -> Recipe:
+        """The recipe with the numbers that were given."""
+        names = ("shots", "epochs", "batch", "learning_rate", "seed")
+        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(published, **own, **more)  # type: ignore[arg-type]
+
+
+def coop(
+    dataset: Name,
+    /,
+    *,
+    tokens: Annotated[int | None, o.option("a context of N random vectors (default: the set's words)")] = None,
+    class_specific: Annotated[bool, o.option("a separate context per class")] = False,
+    crops: Annotated[int, o.option("views per image to learn from, the clean one included")] = COOP.crops,
+    sigma: Annotated[float, o.option("noise on the views, for an init of PromptSmooth")] = COOP.sigma,
+    training: TrainingOptions = TrainingOptions(),
+    data: TrainingData = TrainingData(),
+    model: o.ModelOptions = o.ModelOptions(),
+    cache: o.CacheOptions = o.CacheOptions(),
+) -> int:
+    """Learn the context's vectors (CoOp), to start methods such as coop+o-tpt from. Image features are computed once,
+    so this is quick."""
+    from otpt.learning import train_coop
+
+    recipe = training.recipe(COOP, crops=crops, sigma=sigma)
+
+    def train(images: Dataset, on_epoch: Callable[[Epoch], None]) -> LearnedPrompt:
+        return train_coop(
+            model.load(),
+            images,
+            recipe,
+            tokens=tokens,
+            class_specific=class_specific,
+            cache=cache.open(),
+            on_epoch=on_epoch,
+        )
+
+    return _run("coop", data.load(dataset), training, recipe, train)
+
+
+def maple(
+    dataset: Name,
+    /,
+    *,
+    tokens: Annotated[int, o.option("prompts per layer")] = 2,
+    depth: Annotated[int | None, o.option("layers with prompts (default: 9, or all if there are fewer)")] = None,
+    training: TrainingOptions = TrainingOptions(),
+    data: TrainingData = TrainingData(),
+    model: o.ModelOptions = o.ModelOptions(),
+) -> int:
+    """Learn prompts in both towers of a vision transformer (MaPLe), to start methods such as maple+o-tpt from."""
+    from otpt.learning import train_maple
+
+    recipe = training.recipe(MAPLE)
+
+    def train(images: Dataset, on_epoch: Callable[[Epoch], None]) -> LearnedPrompt:
+        return train_maple(model.load(), images, recipe, depth=depth, tokens=tokens, on_epoch=on_epoch)
+
+    return _run("maple", data.load(dataset), training, recipe, train)
+
+
+def _run(
+    kind: str,
+    dataset: Dataset,
+    training: TrainingOptions,
+    recipe: Recipe,
+    train: Callable[[Dataset, Callable[[Epoch], None]], LearnedPrompt],
+) -> int:
+    from otpt.prompts.learned import write_learned
+    from otpt.runs.names import folder_name
+
+    o.use_threads(training.threads)
+    files = training.out or (Path(f"{folder_name(dataset.name)}-{kind}.safetensors"),)
+    accuracy = 0.0
+
+    def on_epoch(epoch: Epoch) -> None:
+        nonlocal accuracy
+        accuracy = epoch.accuracy
+        if training.json:
+            row = {"epoch": epoch.number, "loss": epoch.loss, "accuracy": epoch.accuracy}
+            print(json_lines.dumps(row), flush=True)
+        else:
+            say(f"epoch {epoch.number} of {recipe.epochs}: loss {epoch.loss:.4f}, accuracy {100 * accuracy:.1f} %")
+
+    learned = train(dataset, on_epoch)
+    for path in files:
+        write_atomically(path, write_learned(path, learned))
+    if training.json:
+        print(json_lines.dumps({"files": [str(path) for path in files], "accuracy": accuracy}))
+    else:
+        count = sum(min(recipe.shots, own) for own in Counter(dataset.labels).values())
+        print(
+            f"Learned from {count} images of {len(dataset.class_names)} classes; accuracy on them "
+            f"{100 * accuracy:.1f} %. Written: {', '.join(repr(str(path)) for path in files)}."
+        )
+    return 0

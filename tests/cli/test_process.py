@@ -1,0 +1,59 @@
+"""What only a process shows: imports at the start, signals, a closed pipe."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+OTPT = [sys.executable, "-m", "otpt.cli"]
+LISTED = (
+    "import sys, otpt.cli; code = otpt.cli.main(sys.argv[1:]); print('torch' in sys.modules, code, file=sys.stderr)"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--version"], 0),
+        (["--help"], 0),
+        (["predict", "--help"], 0),
+        (["evaluate", "--help-all"], 0),
+        (["predict", "cat.jpg", "--clases", "cat"], 2),
+        (["predict", "absent.jpg", "--classes", "cat", "dog"], 2),
+    ],
+)
+def test_starts_without_torch(words: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", LISTED, *words], capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == f"False {code}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_one_line_and_keeps_what_is_finished(
+    number: int, code: int, model: str, images: Path, tmp_path: Path
+) -> None:
+    words = ["evaluate", str(images), "--backbone", model, "--methods", "o-tpt", "--no-cache"]
+    more = ["--seeds", *map(str, range(200)), "--shard-size", "2", "--out", "run"]
+    process = subprocess.Popen([*OTPT, *words, *more], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "run").rglob("*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err.splitlines()[-1].startswith("otpt: stopped; ")
+    assert "Traceback" not in err
+    assert list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = subprocess.Popen([*OTPT, "datasets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")
