@@ -1,10 +1,10 @@
-"""``python -m benchmarks [--quick]``: views, view encoding, the engine against the literal way, evaluation at scale."""
+"""``python -m benchmarks [--quick]``: view encoding, the engine against the literal way, latency, evaluation."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import encoding, engine, evaluation, views
+from benchmarks import encoding, engine, evaluation, latency
 
 
 def main() -> None:
@@ -12,12 +12,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller cases, within five minutes on two cores")
     options = parser.parse_args()
-    parts = [("Views", views), ("View encoding", encoding), ("The engine", engine)]
+    parts = [("View encoding", encoding.run), ("The engine", engine.run)]
     if not options.quick:
-        parts.append(("Evaluation", evaluation))  # alone: python -m benchmarks.evaluation --quick
+        parts += [("Latency", lambda quick: latency.run()), ("Evaluation", evaluation.run)]
     for title, benchmark in parts:
         print(f"\n== {title}\n", flush=True)
-        benchmark.run(options.quick)
+        benchmark(options.quick)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,25 @@
-"""What each step of tuning the image tower gains: ``python -m benchmarks.encoding [--quick]``.
+"""The image tower against plain open_clip: ``python -m benchmarks.encoding [--quick]``.
 
-Seconds for 64 views (quick: 16) on this machine, architectures of real size with random weights: CLIP's own towers, and
-one of timm's convolutional ones under an open_clip model. Every step is exact:
-the largest difference to the plain features is printed beside it. Repeats are interleaved and the fastest counts, so
-that other work on the machine disturbs all rows alike. ``torch.compile``, of the plain tower and as ``--compile`` does
-it, is measured for comparison in the full run.
+Seconds for 64 views (quick: 16) of 224 pixels, architectures of real size with random weights: CLIP's own towers and a
+convolutional one of timm. Rounds are interleaved and the fastest counts, so that other work on the machine disturbs all
+rows alike. The largest difference to the plain features is printed next to each row.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from copy import deepcopy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from open_clip import CustomTextCLIP
-from open_clip.transformer import VisionTransformer
+from open_clip import CustomTextCLIP, get_tokenizer, image_transform
 from torch import Tensor
 
-from otpt.backbones import load_backbone
-from otpt.backbones.towers.image_tower import ImageTower
-from otpt.backbones.tuned.folding import fold_batch_norms
-from otpt.backbones.tuned.fusing import fuse_activations
-from otpt.backbones.tuned.tuned_vit import tune_vit
+from benchmarks.engine import plain_model
+from otpt.backbones import Backbone, load_backbone
 
 Encoder = Callable[[Tensor], Tensor]
 
@@ -34,125 +27,79 @@ TIMM = "timm:"
 TOWERS = ("RN50-quickgelu", "ViT-B-16-quickgelu", f"{TIMM}tf_efficientnet_lite0")
 
 
-def run(
-    quick: bool = False, *, towers: Sequence[str] = TOWERS, views: int | None = None
-) -> list[tuple[str, str, float, float]]:
-    """Print the tables; returns rows (architecture, step, seconds, largest difference to the plain features)."""
-    rows: list[tuple[str, str, float, float]] = []
-    views, repeats = views or (16 if quick else 64), 2
-    print(f"Encoding {views} views, {torch.get_num_threads()} threads, float32, best of {repeats}")
-    for name in towers:
-        visual = random_tower(name)
-        pixels = torch.randn(views, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-        tower = ImageTower(visual, 224)
-        steps = _steps(visual, tower, compiled=not quick)
-        seconds, differences = _measure(steps, pixels, repeats)
-        print(f"\n{name}\n{'':52}{'seconds':>9}{'gain':>8}{'difference':>12}")
-        first = before = seconds[next(iter(steps))]
-        for step, taken in seconds.items():
-            mark = "  <- default" if step.endswith("(ours)") else ""
-            print(f"{step:52}{taken:9.2f}{before / taken:7.2f}x{differences[step]:12.1e}{mark}")
-            rows.append((name, step, taken, differences[step]))
-            before = taken if "compile" not in step else before
-        print(f"{'plain, one batch / ours':52}{first / seconds['all of it (ours)']:17.2f}x")
-        print(f"same bits for a view in any batch: {_same_bits(tower, pixels)}")
-    return rows
-
-
-def random_tower(name: str) -> Any:
-    """An image tower with random weights, by open_clip's name, or ``timm:`` and timm's."""
+def random_model(name: str) -> Any:
+    """A model with random weights, by open_clip's name, or ``timm:`` and timm's."""
     if name.startswith(TIMM):
         vision = {"timm_model_name": name.removeprefix(TIMM), "timm_pool": "avg", "timm_proj": "linear"}
         text = {"width": 64, "heads": 1, "layers": 1}  # not used here
         torch.manual_seed(0)
-        return CustomTextCLIP(embed_dim=512, vision_cfg=vision, text_cfg=text).visual.eval().requires_grad_(False)
-    visual = load_backbone(f"random:{name}", device="cpu").text._model.visual
-    _spread(visual)
-    return visual
+        return CustomTextCLIP(embed_dim=512, vision_cfg=vision, text_cfg=text).eval().requires_grad_(False)
+    model = plain_model(name.removesuffix("-quickgelu"))
+    for key, parameter in model.visual.named_parameters():
+        if key.endswith("bn3.weight"):  # a fresh ModifiedResNet multiplies every residual branch by zero
+            parameter.fill_(0.5)
+    return model
 
 
-def _spread(visual: Any) -> None:
-    """A fresh ModifiedResNet multiplies every residual branch by zero; give the branches something to say."""
-    with torch.no_grad():
-        for name, parameter in visual.named_parameters():
-            if name.endswith("bn3.weight"):
-                parameter.fill_(0.5)
+def backbone_of(model: Any, *, compile: bool = False) -> Backbone:
+    """Our tower of the model."""
+    transform = image_transform((224, 224), is_train=False)
+    return load_backbone(model, tokenizer=get_tokenizer("ViT-B-32"), preprocess=transform, compile=compile)
 
 
-def _steps(visual: Any, tower: ImageTower, *, compiled: bool) -> dict[str, Encoder]:
-    chunk = tower.chunk
-    steps: dict[str, Encoder] = {"plain, one batch": _encoder(visual, torch.no_grad())}
-    if isinstance(visual, VisionTransformer):
-        fused = tune_vit(visual, chunk, pack=False)
-        steps["+ inference mode (PyTorch's fast attention path)"] = _encoder(visual)
-        steps[f"+ chunks of {chunk}"] = _encoder(visual, chunk=chunk)
-        steps["+ fused attention, SiLU, last block one token"] = _encoder(fused, chunk=chunk)
-    else:
-        pixels = torch.zeros(1, 3, 224, 224)
-        folded = fold_batch_norms(visual, pixels)
-        last: Any = fold_batch_norms(visual, pixels).to(memory_format=torch.channels_last)
-        steps["+ inference mode"] = _encoder(visual)
-        steps["+ folded batch-norms"] = _encoder(folded)
-        steps["+ channels_last"] = _encoder(last, channels_last=True)
-        steps[f"+ chunks of {chunk}"] = _encoder(last, channels_last=True, chunk=chunk)
-        if hasattr(visual, "trunk"):  # timm's; CLIP's own ResNet has a tuned form of its own
-            fused = fuse_activations(deepcopy(last), pixels, chunk)
-            steps["+ activations fused with convolutions"] = _encoder(fused, channels_last=True, chunk=chunk)
+def encoders(model: Any, *, compiled: bool) -> dict[str, Encoder]:
+    """By name: pixels (N, 3, S, S) to unit features (N, D)."""
+
+    def plain(visual: Any, chunk: int | None = None) -> Encoder:
+        @torch.inference_mode()
+        def encode(pixels: Tensor) -> Tensor:
+            return F.normalize(torch.cat([visual(part) for part in pixels.split(chunk or len(pixels))]), dim=-1)
+
+        return encode
+
+    found = {"plain, one batch": plain(model.visual), "plain, chunks of 8": plain(model.visual, 8)}
     if compiled:
-        steps["torch.compile of the plain tower, in chunks"] = _encoder(torch.compile(visual), chunk=chunk)
-        steps["--compile"] = ImageTower(visual, 224, compile=True)
-    steps["all of it (ours)"] = tower
-    return steps
+        found["torch.compile of the plain tower"] = plain(torch.compile(model.visual), 8)
+        found["ours, --compile"] = backbone_of(model, compile=True).encode_pixels
+    found["ours"] = backbone_of(model).encode_pixels
+    return found
 
 
-def _encoder(
-    visual: Any,
-    mode: AbstractContextManager[Any] | None = None,
-    *,
-    chunk: int | None = None,
-    channels_last: bool = False,
-) -> Encoder:
-    order = torch.channels_last if channels_last else torch.contiguous_format
-
-    def encode(pixels: Tensor) -> Tensor:
-        with mode or torch.inference_mode():
-            parts = [visual(part.contiguous(memory_format=order)) for part in pixels.split(chunk or len(pixels))]
-            return F.normalize(torch.cat(parts), dim=-1)
-
-    return encode
-
-
-def _measure(steps: dict[str, Encoder], pixels: Tensor, repeats: int) -> tuple[dict[str, float], dict[str, float]]:
-    seconds = dict.fromkeys(steps, float("inf"))
-    differences: dict[str, float] = {}
-    plain: Tensor | None = None
-    for repeat in range(repeats):
-        for step, encode in steps.items():
-            if repeat == 0:
-                encode(pixels[:8])  # warm up: allocations, compilation
-            start = time.perf_counter()
-            features = encode(pixels)
-            seconds[step] = min(seconds[step], time.perf_counter() - start)
-            plain = features if plain is None else plain
-            differences[step] = float((features - plain).abs().max())
-    return seconds, differences
-
-
-def _same_bits(tower: ImageTower, pixels: Tensor) -> bool:
-    """One view alone, among three, and at another place among others: equal to the last bit?"""
-    alone, three = tower(pixels[1:2])[0], tower(pixels[:3])[1]
-    elsewhere = tower(torch.cat([pixels[5:12], pixels[1:2]]))[-1]
-    return torch.equal(alone, three) and torch.equal(alone, elsewhere)
+def run(
+    quick: bool = False, *, towers: Sequence[str] = TOWERS, views: int | None = None, compiled: bool = False
+) -> None:
+    """Print a table per tower."""
+    views, rounds = views or (16 if quick else 64), 2 if quick else 3
+    print(f"Encoding {views} views, {torch.get_num_threads()} threads, float32, best of {rounds}")
+    pixels = torch.randn(views, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    for name in towers:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ways = encoders(random_model(name), compiled=compiled)
+        seconds, features = dict.fromkeys(ways, float("inf")), {}
+        for each in range(rounds):
+            for way, encode in ways.items():
+                if each == 0:
+                    encode(pixels[:8])  # warm up: allocations, compilation
+                start = time.perf_counter()
+                features[way] = encode(pixels)
+                seconds[way] = min(seconds[way], time.perf_counter() - start)
+        first = next(iter(ways))
+        print(f"\n{name}\n{'':36}{'seconds':>9}{'gain':>8}{'difference':>12}")
+        for way in ways:
+            difference = float((features[way] - features[first]).abs().max())
+            print(f"{way:36}{seconds[way]:9.2f}{seconds[first] / seconds[way]:7.2f}×{difference:12.1e}", flush=True)
 
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="16 views, two repeats, no torch.compile")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="16 views, two rounds")
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile as well")
     parser.add_argument("--towers", nargs="+", default=TOWERS, metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--views", type=int, metavar="N", help="a multiple of 8 (default: 64, quick 16)")
+    parser.add_argument("--views", type=int, metavar="N", help="(default: 64, quick 16)")
     options = parser.parse_args()
-    run(options.quick, towers=options.towers, views=options.views)
+    run(options.quick, towers=options.towers, views=options.views, compiled=options.compile)
 
 
 if __name__ == "__main__":

@@ -1,212 +1,109 @@
-"""Evaluation at scale: ``python -m benchmarks.evaluation [--quick]``.
+"""Whole evaluations by the command line: ``python -m benchmarks.evaluation [--quick]``.
 
-- one pass of seven methods against one method's pass, and against seven runs the literal way (one literal image is
-  measured; seven runs are seven times that); one pass of twenty, and what a method without a text pass adds;
-- a further method from a warm cache, with the features and the entropy's gradients in it, against the first pass;
+- one pass of one, seven and twenty methods; a further method from a warm cache against the first pass;
 - seconds per image against the number of classes, views and methods;
-- memory over many images.
+- peak memory and seconds against the number of images.
 
-Architectures are real, weights are random, images are synthetic photographs. Seconds an image are those of the
-running evaluation, rows and all; loading the model and preparing the text features, done once, do not count.
+Architectures are real, weights are random, images are synthetic photographs. Each number is the difference between an
+evaluation of many and of few images in processes of their own, so that loading the model does not count.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import psutil
-import torch
-from PIL import Image
+from benchmarks.engine import class_names, photograph
 
-from benchmarks.engine import Case, class_names, in_process, photograph, random_backbone
-from benchmarks.paths import TESTS
-from otpt.backbones import Backbone
-from otpt.data import Dataset
-from otpt.evaluation import Evaluator, Settings
-from otpt.evaluation.evaluator import Predicted
-from otpt.features import FeatureCache
-from otpt.runs.run import WorkItem
-from otpt.views import ViewRecipe
-
-RESULTS = Path(__file__).parent / "results" / "evaluation.json"
-SEVEN = ("zero-shot", "tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+ts", "tpt+sals")
-TWELVE = (*SEVEN, "tpt+penalty", "tpt+zs", "c-tpt+sals", "c-tpt+penalty", "c-tpt+zs")
-
+SEVEN = ("o-tpt", "zero-shot", "tpt", "c-tpt", "o-tpt+c-tpt", "tpt+ts", "tpt+sals")
 LIGHT = ("zero-shot+weak-strong", "zero-shot+se", "zero", "mta", "tps", "reliability", "mean-probability")
-"""Methods that run no text pass for an image."""
 TWENTY = (*SEVEN, *LIGHT, "a-tpt", "soc", "tpt+cots", "tpt+e-cots", "use", "r-tpt")
+FEW = 2
 
 
-def seconds_per_image(
-    backbone: Backbone,
-    *,
-    classes: int = 100,
-    views: int = 64,
-    methods: Sequence[str] = ("o-tpt",),
-    images: int = 4,
-    cache: FeatureCache | None = None,
-) -> float:
-    """Of a running evaluation: the first batch, which prepares the text features, is left out."""
-    together = torch.get_num_threads()
-    count = together + images
-    sources = [photograph(i) for i in range(count)]
-    labels = [i % classes for i in range(count)]
-    names = class_names(classes)
-    data = Dataset("bench", names, list(map(str, range(count))), labels, sources.__getitem__, allow_duplicates=True)
-    moments: list[float] = []
-
-    def on_image(_: Predicted) -> None:
-        moments.append(time.perf_counter())
-
-    settings = Settings(methods=methods, recipe=ViewRecipe(n_views=views), shard_size=count)
-    evaluator = Evaluator(backbone, [data], settings, cache=cache, on_image=on_image)
-    columns = settings.task_for(data).columns(settings.chosen)
-    list(evaluator([WorkItem("bench", 0, 0, 0, count, columns)]))
-    return (moments[-1] - moments[together - 1]) / images
+def make_data(folder: Path, images: int, classes: int) -> Path:
+    """A CSV of photographs, each of another class in turn."""
+    folder.mkdir(parents=True)
+    names = list(dict.fromkeys(name.replace(",", "") for name in class_names(1000)))[:classes]
+    (folder / "classes.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+    lines = ["path,label"]
+    for i in range(images):
+        photograph(i).save(folder / f"{i}.jpg")
+        lines.append(f"{i}.jpg,{names[i % classes]}")
+    (folder / "data.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "data.csv"
 
 
-def one_pass(architecture: str, classes: int, images: int, *, literal: bool) -> dict[str, Any]:
-    """Seven and twenty methods against one, against the literal way, and from a warm cache."""
-    backbone = random_backbone(architecture)
-    found: dict[str, Any] = {"architecture": architecture, "classes": classes}
-    with tempfile.TemporaryDirectory() as folder:
-        cache = FeatureCache(folder)
-        # taken in turns, the faster of two counts: the machine may have been busy once
-        for _ in range(2):
-            passes = {"one": ("o-tpt",), "seven": SEVEN, "twenty": TWENTY}
-            for name, methods in passes.items():
-                seconds = seconds_per_image(backbone, classes=classes, images=images, methods=methods)
-                found[name] = min(seconds, found.get(name, seconds))
-        found["cold"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache)
-        found["warm"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache, methods=["c-tpt"])
-        # from the cache: what they add is far below the noise of encoding the views
-        found["light"] = seconds_per_image(backbone, classes=classes, images=images, cache=cache, methods=LIGHT)
-    if literal:
-        found["literal"] = in_process(Case(architecture, classes), "literal", 1)["image"]
-    return found
+class Bench:
+    """A folder of photographs and the evaluations of them."""
 
+    def __init__(self, folder: Path, backbone: str, images: int) -> None:
+        self.folder, self.backbone, self.images = folder, backbone, images
+        self._data: dict[int, Path] = {}
 
-def costs(architecture: str, images: int, *, quick: bool) -> list[dict[str, Any]]:
-    """Seconds an image, one of classes, views and methods varied at a time; the faster of two rounds counts."""
-    backbone = random_backbone(architecture)
-    steps: dict[str, Sequence[int]] = {"classes": (10, 100), "views": (4, 16), "methods": (1, 7)}
-    if not quick:
-        steps = {"classes": (10, 30, 100, 300, 1000), "views": (8, 16, 32, 64, 128), "methods": (1, 2, 4, 7, 12)}
-    rows: list[dict[str, Any]] = [
-        {"varied": varied, "value": value} for varied, values in steps.items() for value in values
-    ]
-    for _ in range(2):
-        for row in rows:
-            given: dict[str, Any] = {row["varied"]: row["value"]}
-            if "methods" in given:
-                given["methods"] = ("o-tpt", *(m for m in TWELVE if m != "o-tpt"))[: row["value"]]
-            seconds = seconds_per_image(backbone, images=images, **given)
-            row["seconds"] = min(seconds, row.get("seconds", seconds))
-    return rows
+    def evaluate(
+        self, images: int, classes: int, views: int, methods: Sequence[str], cache: str
+    ) -> tuple[float, float]:
+        """Seconds and peak memory (MiB) of one command."""
+        if classes not in self._data:
+            self._data[classes] = make_data(self.folder / f"data-{classes}", self.images + FEW, classes)
+        command = [sys.executable, "-m", "otpt", "evaluate", str(self._data[classes]), "--backbone", self.backbone]
+        command += ["--methods", *methods, "--views", str(views), "--limit", str(images), "--device", "cpu"]
+        command += ["--cache", str(self.folder / cache)] if cache else ["--no-cache"]
+        with tempfile.TemporaryDirectory() as out:
+            start = time.perf_counter()
+            child = subprocess.Popen([*command, "--out", f"{out}/run"], stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(child.pid, 0)
+            seconds = time.perf_counter() - start
+        if status:
+            raise RuntimeError(f"this command failed: {' '.join(command)}")
+        return seconds, usage.ru_maxrss / 1024
 
-
-def memory(images: int) -> list[tuple[int, float]]:
-    """(images done, MiB resident) along a whole evaluation of a tiny model: every image another one, so that each
-    is encoded and its features are cached; shards and metrics written.
-    """
-    sys.path.insert(0, str(TESTS))
-    from oracles.models.tiny import tiny_backbone  # type: ignore[import-not-found]
-
-    from otpt.evaluation import Job, LocalEngine, run_job
-    from otpt.evaluation.progress import ProgressEvent, Silent
-
-    small = [photograph(i, (48, 40)) for i in range(50)]
-
-    def stamped(index: int) -> Image.Image:
-        image = small[index % len(small)].copy()
-        image.putpixel((0, 0), tuple(index.to_bytes(3, "big")))
-        return image
-
-    labels = [i % 5 for i in range(images)]
-    ids = [str(i) for i in range(images)]
-    data = Dataset("many", class_names(5), ids, labels, stamped)
-    process, seen = psutil.Process(), [0]
-    samples: list[tuple[int, float]] = []
-
-    class Watch(Silent):
-        def __call__(self, event: ProgressEvent) -> None:
-            seen[0] += 1
-            if seen[0] % max(images // 20, 1) == 0:
-                samples.append((seen[0], process.memory_info().rss / 2**20))
-
-    settings = Settings(methods=["zero-shot", "o-tpt"], recipe=ViewRecipe(n_views=4))
-    backbone = tiny_backbone("vit")
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(lambda _: backbone, [lambda: data], settings, Path(folder) / "run", FeatureCache(f"{folder}/cache"))
-        run_job(job, LocalEngine(), Watch())
-    return samples
+    def seconds(
+        self, methods: Sequence[str], *, classes: int = 100, views: int = 64, cache: str = "", rounds: int = 2
+    ) -> float:
+        """Seconds per image; the faster of two rounds counts."""
+        few = min(self.evaluate(FEW, classes, views, methods, cache)[0] for _ in range(rounds))
+        many = min(self.evaluate(FEW + self.images, classes, views, methods, cache)[0] for _ in range(rounds))
+        return (many - few) / self.images
 
 
 def run(quick: bool = False) -> None:
-    """Print everything; the numbers also go to ``RESULTS`` (in short to ``build``), for the figures."""
-    images = 2 if quick else 4
-    results: dict[str, Any] = {"threads": torch.get_num_threads(), "passes": []}
-    print("One pass, O-TPT, seven and twenty methods, 64 views; seconds per image")
-    print(f"{'':10} classes    one  seven  ratio  literal  7 literal/seven  first   warm  first/warm")
-    for architecture in ("ViT-B-32",) if quick else ("RN50", "ViT-B-16"):
-        found = one_pass(architecture, 100, images, literal=not quick)
-        results["passes"].append(found)
-        literal = found.get("literal")
-        against = f"{literal:7.1f}  {7 * literal / found['seven']:14.1f}×" if literal else f"{'–':>7}  {'–':>15}"
-        print(
-            f"{architecture:10} {found['classes']:7} {found['one']:6.2f} {found['seven']:6.2f} "
-            f"{found['seven'] / found['one']:5.2f}× {against} {found['cold']:6.2f} {found['warm']:6.3f} "
-            f"{found['cold'] / found['warm']:10.1f}×",
-            flush=True,
-        )
-        light = found["light"] / len(LIGHT) / found["one"]
-        print(
-            f"{'':10} twenty methods {found['twenty']:.2f} s, {found['twenty'] / found['one']:.2f}× of one; a method "
-            f"without a text pass adds {100 * light:.1f} %",
-            flush=True,
-        )
-    print(
-        "literal: one image by one method, measured; 7 literal: seven times that. first: O-TPT, filling the cache;\n"
-        "warm: a further method from it.\n"
-    )
-    print("Seconds an image (100 classes, 64 views, one method where not varied)")
-    results["costs"] = costs("ViT-B-32" if quick else "RN50", images, quick=quick)
-    for row in results["costs"]:
-        print(f"  {row['value']:5} {row['varied']:8} {row['seconds']:8.3f}")
-    count = 400 if quick else 20_000
-    results["memory"] = _memory_alone(count)
-    (_, early), (_, late) = results["memory"][4], results["memory"][-1]
-    print(f"\nMemory over {count} images: {early:.0f} MiB after a quarter, {late:.0f} MiB at the end")
-    path = Path("build/evaluation-quick.json") if quick else RESULTS
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
-def _memory_alone(images: int) -> list[tuple[int, float]]:
-    """In a process of its own, so that it is the evaluation's memory alone."""
-    command = [sys.executable, "-m", "benchmarks.evaluation", "--memory", str(images)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [(int(n), float(mib)) for n, mib in json.loads(done.stdout.splitlines()[-1])]
+    """Print everything."""
+    images = 4 if quick else 16
+    with tempfile.TemporaryDirectory() as folder:
+        for backbone in ("random:ViT-B-32",) if quick else ("random:RN50", "random:ViT-B-16"):
+            bench = Bench(Path(folder) / backbone.replace(":", "-"), backbone, images)
+            passes = {"one": SEVEN[:1], "seven": SEVEN, "twenty": TWENTY}
+            found = {name: bench.seconds(methods) for name, methods in passes.items()}
+            found["first"] = bench.seconds(["o-tpt"], cache="cache", rounds=1)
+            found["warm"] = bench.seconds(["c-tpt"], cache="cache", rounds=1)
+            print(f"{backbone}, 100 classes, 64 views; seconds per image")
+            for name, seconds in found.items():
+                print(f"  {name:8}{seconds:8.3f}{seconds / found['one']:8.2f}× of one", flush=True)
+        print("\nSeconds per image (100 classes, 64 views, O-TPT where not varied)")
+        for classes in (10, 100) if quick else (10, 100, 1000):
+            print(f"  {classes:5} classes {bench.seconds(['o-tpt'], classes=classes):8.3f}", flush=True)
+        for views in (4, 16) if quick else (8, 16, 32, 64, 128):
+            print(f"  {views:5} views   {bench.seconds(['o-tpt'], views=views):8.3f}", flush=True)
+        print("\nzero-shot and O-TPT by pocket, 4 views: images, seconds, MiB at the peak")
+        small = Bench(Path(folder) / "small", "pocket", 400 if quick else 10_000)
+        for count in (small.images // 4, small.images):
+            seconds, memory = small.evaluate(count, 5, 4, ["zero-shot", "o-tpt"], "cache")
+            print(f"  {count:7}{seconds:9.1f}{memory:8.0f}", flush=True)
 
 
 def main() -> None:
-    """All of it, or the memory of this process alone."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.memory:
-        print(json.dumps(memory(options.memory)))
-    else:
-        run(options.quick)
+    run(parser.parse_args().quick)
 
 
 if __name__ == "__main__":
