@@ -81,9 +81,7 @@ def test_predict_gives_what_the_evaluation_stored(run: Path, folder: Path, tmp_p
     assert main(["predict", *images, *options, "--device", "cpu"]) == 0
     with out.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    classifier = otpt.load("pocket", method="o-tpt", recipe=otpt.ViewRecipe(n_views=4), device="cpu").set_classes(
-        CLASSES
-    )
+    classifier = otpt.load("pocket", method="o-tpt", views=4, device="cpu").set_classes(CLASSES)
     expected = [classifier.predict(path).confidence for path in images]
     assert [float(row["confidence"]) for row in rows] == pytest.approx(expected, abs=1e-6)
 
@@ -131,7 +129,7 @@ def test_service_predicts(client: Any, folder: Path) -> None:
     body = {"image": base64.b64encode(image.read_bytes()).decode(), "labels": list(CLASSES)}
     answer = client.post("/v1/predict", json=body)
     assert answer.status_code == 200
-    classifier = otpt.load("pocket", method="zero-shot", recipe=otpt.ViewRecipe(n_views=2), device="cpu")
+    classifier = otpt.load("pocket", method="zero-shot", views=2, device="cpu")
     assert classifier.set_classes(CLASSES).predict(image).label in json.dumps(answer.json())
 
 

@@ -30,12 +30,12 @@ def result(prediction: Prediction, top: int, *, rejecting: bool) -> dict[str, An
 def predicted(query: Query, answer: Answer, top: int) -> dict[str, Any]:
     """One image of ``/v1/predict``."""
     (only,) = answer.predictions.values()
-    return result(only, top, rejecting=query.task.reject is not None)
+    return result(only, top, rejecting=query.settings.reject is not None)
 
 
 def compared(query: Query, answer: Answer, top: int) -> dict[str, Any]:
     """One image of ``/v1/compare``."""
-    rejecting = query.task.reject is not None
+    rejecting = query.settings.reject is not None
     found = {name: result(each, top, rejecting=rejecting) for name, each in answer.predictions.items()}
     return {"methods": found, **({} if answer.views is None else {"views": answer.views})}
 

@@ -43,7 +43,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             {
                 "model": query.model,
                 "method": query.methods[0].name,
-                "labels": list(query.task.class_names),
+                "labels": list(query.settings.classes),
                 **answered(answers, lambda each: predicted(query, each, asked.top), seconds),
             }
         )
@@ -61,7 +61,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(
             {
                 "model": query.model,
-                "labels": list(query.task.class_names),
+                "labels": list(query.settings.classes),
                 **answered(answers, lambda each: compared(query, each, asked.top), seconds),
             }
         )
