@@ -45,6 +45,7 @@ lint: setup     ## ruff, mypy, a strict build of the documentation, links, spell
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@$(BIN)/python docs/links.py build/site README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	@$(BIN)/python docs/spelling.py
+	@$(BIN)/python -m otpt.methods.tables README.md docs/methods.md --check
 	@$(BIN)/python -m pytest -q tests/cli/test_import_time.py
 
 docs: setup     ## serve the documentation on localhost

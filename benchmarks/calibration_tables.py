@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from otpt.calibration.conformal import SETS, all_scores, conformal_quantile
-from otpt.calibration.maps import choose_map
-from otpt.calibration.maps.inputs import as_stored
+from otpt.calibration.maps import as_stored, choose_map
 from otpt.calibration.risk import find_threshold
+from otpt.calibration.sets import SETS, conformal_quantile, conformal_scores
 from otpt.metrics import confidence_and_correct, debiased_ece, negative_log_likelihood, percent
 
 COVERAGES = (0.8, 0.9, 0.95)
@@ -77,7 +76,7 @@ def split_coverage(column: Column, kind: str, coverage: float) -> Measured:
     order = np.random.default_rng(0).permutation(len(column.labels))
     half = len(order) // 2
     p = as_stored(column.probabilities)
-    scores = all_scores(kind, p)
+    scores = conformal_scores(kind, p)
     own, test = order[:half], order[half:]
     q = conformal_quantile(scores[own, column.labels[own]], coverage)
     inside = scores[test] <= q

@@ -23,8 +23,7 @@ from otpt.calibration import Calibrated, Calibration, fit_calibration
 from otpt.errors import OtptError, unknown
 from otpt.features.inputs import image_inputs, is_one_image
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.images import ImageSource, UrlLimits
-from otpt.images.urls import LIMITS
+from otpt.images import LIMITS, ImageSource, UrlLimits
 from otpt.methods import Method, Output, Predictor, get_method, get_methods
 from otpt.methods.facts import calibration_facts
 from otpt.methods.predictor import stream

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.rejection.registry import REJECTED
+from otpt.rejection import REJECTED
 
 if TYPE_CHECKING:
     from otpt.calibration import Calibrated

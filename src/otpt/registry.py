@@ -23,9 +23,10 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from importlib import resources
-from typing import Annotated, Any, TypeVar, get_type_hints
+from types import MappingProxyType
+from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -312,14 +313,33 @@ def snapshot() -> Callable[[], None]:
     return restore
 
 
+class _Decorator(Protocol):
+    """``@decorator`` and ``@decorator(option=…)``."""
+
+    @overload
+    def __call__(self, function: _Function, /) -> _Function: ...
+    @overload
+    def __call__(self, **options: Any) -> Callable[[_Function], _Function]: ...
+
+
+def _decorator(register: Callable[..., None]) -> _Decorator:
+    """Make a decorator of a function that registers another one."""
+
+    @wraps(register)
+    def decorator(function: _Function | None = None, /, **options: Any) -> Any:
+        def apply(function: _Function) -> _Function:
+            register(function, **options)
+            return function
+
+        return apply if function is None else apply(function)
+
+    return cast(_Decorator, decorator)
+
+
+@_decorator
 def objective(
-    function: _Function | None = None,
-    *,
-    name: str = "",
-    weight: Weight = 1.0,
-    maximise: bool = False,
-    **part: Any,
-) -> Any:
+    function: Callable[..., Any], *, name: str = "", weight: Weight = 1.0, maximise: bool = False, **part: Any
+) -> None:
     """Register an objective (a decorator); ``tpt+name`` minimises it together with TPT's entropy.
 
     A function of ``text_features`` (…, C, D), or of the ``logits`` (…, k, C) of the selected views. It returns one
@@ -331,135 +351,106 @@ def objective(
         maximise: minimise its negative.
         part: source, caution and other fields of :class:`Part` and :class:`otpt.Method`.
     """
-
-    def register(function: _Function) -> _Function:
-        on_views = "logits" in parameters(function)
-        component = _component(
-            Objective, "objective", function, name, OF_VIEWS if on_views else OF_TEXTS, maximise=maximise, weight=weight
-        )
-        if not on_views and "text_features" not in component.parameters:
-            raise OtptError(f"The objective {component.name!r} takes neither text_features nor logits; expected one.")
-        _add(OBJECTIVES, component, _part(component, "objective", part, objectives={component.name: weight}))
-        return function
-
-    return register if function is None else register(function)
+    allowed = OF_VIEWS if "logits" in parameters(function) else OF_TEXTS
+    name, digest = _checked("objective", function, name, allowed)
+    if not {"logits", "text_features"} & set(parameters(function)):
+        raise OtptError(f"The objective {name!r} takes neither text_features nor logits; expected one of them.")
+    found = Objective(name, function, digest=digest, maximise=maximise, weight=weight)
+    _add(OBJECTIVES, found, {"axis": "objective", "objectives": {name: weight}, **part})
 
 
+@_decorator
 def adaptation(
-    function: _Function | None = None,
+    function: Callable[..., Any],
     *,
     name: str = "",
     gives: str = LOGITS,
     views_if: tuple[str, ...] = (),
-    only: Mapping[str, tuple[str, ...]] | None = None,
+    only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **part: Any,
-) -> Any:
+) -> None:
     """Register an adaptation (a decorator): a function that returns logits (V, C) of an image's views.
 
     With ``gives="texts"`` it returns unit text features (C, D) instead. One that takes ``state`` is a stream method:
-    the dictionary is carried from image to image, in an order that the seed decides.
+    the dictionary is carried from image to image, in an order that the seed decides. ``views_if`` names settings
+    without any of which the clean view is enough.
     """
     if gives not in (LOGITS, TEXTS):
         raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
-
-    def register(function: _Function) -> _Function:
-        options: dict[str, Any] = {"gives_texts": gives == TEXTS, "views": not views_if, "views_if": views_if}
-        component = _component(
-            Component, "adaptation", function, name, (*BEFORE, STATE), only=dict(only or {}), **options
-        )
-        _add(ADAPTATIONS, component, _part(component, "adapt", part))
-        return function
-
-    return register if function is None else register(function)
+    name, digest = _checked("adaptation", function, name, (*BEFORE, STATE))
+    found = Component(name, function, not views_if, views_if, only, gives == TEXTS, digest)
+    _add(ADAPTATIONS, found, {"axis": "adapt", "adapt": name, **part})
 
 
+@_decorator
 def calibrator(
-    function: _Function | None = None,
+    function: Callable[..., Any],
     *,
     name: str = "",
     views: bool = False,
-    only: Mapping[str, tuple[str, ...]] | None = None,
+    only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **part: Any,
-) -> Any:
+) -> None:
     """Register a function that rescales ``logits`` (…, C) (a decorator); it may also take ``zero_shot`` (…, C).
 
     With ``views`` it is called with all views of one image, (V, C) with the clean view first, and may take the
     parameters of an aggregation; without, it is called with what is needed, which may be the clean view alone.
     """
-
-    def register(function: _Function) -> _Function:
-        allowed = (*(AVAILABLE if views else ("logits", "zero_shot")), "base_texts")
-        component = _component(Component, "calibrator", function, name, allowed, views=views, only=dict(only or {}))
-        _add(CALIBRATIONS, component, _part(component, "calibrate", part))
-        return function
-
-    return register if function is None else register(function)
+    allowed = (*(AVAILABLE if views else ("logits", "zero_shot")), "base_texts")
+    name, digest = _checked("calibrator", function, name, allowed)
+    found = Component(name, function, views, only=only, digest=digest)
+    _add(CALIBRATIONS, found, {"axis": "calibrate", "calibrate": name, **part})
 
 
+@_decorator
 def aggregation(
-    function: _Function | None = None,
+    function: Callable[..., Any],
     *,
     name: str = "",
-    only: Mapping[str, tuple[str, ...]] | None = None,
+    only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **part: Any,
-) -> Any:
+) -> None:
     """Register an aggregation (a decorator): a function of all views that returns probabilities (C,)."""
-
-    def register(function: _Function) -> _Function:
-        component = _component(Component, "aggregation", function, name, AVAILABLE, views=True, only=dict(only or {}))
-        _add(AGGREGATIONS, component, _part(component, "aggregate", part))
-        return function
-
-    return register if function is None else register(function)
+    name, digest = _checked("aggregation", function, name, AVAILABLE)
+    found = Component(name, function, views=True, only=only, digest=digest)
+    _add(AGGREGATIONS, found, {"axis": "aggregate", "aggregate": name, **part})
 
 
-def gate(function: _Function | None = None, *, name: str = "", **part: Any) -> Any:
+@_decorator
+def gate(function: Callable[..., Any], *, name: str = "", **part: Any) -> None:
     """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot."""
-
-    def register(function: _Function) -> _Function:
-        allowed = ("zero_shot", "features", "text_features")
-        component = _component(Component, "gate", function, name, allowed, views=True)
-        _add(GATES, component, _part(component, "gate", part))
-        return function
-
-    return register if function is None else register(function)
+    name, digest = _checked("gate", function, name, ("zero_shot", "features", "text_features"))
+    _add(GATES, Component(name, function, views=True, digest=digest), {"axis": "gate", "gate": name, **part})
 
 
-def _component(
-    kind: type[Any], what: str, function: Callable[..., Any], name: str, allowed: tuple[str, ...], **options: Any
-) -> Any:
-    """Describe a function, whose parameters must be ``allowed`` ones."""
+def _checked(kind: str, function: Callable[..., Any], name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
+    """The name of a function whose parameters are ``allowed``, and the digest of a user's one."""
     own = getattr(function, "__name__", "")
     if not name and not own.isidentifier():
         raise OtptError(f"{function!r} has no name that a method could have; expected a function made with 'def'.")
     name = name or own.replace("_", "-").lower()
-    strange = [each for each in parameters(function) if each not in allowed]
-    if strange:
-        raise OtptError(f"The {what} {name!r} takes a parameter {strange[0]!r}; expected some of {', '.join(allowed)}.")
+    for each in parameters(function):
+        if each not in allowed:
+            raise OtptError(f"The {kind} {name!r} takes a parameter {each!r}; expected some of {', '.join(allowed)}.")
     ours = str(function.__module__).partition(".")[0] == "otpt"
-    return kind(name, function, digest="" if ours else source_digest(function), **options)
+    return name, "" if ours else source_digest(function)
 
 
-def _part(component: Component, axis: str, given: Mapping[str, Any], **more: Any) -> Part:
-    values = {} if axis == "objective" else {axis: component.name}
-    doc = inspect.getdoc(component.function) or ""
-    return make_part(component.name, {"axis": axis, "summary": doc.partition("\n")[0], **values, **more, **given})
+def _add(registry: dict[str, Any], component: Component, part: Mapping[str, Any]) -> None:
+    """Add a component and its part; the same name again only with the same source code."""
+    name, known = component.name, registry.get(component.name)
+    same = known is not None and known.digest == component.digest != ""
+    if not same and (known is not None or name in PARTS):
+        axis = PARTS[name].axis if name in PARTS else part["axis"]
+        raise OtptError(f"There is a part {name!r} on the axis {axis!r} already; give your function another name.")
+    summary = (inspect.getdoc(component.function) or "").partition("\n")[0]
+    registry[name], PARTS[name] = component, make_part(name, {"summary": summary, **part})
 
 
 def make_part(name: str, given: Mapping[str, Any]) -> Part:
     """Make a part of its own fields and fields of a method."""
     own = {key: value for key, value in given.items() if key in Part.__dataclass_fields__}
     return Part(name, **own, values={key: value for key, value in given.items() if key not in own})
-
-
-def _add(registry: dict[str, Any], component: Component, part: Part) -> None:
-    """Add a component and its part; the same name again only with the same source code."""
-    name, known = component.name, registry.get(component.name)
-    same = known is not None and known.digest == component.digest != ""
-    if not same and (known is not None or name in PARTS):
-        axis = PARTS[name].axis if name in PARTS else part.axis
-        raise OtptError(f"There is a part {name!r} on the axis {axis!r} already; give your function another name.")
-    registry[name], PARTS[name] = component, part
 
 
 PLUGIN = "otpt_plugin_"

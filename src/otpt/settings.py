@@ -262,19 +262,19 @@ class Settings(Frozen):
     @field_validator("reject", mode="before")
     @classmethod
     def _read_reject(cls, given: Any) -> Any:
-        from otpt.rejection.registry import DEFAULT_SCORE
+        from otpt.rejection import DEFAULT_SCORE
 
         return DEFAULT_SCORE if given is True else given or None
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
         from otpt.prompts import check_class_names
-        from otpt.rejection.registry import chosen_threshold
+        from otpt.rejection import get_threshold
 
         if self.classes:
             check_class_names(self.classes, allow_duplicates=self.allow_duplicates)
         if self.reject is not None:
-            chosen_threshold(self.reject, self.reject_threshold)
+            get_threshold(self.reject, self.reject_threshold)
         elif self.reject_threshold is not None:
             raise OtptError("A rejection threshold was given without a score; expected both (--reject).")
         if (self.coverage is not None or self.risk is not None) and not self.calibrations:

@@ -15,17 +15,17 @@ from oracles.data.labelled import Floats, facts, labelled
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from otpt.calibration import Calibrated, fit_calibration
-from otpt.calibration.conformal import (
+from otpt.calibration.maps import as_stored
+from otpt.calibration.sets import (
     SETS,
-    all_scores,
     aps_scores,
     conformal_quantile,
+    conformal_scores,
     draws,
     labels_for,
     lac_scores,
     raps_scores,
 )
-from otpt.calibration.maps.inputs import as_stored
 from otpt.errors import OtptError
 
 pytestmark = pytest.mark.slow
@@ -132,8 +132,8 @@ def test_sets_cover_as_often_as_they_say(kind: str, mondrian: bool) -> None:
     for seed in range(40):
         p, y = labelled(400, 4, seed=100 + seed, spread=1.0)
         new, truth = labelled(250, 4, seed=5000 + seed, spread=1.0)
-        scores = all_scores(kind, as_stored(p))[np.arange(len(y)), y]
-        tested = all_scores(kind, as_stored(new))
+        scores = conformal_scores(kind, as_stored(p))[np.arange(len(y)), y]
+        tested = conformal_scores(kind, as_stored(new))
         groups = [y == c for c in range(4)] if mondrian else [np.ones(len(y), bool)] * 4
         q = np.array([conformal_quantile(scores[group], coverage) for group in groups])
         inside = tested <= q
@@ -154,13 +154,13 @@ def calibrated(count: int = 300, classes: int = 8, **asked: Any) -> Calibrated:
 def test_answers_hold_the_set_and_never_none(kind: str) -> None:
     use = calibrated(coverage=0.5, sets=kind)
     p, y = labelled(300, seed=21)
-    own = all_scores(kind, as_stored(p))[np.arange(len(y)), y]
+    own = conformal_scores(kind, as_stored(p))[np.arange(len(y)), y]
     q = sorted(own)[math.ceil(301 / 2) - 1]
     new, _ = labelled(200, seed=22)
     for row in new:
         answer = use.answer(row)
         raw = as_stored(row)
-        scores = all_scores(kind, raw[None])[0]
+        scores = conformal_scores(kind, raw[None])[0]
         assert answer.classes is not None
         assert set(answer.classes) == {c for c in range(8) if scores[c] <= q} | {int(raw.argmax())}
         assert answer.classes[0] == answer.index == int(raw.argmax())

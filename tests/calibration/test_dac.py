@@ -47,7 +47,7 @@ def test_factors_are_the_literal_ones(neighbours: int) -> None:
 def test_logits_are_multiplied_by_the_factor_of_the_predicted_class() -> None:
     before, after = drawn(0), drawn(1)
     logits = torch.randn(12, 9, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    found, extras = dac(logits, before, after, dac_neighbours=3.0)
+    found, extras = dac(logits, before, after, dac_neighbours=3)
     for row, own in zip(logits.tolist(), found.tolist(), strict=True):
         c = posthoc.label(row)
         factor = posthoc.dac_factor(before.tolist(), after.tolist(), c, [b for b in range(9) if b != c], 3)
@@ -67,7 +67,7 @@ def test_views_under_a_learned_prompt_by_its_base_classes() -> None:
     before, after = drawn(3), drawn(4)
     texts = BaseTexts(before[4:], after[4:], before[:4], after[:4])
     logits = torch.tensor([[0.0, 1, 2, 9, 3], [7, 1, 2, 3, 4]], dtype=torch.float64)
-    found, extras = dac_base(logits, texts, dac_neighbours=3.0)
+    found, extras = dac_base(logits, texts, dac_neighbours=3)
     factors = [posthoc.dac_factor(before.tolist(), after.tolist(), 4 + c, range(4), 3) for c in (3, 0)]
     expected = torch.tensor(factors, dtype=torch.float64)[:, None] * logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)

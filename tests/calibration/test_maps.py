@@ -13,9 +13,16 @@ from scipy.special import expit, log_softmax
 from sklearn.isotonic import IsotonicRegression
 
 from otpt.calibration import fit_temperature, matching_temperature
-from otpt.calibration.maps import DEFAULT, MAPS, CalibrationMap, choose_map, fit_map, stratified_folds
-from otpt.calibration.maps.confidence import with_confidence
-from otpt.calibration.maps.inputs import as_stored
+from otpt.calibration.maps import (
+    DEFAULT,
+    MAPS,
+    CalibrationMap,
+    as_stored,
+    choose_map,
+    fit_map,
+    stratified_folds,
+    with_confidence,
+)
 from otpt.errors import OtptError
 from otpt.metrics import negative_log_likelihood
 
@@ -172,9 +179,7 @@ def test_a_calibrated_method_improves_on_new_images() -> None:
 
 def test_what_the_labels_cannot_carry_is_refused() -> None:
     p, y = labelled(60)
-    with pytest.raises(
-        OtptError, match="'isotonic' was asked for, which needs 500 labels for 8 classes, but there are"
-    ):
+    with pytest.raises(OtptError, match="'isotonic' needs 500 labels for 8 classes, but there are"):
         choose_map(p, y, maps=["isotonic"])
     with pytest.raises(OtptError, match="needs 200 labels"):
         choose_map(p, y, maps=["vector"])

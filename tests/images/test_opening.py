@@ -202,9 +202,11 @@ def _png_header(width: int, height: int) -> bytes:
 
 
 def test_enormous_images_are_refused_before_decoding():
-    assert "too many pixels" in _refusal(_png_header(60_000, 60_000))
+    assert "3600000000 pixels" in _refusal(_png_header(60_000, 60_000))
     # Between Pillow's warning and its error: ours to judge, without a warning.
-    assert "has 11000×10000 pixels" in _refusal(_png_header(11_000, 10_000), max_pixels=10**8)
+    assert "11000×10000 = 110,000,000 pixels; at most 100,000,000" in _refusal(
+        _png_header(11_000, 10_000), max_pixels=10**8
+    )
     assert "truncated" in _refusal(_png_header(11_000, 10_000))
     message = _refusal(Image.new("RGB", (100, 100)), max_pixels=9_999)
     assert "100×100" in message
@@ -246,17 +248,3 @@ def test_same_pixels_same_digest_in_every_form(tmp_path: Path):
     assert image_digest(pixels.reshape(37, 23, 3)) != expected  # same bytes, another shape
     with pytest.raises(OtptError, match="no image at"):
         image_digest(tmp_path / "c.png")
-
-
-def test_the_digest_of_a_files_bytes_is_still_to_be_had(tmp_path: Path):
-    pixels = _pixels()
-    data = _encoded(Image.fromarray(pixels), "PNG")
-    path = tmp_path / "a.png"
-    path.write_bytes(data)
-    expected = hashlib.sha256(data).hexdigest()[:32]
-    for source in (path, str(path), data, io.BytesIO(data)):
-        assert image_digest(source, key="file") == expected
-    assert image_digest(data + b" ", key="file") != expected
-    assert image_digest(pixels, key="file") == image_digest(path)  # there is no file
-    with pytest.raises(OtptError, match="Unknown key of the views 'name'"):
-        image_digest(path, key="name")

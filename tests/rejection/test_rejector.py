@@ -14,9 +14,7 @@ from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone, dataset, imag
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
 from otpt.methods.prompt_tuning import prompt_state
-from otpt.rejection import REJECTED, SCORES, Rejector
-from otpt.rejection.registry import DEFAULT_SCORE
-from otpt.rejection.words import negative_words
+from otpt.rejection import DEFAULT_SCORE, REJECTED, SCORES, Rejector, negative_words
 
 pytestmark = pytest.mark.slow
 

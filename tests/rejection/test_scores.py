@@ -10,8 +10,7 @@ import torch
 from scipy import special, stats
 
 from otpt import OtptError
-from otpt.rejection import DEFAULT_SCORE, SCORES, get_score
-from otpt.rejection.words import furthest_first, negative_words
+from otpt.rejection import DEFAULT_SCORE, SCORES, furthest_first, get_score, negative_words
 
 COSINES = np.random.default_rng(0).uniform(-0.2, 0.4, (5, 7))
 LOGITS = 100 * COSINES

@@ -1,9 +1,44 @@
-"""What is done to logits afterwards: temperature (published, fitted, CoTS), SaLS, DAC, precision of the softmax.
+"""Calibration of logits and probabilities.
 
-Pure functions of logits (..., C), torch tensors or numpy arrays; the result is a torch tensor. None of them changes the
-argmax. ``@otpt.calibrator`` registers a function.
+Logit rescaling (temperature, SaLS, CoTS, DAC) and the precision of the softmax are pure functions of logits (..., C),
+torch tensors or numpy arrays; the result is a torch tensor, and none of them changes the argmax. With labelled images,
+``fit_calibration`` fits a map of probabilities, conformal prediction sets and risk thresholds.
+``@otpt.calibrator`` registers a function of logits.
 """
 
-import lazy_loader as lazy
+from otpt.calibration.calibrated import Calibrated, CalibratedAnswer
+from otpt.calibration.cots import cor, cots_temperature
+from otpt.calibration.dac import BaseTexts, dac_factors, own_dac_factors
+from otpt.calibration.file import Calibration, read_calibration
+from otpt.calibration.fitting import fit_calibration
+from otpt.calibration.matching import matching_temperature
+from otpt.calibration.precision import probabilities
+from otpt.calibration.registry import CALIBRATIONS
+from otpt.calibration.rescaling import rescale_to_range, sals, zero_shot_range
+from otpt.calibration.risk import RiskThreshold, risk_threshold
+from otpt.calibration.temperature import FIXED, apply_temperature, fit_temperature, fixed_temperature
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "CALIBRATIONS",
+    "FIXED",
+    "BaseTexts",
+    "Calibrated",
+    "CalibratedAnswer",
+    "Calibration",
+    "RiskThreshold",
+    "apply_temperature",
+    "cor",
+    "cots_temperature",
+    "dac_factors",
+    "fit_calibration",
+    "fit_temperature",
+    "fixed_temperature",
+    "matching_temperature",
+    "own_dac_factors",
+    "probabilities",
+    "read_calibration",
+    "rescale_to_range",
+    "risk_threshold",
+    "sals",
+    "zero_shot_range",
+]

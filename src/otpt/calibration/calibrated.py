@@ -1,4 +1,4 @@
-"""A calibration in use: what an image's probabilities become, which classes it may be, whether it is answered."""
+"""Apply a calibration: calibrated probabilities, prediction sets, and abstention."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otpt.calibration.conformal.quantile import conformal_quantile, labels_for
-from otpt.calibration.conformal.scores import SETS, all_scores
 from otpt.calibration.file import Calibration
-from otpt.calibration.maps.inputs import Floats, as_stored
+from otpt.calibration.maps import Floats, as_stored
 from otpt.calibration.risk import RiskThreshold, risk_threshold
+from otpt.calibration.sets import SETS, conformal_quantile, conformal_scores, labels_for
 from otpt.errors import OtptError, unknown
 
 
 @dataclass(frozen=True)
 class CalibratedAnswer:
-    """What a calibration makes of an image.
+    """A calibrated prediction of one image.
 
     Attributes:
         probabilities: (C,), summing to one.
         index: the predicted class.
-        classes: the prediction set, most probable class first; None if no coverage was asked for.
-        abstained: whether the image is not answered; None if no risk was asked for.
+        classes: the prediction set, most probable class first; None without a coverage.
+        abstained: whether the image is not answered; None without a risk.
     """
 
     probabilities: Floats
@@ -37,13 +36,13 @@ class CalibratedAnswer:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration together with what is asked of it.
+    """A calibration with the requested coverage and risk.
 
     Args:
         calibration: from a file or from :func:`fit_calibration`.
         coverage: probability with which the prediction set is to hold the true class; None for no sets.
         sets: "lac", "aps" or "raps".
-        mondrian: that coverage for each class by itself.
+        mondrian: the coverage holds for each class separately.
         risk: largest fraction of errors among the answered images; None to answer all.
         guarantee: probability, over the draw of the labelled images, with which the risk is held.
     """
@@ -61,13 +60,13 @@ class Calibrated:
         if self.coverage is not None:
             self._check_labels(self.coverage)
         elif self.mondrian:
-            raise OtptError("Sets per class (Mondrian) were asked for without a coverage; give one, such as 0.9.")
+            raise OtptError("Sets per class (Mondrian) were requested without a coverage; give one, such as 0.9.")
         if self.risk is not None and not self.calibration.map.keeps_label:
             raise OtptError(
-                f"A risk was asked for, but the map {self.calibration.map.kind!r} may change labels, and errors were "
+                f"A risk was requested, but the map {self.calibration.map.kind!r} may change labels, and errors were "
                 "counted without it; calibrate without that map (temperature, beta or isotonic keep the label)."
             )
-        _ = self.threshold  # says what is wrong with the risk
+        _ = self.threshold  # raises if the risk cannot be held
 
     @property
     def key(self) -> dict[str, Any]:
@@ -81,8 +80,7 @@ class Calibrated:
         """Above which confidence, before the map, an image is answered."""
         if self.risk is None:
             return None
-        found = self.calibration
-        return risk_threshold(found.confidences, found.correct, risk=self.risk, guarantee=self.guarantee)
+        return risk_threshold(*self.calibration.ranked, risk=self.risk, guarantee=self.guarantee)
 
     @cached_property
     def quantiles(self) -> Floats:
@@ -92,7 +90,7 @@ class Calibrated:
         if self.mondrian:
             own = [np.array(scores.get(c, ()), np.float64) for c in range(classes)]
             return np.array([conformal_quantile(each, self.coverage) for each in own])
-        # without any score nothing is known, and every class is in the set
+        # without any score every class is in the set
         together = np.concatenate([np.zeros(0), *(np.array(each) for each in scores.values())])
         return np.full(classes, conformal_quantile(together, self.coverage))
 
@@ -122,7 +120,7 @@ class Calibrated:
         """Whether a class is in the set of an image: (N, C) → (N, C). The most probable class always is."""
         raw = as_stored(probabilities)
         raps = self.calibration.raps
-        scores = all_scores(self.sets, raw, penalty=raps["penalty"], free_ranks=int(raps["free_ranks"]))
+        scores = conformal_scores(self.sets, raw, penalty=raps.penalty, free_ranks=raps.free_ranks)
         found = scores <= self.quantiles
         found[np.arange(len(raw)), raw.argmax(axis=1)] = True
         return np.asarray(found)

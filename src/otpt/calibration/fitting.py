@@ -1,4 +1,4 @@
-"""From labelled probabilities to a calibration: the map, reliability before and after, and the scores for sets."""
+"""Fit a calibration to labelled probabilities: the map, reliability before and after, and the scores for sets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otpt.calibration.conformal.raps import FREE_RANKS, PENALTY
-from otpt.calibration.conformal.scores import SETS, all_scores
-from otpt.calibration.file import Calibration
-from otpt.calibration.maps.choice import choose_map
-from otpt.calibration.maps.inputs import Floats, Integers, as_stored
-from otpt.calibration.maps.registry import LEAST_LABELS
+from otpt.calibration.file import Calibration, Diagram, Raps
+from otpt.calibration.maps import LEAST_LABELS, Floats, Integers, as_stored, choose_map
+from otpt.calibration.sets import FREE_RANKS, PENALTY, SETS, conformal_scores
 from otpt.errors import OtptError
 from otpt.metrics import bootstrap, reliability_bins
 from otpt.metrics.inputs import check_probabilities
@@ -30,9 +27,9 @@ def fit_calibration(
     maps: Sequence[str] | None = None,
     penalty: float = PENALTY,
     free_ranks: int = FREE_RANKS,
-    bins: int = 20,
+    n_bins: int = 20,
 ) -> Calibration:
-    """The calibration of a method's probabilities (N, C) by labels (N,).
+    """Fit a calibration to a method's probabilities (N, C) and labels (N,).
 
     The map is fitted on all labels. Sets and risk are counted on the probabilities **before** the map, so that all
     labels serve them too and their guarantees are exact: a map that has seen the labels would spoil them.
@@ -42,28 +39,28 @@ def fit_calibration(
         origin: where the labels come from, for people.
         maps: candidates; see :func:`otpt.calibration.maps.choose_map`.
         penalty, free_ranks: λ and k of RAPS.
-        bins: of the calibration errors that are shown.
+        n_bins: of the calibration errors that are shown.
     """
     checked, y = check_probabilities(probabilities, labels)
     _check_labels(y, list(facts["classes"]), checked.shape[1])
     _check_raps(penalty, free_ranks)
     p = as_stored(checked)
     choice = choose_map(p, y, maps=maps)
-    scores = {kind: _by_class(all_scores(kind, p, penalty=penalty, free_ranks=free_ranks), y) for kind in SETS}
+    scores = {kind: _by_class(conformal_scores(kind, p, penalty=penalty, free_ranks=free_ranks), y) for kind in SETS}
     confidence, correct = p.max(axis=1), p.argmax(axis=1) == y
     order = np.lexsort((~correct, -confidence))
     return Calibration(
-        facts=facts,
-        origin=origin or {},
+        facts=dict(facts),
+        origin=dict(origin or {}),
         labels=len(y),
         map=choice.map,
         cross_validation=choice.nll,
-        reliability={"before": _metrics(p, y, bins), "after": _metrics(choice.held_out, y, bins)},
-        bins={"before": _diagram(p, y, bins), "after": _diagram(choice.held_out, y, bins)},
+        reliability={"before": _metrics(p, y, n_bins), "after": _metrics(choice.held_out, y, n_bins)},
+        bins={"before": _diagram(p, y, n_bins), "after": _diagram(choice.held_out, y, n_bins)},
         scores=scores,
-        raps={"penalty": float(penalty), "free_ranks": int(free_ranks)},
-        confidences=confidence[order],
-        correct=correct[order],
+        raps=Raps(penalty=penalty, free_ranks=free_ranks),
+        confidences=confidence[order].tolist(),
+        correct="".join("1" if each else "0" for each in correct[order]),
     )
 
 
@@ -72,16 +69,17 @@ def _by_class(scores: Floats, labels: Integers) -> dict[int, list[float]]:
     return {int(label): np.sort(own[labels == label]).tolist() for label in np.unique(labels)}
 
 
-def _metrics(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float]]:
-    intervals = {name: bootstrap(name, probabilities, labels, n_bins=bins) for name in SHOWN}
+def _metrics(probabilities: Floats, labels: Integers, n_bins: int) -> dict[str, list[float]]:
+    intervals = {name: bootstrap(name, probabilities, labels, n_bins=n_bins) for name in SHOWN}
     return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
 
 
-def _diagram(probabilities: Floats, labels: Integers, bins: int) -> dict[str, list[float | None]]:
-    found = reliability_bins(probabilities, labels, n_bins=bins)
-    shown = {"confidence": found.confidence, "accuracy": found.accuracy}
-    values = {name: [None if np.isnan(v) else float(v) for v in own] for name, own in shown.items()}
-    return {"counts": found.counts.tolist(), **values}
+def _diagram(probabilities: Floats, labels: Integers, n_bins: int) -> Diagram:
+    found = reliability_bins(probabilities, labels, n_bins=n_bins)
+    confidence, accuracy = (
+        [None if np.isnan(v) else float(v) for v in own] for own in (found.confidence, found.accuracy)
+    )
+    return Diagram(counts=found.counts.tolist(), confidence=confidence, accuracy=accuracy)
 
 
 def _check_labels(labels: Integers, classes: list[str], columns: int) -> None:

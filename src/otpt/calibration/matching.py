@@ -4,19 +4,26 @@ With b = 1/τ and the gaps d_c = max z − z_c of a view's adapted logits z, its
 S(b) = Σ_c exp(−b·d_c) over all classes but the predicted one. log S is convex and falls strictly, so each view alone
 has one b at which p is its zero-shot confidence. Below the smallest and above the largest of these the mean squared
 difference of several views is monotone in b, and between them it is smooth: a scan of its slope finds the minima, and
-bisection pins them down. Working with log S, the log-odds against the predicted class, keeps all digits where
+Brent's method refines them. Working with log S, the log-odds against the predicted class, keeps all digits where
 confidences are 1 to the last bit.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.optimize import brentq
+from scipy.special import expit
 from torch import Tensor
 
 from otpt.calibration._inputs import Array, check_logits
 from otpt.errors import OtptError
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 LIMITS = (1e-6, 1e6)
 """Of the temperature, for confidences that no finite one gives: 1/C, or more than tied logits allow."""
@@ -49,88 +56,66 @@ def matching_temperature(logits: Array, zero_shot: Array) -> Tensor:
     return torch.tensor(found, dtype=torch.float64).reshape(adapted.shape[:-2])
 
 
-def _images(logits: Tensor) -> Tensor:
+def _images(logits: Tensor) -> Floats:
     """(…, k, C) → (N, k, C)."""
-    return logits.detach().cpu().double()[None].flatten(0, -3)
+    return np.asarray(logits.detach().cpu().double()[None].flatten(0, -3).numpy())
 
 
-def _temperature(logits: Tensor, zero_shot: Tensor) -> float:
+def _temperature(logits: Floats, zero_shot: Floats) -> float:
     """τ* of one image, of (k, C) each."""
     if logits.shape[1] == 1:
         return 1.0
     gaps = _gaps(logits)
-    target = _log_odds(_gaps(zero_shot), gaps.new_ones(len(gaps)))[0]
-    own = _own_roots(gaps, target)
-    low, high = float(own.min()), float(own.max())
-    if low == high:
-        return 1.0 / low
-    return math.exp(-_global_minimum(gaps, target, math.log(low), math.log(high)))
+    target = _log_odds(0.0, _gaps(zero_shot))[0]
+    roots = [_root(own, goal) for own, goal in zip(gaps, target, strict=True)]
+    low, high = min(roots), max(roots)
+    return math.exp(-low) if low == high else math.exp(-_global_minimum(gaps, target, low, high))
 
 
-def _gaps(logits: Tensor) -> Tensor:
+def _gaps(logits: Floats) -> Floats:
     """From the largest logit to each of the others, ascending: (k, C) → (k, C − 1)."""
-    ordered = logits.sort(dim=1, descending=True).values
+    ordered = -np.sort(-logits, axis=1)
     return ordered[:, :1] - ordered[:, 1:]
 
 
-def _own_roots(gaps: Tensor, target: Tensor) -> Tensor:
-    """For each view alone the b at which log S is ``target``, by Newton steps within a shrinking bracket: (k,)."""
-    lowest, highest = (torch.full_like(target, 1 / limit) for limit in reversed(LIMITS))
-    constant = gaps.amax(dim=1) == 0
-    too_sure, too_flat = (_log_odds(gaps, each)[0] - target for each in (highest, lowest))
-    low = torch.where(too_sure >= 0, highest, lowest)  # even the lowest temperature is not sure enough
-    high = torch.where(too_flat <= 0, lowest, highest)
-    low, high = (torch.where(constant, torch.ones_like(b), b) for b in (low, high))
-    b = torch.ones_like(target).clamp(low, high)
-    for _ in range(200):  # bisection in log b alone would take about 60
-        log_odds, mean_gap = _log_odds(gaps, b)
-        excess = log_odds - target
-        low, high = torch.where(excess > 0, b, low), torch.where(excess < 0, b, high)
-        settled = (excess.abs() <= 1e-14 * (1 + target.abs())) | (high - low <= 1e-15 * b)  # as far as rounding allows
-        if bool(settled.all()):
-            break
-        newton = b + excess / mean_gap
-        step = torch.where((low < newton) & (newton < high), newton, (low * high).sqrt())
-        b = torch.where(settled, b, step)
-    return b
+def _log_odds(log_b: float | Floats, gaps: Floats) -> tuple[Floats, Floats]:
+    """log S(b) and −d log S/db, the mean gap under softmax(−b·d): (…) and (k, C − 1) → two of (…, k)."""
+    b = np.exp(log_b)[..., None, None]
+    weights = np.exp(b * (gaps[:, :1] - gaps))
+    total = weights.sum(axis=-1)
+    return np.log(total) - b[..., 0] * gaps[:, 0], (weights * gaps).sum(axis=-1) / total
 
 
-def _log_odds(gaps: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """log S(b) and −d log S/db, the mean gap under softmax(−b·d): (k, C − 1) and (…, k) → two of (…, k)."""
-    least = gaps[:, :1]
-    weights = torch.exp(b[..., None] * (least - gaps))
-    total = weights.sum(dim=-1)
-    return total.log() - b * least[:, 0], (weights * gaps).sum(dim=-1) / total
+def _root(gaps: Floats, target: float) -> float:
+    """The log b at which the log S of one view is ``target``."""
+
+    def excess(log_b: float) -> float:
+        return float(_log_odds(log_b, gaps[None])[0][0] - target)
+
+    low, high = -math.log(LIMITS[1]), -math.log(LIMITS[0])
+    if gaps[-1] == 0 or abs(excess(0.0)) <= 1e-14 * (1 + abs(target)):  # no temperature changes it, or none is needed
+        return 0.0
+    if excess(high) >= 0:  # even the lowest temperature is not confident enough
+        return high
+    return low if excess(low) <= 0 else float(brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
 
 
-def _global_minimum(gaps: Tensor, target: Tensor, low: float, high: float) -> float:
+def _global_minimum(gaps: Floats, target: Floats, low: float, high: float) -> float:
     """The log b between two bounds at which the mean squared difference is smallest."""
-    grid = torch.linspace(low, high, _POINTS, dtype=torch.float64)
-    _, slope = _loss_and_slope(grid, gaps, target)
-    turns = (slope[:-1] < 0) & (slope[1:] >= 0)
-    left, right = grid[:-1][turns], grid[1:][turns]
-    for _ in range(60):
-        middle = (left + right) / 2
-        if bool(((middle == left) | (middle == right)).all()):
-            break
-        falls = _loss_and_slope(middle, gaps, target)[1] < 0
-        left, right = torch.where(falls, middle, left), torch.where(falls, right, middle)
-    candidates = torch.cat([grid[:1][slope[:1] >= 0], right, grid[-1:][slope[-1:] <= 0]])
-    loss, _ = _loss_and_slope(candidates, gaps, target)
-    return float(candidates[loss.argmin()])
+    grid = np.linspace(low, high, _POINTS)
+    rows = max(1, _CHUNK_ENTRIES // gaps.size)
+    parts = np.split(grid, range(rows, len(grid), rows))
+    slope = np.concatenate([_loss_and_slope(part, gaps, target)[1] for part in parts])
+    turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] >= 0))
+    inside = [brentq(lambda at: _loss_and_slope(at, gaps, target)[1], grid[i], grid[i + 1], xtol=1e-15) for i in turns]
+    candidates = [*grid[:1][slope[:1] >= 0], *inside, *grid[-1:][slope[-1:] <= 0]]
+    return float(min(candidates, key=lambda at: _loss_and_slope(at, gaps, target)[0]))
 
 
-def _loss_and_slope(log_b: Tensor, gaps: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean squared difference at each of (m,), and half its derivative by log b: (m,) each."""
-    rows = max(1, _CHUNK_ENTRIES // gaps.numel())
-    found = [_chunk(part.exp(), gaps, target) for part in log_b.split(rows)]
-    return torch.cat([loss for loss, _ in found]), torch.cat([slope for _, slope in found])
-
-
-def _chunk(b: Tensor, gaps: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    each = b[:, None].expand(-1, len(gaps))
-    log_odds, mean_gap = _log_odds(gaps, each)
-    rest = torch.sigmoid(log_odds)  # 1 − p, whose digits remain where p is 1
-    difference = torch.sigmoid(target) - rest
-    rise = rest * torch.sigmoid(-log_odds) * each * mean_gap
-    return difference.square().mean(dim=1), (difference * rise).mean(dim=1)
+def _loss_and_slope(log_b: float | Floats, gaps: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """The mean squared difference at each of (…), and half its derivative by log b: (…) each."""
+    log_odds, mean_gap = _log_odds(log_b, gaps)
+    rest = expit(log_odds)  # 1 − p, which preserves the digits where p is 1
+    difference = expit(target) - rest
+    rise = rest * expit(-log_odds) * np.exp(log_b)[..., None] * mean_gap
+    return np.square(difference).mean(axis=-1), (difference * rise).mean(axis=-1)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from otpt.calibration.conformal.quantile import check_fraction
-from otpt.calibration.maps.inputs import Booleans, Floats
+from otpt.calibration.maps import Booleans, Floats
+from otpt.calibration.sets import check_fraction
 from otpt.errors import OtptError
 
 LEVELS = 20

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
 from otpt.calibration._inputs import Array, check_logits, to_tensor
@@ -48,9 +49,9 @@ def fit_temperature(
 
     With b = 1/T the objective f(b) = mean_n [logsumexp_c(b·ℓ_nc) − b·ℓ_n,y_n] is convex, with
 
-        f'(b) = mean_n (E_p[ℓ_n] − ℓ_n,y_n),    f''(b) = mean_n Var_p[ℓ_n],    p = softmax(b·ℓ_n):
+        f'(b) = mean_n (E_p[ℓ_n] − ℓ_n,y_n),    p = softmax(b·ℓ_n):
 
-    its minimum is the one root of f', found in float64 by Newton steps kept inside a shrinking bracket.
+    its minimum is the one root of f', found in float64 by Brent's method.
 
     ``prior`` is the weight λ, in labels, of a Gamma prior on b with its mode at T = 1: it adds λ·(b − log b)/N to f,
     which stays convex. Few labels then move T little, and T has a minimum of f even where every label is the argmax.
@@ -71,40 +72,25 @@ def fit_temperature(
     if bool((z == z[:, :1]).all()):
         return 1.0
     # f' grows with b: not yet positive at the largest b, or no longer negative at the smallest, it has no root
-    if _derivatives(z, y, 1.0 / low, prior)[0] <= 0:
+    if _slope(-math.log(low), z, y, prior) <= 0:
         return _at_bound(low, "lower")
-    if _derivatives(z, y, 1.0 / high, prior)[0] >= 0:
+    if _slope(-math.log(high), z, y, prior) >= 0:
         return _at_bound(high, "upper")
-    left, right = 1.0 / high, 1.0 / low
-    b = min(max(1.0, left), right)
-    for _ in range(200):  # bisection in log b alone would take about 60
-        slope, curvature = _derivatives(z, y, b, prior)
-        if slope == 0:
-            break
-        left, right = (left, b) if slope > 0 else (b, right)
-        newton = b - slope / curvature if curvature > 0 else math.inf
-        step = newton if left < newton < right else math.sqrt(left * right)
-        if abs(step - b) <= 1e-10 * b:  # the next error is about the square of this one
-            b = step
-            break
-        b = step
-    return 1.0 / b
+    return math.exp(-brentq(_slope, -math.log(high), -math.log(low), args=(z, y, prior), xtol=1e-13))
 
 
-def _derivatives(z: Tensor, y: Tensor, b: float, prior: float) -> tuple[float, float]:
-    """f'(b), f''(b), by chunks of rows: 50,000 × 1000 logits would take 400 MB in float64."""
-    slope, curvature = prior * (1.0 - 1.0 / b), prior / (b * b)
+def _slope(log_b: float, z: Tensor, y: Tensor, prior: float) -> float:
+    """f'(b), by chunks of rows: 50,000 × 1000 logits would take 400 MB in float64."""
+    b = math.exp(log_b)
+    slope = prior * (1.0 - 1.0 / b)
     rows = max(1, _CHUNK_ENTRIES // z.shape[1])
     for start in range(0, len(z), rows):
         part = z[start : start + rows].cpu().double()
         # with the largest logit at 0 rounding cannot make the slope of separable data positive
         part = part - part.amax(dim=1, keepdim=True)
-        p = torch.softmax(b * part, dim=1)
-        mean = (p * part).sum(dim=1)
         of_label = part.gather(1, y[start : start + rows, None].cpu().long())[:, 0]
-        slope += float((mean - of_label).sum())
-        curvature += float((p * (part - mean[:, None]).square()).sum())
-    return slope / len(z), curvature / len(z)
+        slope += float(((torch.softmax(b * part, dim=1) * part).sum(dim=1) - of_label).sum())
+    return slope / len(z)
 
 
 def _check_labels(z: Tensor, y: Tensor) -> None:

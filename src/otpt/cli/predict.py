@@ -121,7 +121,7 @@ def collect_images(words: Sequence[str]) -> list[Image]:
 
 def _expand(word: str) -> Iterator[Image]:
     from otpt.data.dataset import IMAGE_SUFFIXES
-    from otpt.images.urls import is_url
+    from otpt.images import is_url
 
     path = Path(os.path.expanduser(word))
     if word == STANDARD_INPUT or is_url(word):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from otpt.calibration import Calibration, fit_calibration
-from otpt.calibration.conformal.raps import FREE_RANKS, PENALTY
+from otpt.calibration.sets import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
 from otpt.methods.facts import column_facts, numbers_on
 from otpt.runs import Run, read_rows
@@ -62,7 +62,7 @@ def calibrate_run(
         maps=maps,
         penalty=penalty,
         free_ranks=free_ranks,
-        bins=run.config["scoring"]["bins"],
+        n_bins=run.config["scoring"]["bins"],
     )
 
 

@@ -21,7 +21,7 @@ from otpt.methods.facts import method_numbers, plain, prompt_facts
 from otpt.methods.preparing import columns as columns_of
 from otpt.methods.preparing import recipe_for
 from otpt.registry import STREAM
-from otpt.rejection.registry import chosen_threshold
+from otpt.rejection import get_threshold
 from otpt.runs.format import FORMAT
 from otpt.settings import Settings as BaseSettings
 
@@ -87,7 +87,7 @@ def _rejection(settings: Settings) -> dict[str, Any]:
     """What decides the column ``unknown`` and the flag; nothing where nobody asked for it."""
     if settings.reject is None:
         return {}
-    return {"reject": {"score": settings.reject, "above": chosen_threshold(settings.reject, settings.reject_threshold)}}
+    return {"reject": {"score": settings.reject, "above": get_threshold(settings.reject, settings.reject_threshold)}}
 
 
 def dataset_configs(datasets: Sequence[Dataset], settings: Settings) -> list[dict[str, Any]]:

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from PIL import Image
 
 from otpt.errors import OtptError
-from otpt.images import ImageSource
-from otpt.images.arrays import is_array
-from otpt.images.reading import is_file_object, read_file_object
+from otpt.images import ImageSource, is_array, is_file_object, read_file_object
 
 
 class ImageInput(NamedTuple):

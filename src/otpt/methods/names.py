@@ -255,7 +255,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     path = Path(path)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise OtptError(f"The method file {str(path)!r} is not valid TOML: {error}.") from None
     except (OSError, ValueError) as error:
         raise cannot_read("method file", path, error) from None

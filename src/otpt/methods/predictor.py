@@ -24,8 +24,7 @@ from otpt.methods.path import PromptGroup
 from otpt.methods.preparing import Column, columns, make_groups, needs_images, recipes_for, word_prompts
 from otpt.methods.promptsmooth import group as _promptsmooth
 from otpt.registry import STREAM
-from otpt.rejection.registry import REJECTED
-from otpt.rejection.rejector import Rejector
+from otpt.rejection import REJECTED, Rejector
 from otpt.settings import Settings
 from otpt.threads import in_threads, one_thread
 from otpt.transfers import to_device, to_host

@@ -1,9 +1,220 @@
-"""Whether an image fits any of the classes, asked without labels: ``Rejector(backbone, names, score="word-margin")``.
+"""Whether an image fits any of the classes, without labels: ``Rejector(backbone, names, score="word-margin")``.
 
-A score is a function of an image's cosines with the text features of classes, for some also of other words; high means
-that the image is probably none of the classes. One short file each.
+A score is a function of what its parameters name: ``cosines`` (…, C) of images with text features, ``logits`` (…, C) =
+scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``word_cosines`` and ``word_logits`` (…, M) of negative
+words, which are none of the classes, those furthest from the classes first. It returns one number per image (…), high
+for images that fit none of the classes.
 """
 
-import lazy_loader as lazy
+from __future__ import annotations
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import torch
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.errors import OtptError, unknown
+from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
+
+REJECTED = "rejected"
+"""Flag of an output whose image fits none of the classes."""
+
+BEST_WORDS = 10
+"""Words whose cosines are averaged in ``word_margin``: several, since one may mean the same as a class."""
+
+WORD_GROUPS, FURTHEST = 5, 0.9
+"""Groups of words in ``neg_label``, and fraction of the words that it uses: synonyms of classes are left out."""
+
+_NEAR = 0.95
+"""Quantile of a word's cosines with the classes that measures its nearness, so that one odd class does not decide."""
+
+
+def word_margin(cosines: Tensor, word_cosines: Tensor) -> Tensor:
+    """Mean of the ten largest cosines with words − max_c cos_c: (…, C), (…, M) → (…)."""
+    return word_cosines.topk(BEST_WORDS, dim=-1).values.mean(dim=-1) - cosines.amax(dim=-1)
+
+
+def msp(probabilities: Tensor) -> Tensor:
+    """Maximum softmax probability (Hendrycks and Gimpel, 2017), 1 − max_c p_c: (…, C) → (…)."""
+    return 1 - probabilities.amax(dim=-1)
+
+
+def mcm(cosines: Tensor) -> Tensor:
+    """Maximum concept matching (Ming et al., 2022), 1 − max_c softmax(cos)_c with temperature 1: (…, C) → (…)."""
+    return 1 - cosines.softmax(dim=-1).amax(dim=-1)
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """Normalised entropy −Σ_c p_c log p_c / log C, between 0 and 1: (…, C) → (…)."""
+    return torch.special.entr(probabilities).sum(dim=-1) / math.log(probabilities.shape[-1])
+
+
+def energy(logits: Tensor) -> Tensor:
+    """Free energy (Liu et al., 2020), −log Σ_c exp ℓ_c: (…, C) → (…)."""
+    return -logits.logsumexp(dim=-1)
+
+
+def max_cosine(cosines: Tensor) -> Tensor:
+    """1 − max_c cos_c, the order of the largest logit: (…, C) → (…)."""
+    return 1 - cosines.amax(dim=-1)
+
+
+def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
+    """NegLabel (Jiang et al., 2024): do the classes or other words explain the image? (…, C), (…, M) → (…).
+
+    Mean over groups g of Σ_{j ∈ g} exp ν_j / (Σ_c exp ℓ_c + Σ_{j ∈ g} exp ν_j). ν are the logits of the furthest words,
+    of which every fifth is in the same group.
+    """
+    count = max(WORD_GROUPS, round(FURTHEST * word_logits.shape[-1]))
+    classes, words = logits.logsumexp(dim=-1), word_logits[..., :count]
+    groups = [words[..., g::WORD_GROUPS].logsumexp(dim=-1) for g in range(WORD_GROUPS)]
+    return torch.stack([torch.sigmoid(each - classes) for each in groups]).mean(dim=0)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of how unknown an image is.
+
+    Attributes:
+        threshold: above it an image is rejected; None where no number means anything without labels.
+        meaning: of the threshold.
+    """
+
+    name: str
+    function: Callable[..., Tensor]
+    threshold: float | None = None
+    meaning: str = ""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the function's parameters."""
+        return tuple(inspect.signature(self.function).parameters)
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether it compares the classes with negative words."""
+        return bool({"word_cosines", "word_logits"} & set(self.inputs))
+
+
+SCORES = {
+    score.name: score
+    for score in (
+        Score("word-margin", word_margin, 0.0, "ten other words fit better, on average, than the best class"),
+        Score("msp", msp, 0.5, "no class has half of the probability"),
+        Score("mcm", mcm),
+        Score("entropy", entropy, 0.5, "the entropy is more than half of the largest possible"),
+        Score("energy", energy),
+        Score("max-cosine", max_cosine),
+        Score("neg-label", neg_label, 0.5, "other words are more probable than the classes"),
+    )
+}
+"""All scores by name."""
+
+DEFAULT_SCORE = "word-margin"
+"""Default of ``--reject``: the best on average in ``python -m benchmarks.rejection``."""
+
+
+def get_score(name: str) -> Score:
+    """Return a score by name."""
+    if not isinstance(name, str):
+        raise OtptError(
+            f"The score of unknown images is {name!r}; expected a name, such as {DEFAULT_SCORE!r}; the threshold is a "
+            "separate option."
+        )
+    if name not in SCORES:
+        raise unknown("score of unknown images", name, SCORES)
+    return SCORES[name]
+
+
+def get_threshold(score: str, given: float | None) -> float:
+    """Return the given threshold or the score's default; raise if there is none."""
+    default = get_score(score).threshold
+    threshold = default if given is None else given
+    if threshold is None:
+        raise OtptError(
+            f"The score {score!r} has no threshold that means something without labels; give one "
+            f"(--reject-threshold), or take {DEFAULT_SCORE!r}."
+        )
+    if not math.isfinite(threshold):
+        raise OtptError(f"The threshold of {score!r} is {threshold}; expected a finite number.")
+    return threshold
+
+
+class Rejector:
+    """Scores image features by how unknown the image is, whichever method predicts it.
+
+    Args:
+        class_names: (C,).
+        prompt: the words around them; "a photo of a" by default.
+        score: one of :data:`SCORES`.
+        threshold: above it an image is rejected; the score's default if None.
+
+    Attributes:
+        words: negative words that the classes are compared with; empty for scores that need none.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        class_names: Sequence[str],
+        prompt: Prompt | None = None,
+        *,
+        score: str = DEFAULT_SCORE,
+        threshold: float | None = None,
+        memory_budget: int = MEMORY_BUDGET,
+    ) -> None:
+        self.score = get_score(score)
+        self.threshold = get_threshold(score, threshold)
+        self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
+        prompt = prompt or Prompt()
+        self._classes = _text_features(backbone, class_names, prompt, memory_budget)
+        self._words: Tensor | None = None
+        self.words: tuple[str, ...] = ()
+        if self.score.needs_words:
+            classes = {name.replace("_", " ").lower() for name in class_names}  # "Dog" and "dog" are one text to CLIP
+            listed = [word for word in negative_words() if word not in classes]
+            texts = _text_features(backbone, listed, prompt, memory_budget)
+            order = furthest_first(texts, self._classes)
+            self._words, self.words = texts[order], tuple(listed[i] for i in order.tolist())
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Scores (B,) of unit features (B, D) of clean views."""
+        return torch.stack([self._score(each[None])[0] for each in features])  # one size: the same bits in any batch
+
+    def is_unknown(self, value: float) -> bool:
+        """Whether an image with this score is rejected."""
+        return value > self.threshold
+
+    def _score(self, feature: Tensor) -> Tensor:
+        cosines = feature @ self._classes.mT
+        logits = self._scale * cosines + self._bias
+        available = {"cosines": cosines, "logits": logits, "probabilities": logits.softmax(dim=-1)}
+        if self._words is not None:
+            available["word_cosines"] = feature @ self._words.mT
+            available["word_logits"] = self._scale * available["word_cosines"] + self._bias
+        return self.score.function(**{name: available[name] for name in self.score.inputs})
+
+
+def negative_words() -> list[str]:
+    """Common English nouns for things that images show, in alphabetical order."""
+    text = resources.files("otpt.rejection").joinpath("words.txt").read_text(encoding="utf-8")
+    return text.split("\n")[:-1]
+
+
+def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
+    """Indices (W,) of the words' text features (W, D) by their nearness to the classes' (C, D), the furthest first."""
+    return (words @ classes.mT).double().quantile(_NEAR, dim=-1).argsort(stable=True)
+
+
+def _text_features(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
+    """Unit text features (C, D)."""
+    tokens = tokenize_prompts(backbone.text, names, prompt)
+    encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+    start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
+    with torch.no_grad():
+        return encoder.encode(start[None])[0]

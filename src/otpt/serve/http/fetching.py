@@ -6,17 +6,15 @@ that was checked: a name that answers differently the second time gains nothing.
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import socket
-import ssl
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from otpt.images.urls import Deadline
+from otpt.errors import OtptError
+from otpt.images import UrlLimits, fetch_url
 from otpt.serve.http.errors import RequestError
 
-_CHUNK = 1 << 16
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -34,21 +32,10 @@ def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -
     if parts.username is not None or parts.password is not None:
         raise _refused(url, "it holds a name or password")
     address = public_address(url, host, port)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    with Deadline(seconds) as deadline:
-        connection = _Connection(host, port, address, tls=parts.scheme.lower() == "https", deadline=deadline)
-        try:
-            connection.request("GET", target, headers={"Accept": "image/*", "Connection": "close"})
-            with connection.getresponse() as response:
-                if response.status != 200:
-                    raise _refused(url, f"the server answered {response.status}; redirects are not followed")
-                return _read(response, url, max_bytes, deadline)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            if isinstance(error, TimeoutError) or deadline.is_over:
-                raise _refused(url, f"it took more than {seconds:.3g} s") from None
-            raise _refused(url, f"it cannot be fetched ({type(error).__name__})") from None
-        finally:
-            connection.close()
+    try:
+        return fetch_url(url, UrlLimits(max_bytes, seconds, redirects=0), address=address)
+    except OtptError as error:
+        raise _refused(url, str(error).rstrip(".")) from None
 
 
 def public_address(url: str, host: str, port: int) -> str:
@@ -72,38 +59,6 @@ def is_public(address: str) -> bool:
         if parsed.sixtofour is not None or parsed.teredo is not None or parsed in _TRANSLATED:
             return False  # an IPv4 address in disguise, behind a tunnel or a translator
     return parsed.is_global and not parsed.is_multicast and not parsed.is_reserved
-
-
-class _Connection(http.client.HTTPConnection):
-    """To one checked address; the name serves the Host header and the certificate."""
-
-    def __init__(self, host: str, port: int, address: str, *, tls: bool, deadline: Deadline) -> None:
-        super().__init__(host, port)
-        self._address, self._tls, self._deadline = address, tls, deadline
-
-    def connect(self) -> None:
-        self.sock = socket.create_connection((self._address, self.port), self._deadline.left)
-        if self._tls:
-            context = ssl.create_default_context()
-            self.sock = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
-        self._deadline.watch(self.sock)
-        if isinstance(self.sock, ssl.SSLSocket):
-            self.sock.do_handshake()
-
-
-def _read(response: http.client.HTTPResponse, url: str, max_bytes: int, deadline: Deadline) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while part := response.read1(_CHUNK):
-        parts.append(part)
-        size += len(part)
-        if size > max_bytes:
-            raise _refused(url, f"it has more than {max_bytes:,} bytes")
-    if deadline.is_over:  # the end of the connection may be ours, not that of the file
-        raise TimeoutError
-    if response.length:
-        raise _refused(url, f"the connection ended after {size:,} of {size + response.length:,} bytes")
-    return b"".join(parts)
 
 
 def _refused(url: str, reason: str, do: str = "Send the image itself, or an address that is allowed.") -> RequestError:

@@ -1,0 +1,328 @@
+"""Maps of probabilities fitted on labelled images, and the choice among them by cross-validation.
+
+| map | form | parameters |
+|---|---|---|
+| identity | p | |
+| temperature | softmax(log p/T) | T |
+| beta | confidence with log-odds a·ln s − b·ln(1 − s) + c, a, b ≥ 0 (Kull et al., AISTATS 2017) | a, b, c |
+| isotonic | confidence by a rising step function, interpolated | its corners x, y |
+| bias, vector | softmax(w∘log p + c), a bias and, for "vector", a slope per class | slopes, biases |
+
+Beta and isotonic map the confidence s alone. The other classes follow from softmax(log p/τ), with τ such that its
+largest entry is the wanted confidence: it sums to one, preserves the order of all classes and so the label, and reaches
+every confidence above 1/C; scaling the others in proportion could make one of them the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import optimize
+from scipy.special import expit, log_expit, softmax
+
+from otpt.calibration.temperature import fit_temperature
+from otpt.errors import OtptError, unknown
+from otpt.metrics import negative_log_likelihood
+from otpt.threads import one_thread
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Booleans: TypeAlias = npt.NDArray[np.bool_]
+
+LEAST_LABELS = 20
+"""Smallest number of labels for any calibration."""
+FOLDS = 5
+
+PRIOR = 5.0
+"""Labels that speak for T = 1: weight of the Gamma prior of :func:`otpt.calibration.fit_temperature`."""
+_TEMPERATURES = (0.05, 20.0)
+_BIAS, _SLOPE = 1.0, 25.0  # 1/variance of the normal priors of "bias" and "vector"
+_TINY = float(np.finfo(np.float32).tiny)
+_LEAST = 1.02  # times 1/C: the smallest wanted confidence, since at 1/C all classes are equal
+
+
+def as_stored(probabilities: npt.NDArray[Any]) -> Floats:
+    """Round probabilities (…, C) to float32, as runs store them, in float64.
+
+    So a calibration made from the rows of a run applies to an image that is predicted now.
+    """
+    return np.asarray(probabilities, np.float32).astype(np.float64)
+
+
+def _logs(probabilities: Floats) -> Floats:
+    """log p of (…, C), from the smallest normal float32 on: softmax(log p) = p."""
+    return np.log(np.maximum(probabilities, _TINY))
+
+
+def _confidence(probabilities: Floats) -> tuple[Floats, Floats]:
+    """The confidence s (N,), and 1 − s as the sum of the others, which preserves its digits where s is 1."""
+    largest = probabilities.argmax(axis=1)[:, None]
+    others = probabilities.copy()
+    np.put_along_axis(others, largest, 0.0, axis=1)
+    return np.take_along_axis(probabilities, largest, axis=1)[:, 0], others.sum(axis=1)
+
+
+def with_confidence(probabilities: Floats, wanted: Floats) -> Floats:
+    """softmax(log p/τ) of (N, C) with max = ``wanted`` (N,): (N, C).
+
+    Where classes tie for the first place, or 1/C is wanted, the nearest confidence that τ in [10⁻³, 10³] gives.
+    """
+    logs = _logs(probabilities)
+    gaps = logs - logs.max(axis=1, keepdims=True)
+    target = np.maximum(wanted, _LEAST / probabilities.shape[1])
+    low, high = (np.full(len(gaps), each) for each in (np.log(1e-3), np.log(1e3)))
+    for _ in range(60):  # bisection: the confidence 1/Σ exp(b·gap) rises with b = 1/τ
+        middle = (low + high) / 2
+        short = 1.0 / np.exp(np.exp(middle)[:, None] * gaps).sum(axis=1) < target
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return np.asarray(softmax(np.exp((low + high) / 2)[:, None] * gaps, axis=1))
+
+
+def _fit_temperature(probabilities: Floats, labels: Integers) -> dict[str, Any]:
+    with one_thread():
+        logits, y = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
+        return {"temperature": fit_temperature(logits, y, bounds=_TEMPERATURES, prior=PRIOR)}
+
+
+def _apply_temperature(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+    return np.asarray(softmax(_logs(probabilities) / np.float64(parameters["temperature"]), axis=1))
+
+
+def _beta_features(probabilities: Floats) -> Floats:
+    """(ln s, −ln(1 − s), 1): (N, 3)."""
+    largest, rest = _confidence(probabilities)
+    return np.stack([np.log(largest), -np.log(np.maximum(rest, 1e-12)), np.ones(len(largest))], axis=1)
+
+
+def _fit_beta(probabilities: Floats, labels: Integers) -> dict[str, Any]:
+    """(a, b, c) by the likelihood of correct predictions, under a normal prior of variance 1 around the identity."""
+    features, identity = _beta_features(probabilities), np.array([1.0, 1.0, 0.0])
+    signs = np.where(probabilities.argmax(axis=1) == labels, 1.0, -1.0)
+
+    def loss(point: Floats) -> tuple[float, Floats]:
+        odds = signs * (features * point).sum(axis=1)
+        gradient = -(signs * expit(-odds) * features.T).sum(axis=1) + point - identity
+        return float(-log_expit(odds).sum() + np.square(point - identity).sum() / 2), gradient
+
+    bounds = [(0, None), (0, None), (None, None)]
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000}
+    found = optimize.minimize(loss, identity, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return dict(zip("abc", found.tolist(), strict=True))
+
+
+def _apply_beta(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+    # not by a matrix product, whose rounding may depend on the number of rows
+    odds = (_beta_features(probabilities) * np.array([parameters[name] for name in "abc"], np.float64)).sum(axis=1)
+    return with_confidence(probabilities, expit(odds))
+
+
+def _fit_isotonic(probabilities: Floats, labels: Integers) -> dict[str, Any]:
+    """Corners of the non-decreasing g that minimises Σ_n (g(s_n) − [correct_n])².
+
+    Values stay within [1/(N + 2), (N + 1)/(N + 2)], since N labels cannot show that a confidence of 0 or 1 is right.
+    """
+    places, inverse, counts = np.unique(_confidence(probabilities)[0], return_inverse=True, return_counts=True)
+    means = np.bincount(inverse, weights=probabilities.argmax(axis=1) == labels) / counts
+    steps = optimize.isotonic_regression(means, weights=counts)
+    ends = np.unique([steps.blocks[:-1], steps.blocks[1:] - 1])  # first and last place of each step
+    n = len(labels)
+    return {
+        "x": places[ends].tolist(),
+        "y": np.clip(steps.x[ends], 1.0 / (n + 2), (n + 1.0) / (n + 2)).tolist(),
+    }
+
+
+def _apply_isotonic(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+    x, y = (np.asarray(parameters[name], np.float64) for name in "xy")
+    return with_confidence(probabilities, np.interp(_confidence(probabilities)[0], x, y))
+
+
+def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> dict[str, Any]:
+    """Slopes w_k = b + d_k and biases c_k by the convex objective
+
+        Σ_n −log softmax(w∘log p_n + c)[y_n]  +  5·(b − log b)  +  ½ Σ_k c_k²  +  12.5 Σ_k d_k²
+
+    with a Gamma prior of five labels on b, and normal priors on the biases (standard deviation 1) and on the
+    differences of the slopes (0.2); d = 0 without ``slopes``.
+    """
+    logs = _logs(probabilities)
+    classes, rows = logs.shape[1], np.arange(len(labels))
+    precision = np.repeat([_SLOPE, _BIAS], classes)
+
+    def shares(point: Floats) -> Floats:
+        scores = (point[0] + point[1 : 1 + classes]) * logs + point[1 + classes :]
+        return np.asarray(softmax(scores, axis=1))
+
+    def collected(of_scores: Floats) -> Floats:
+        by_class = (of_scores * logs).sum(axis=0)
+        return np.concatenate([[by_class.sum()], by_class * slopes, of_scores.sum(axis=0)])
+
+    def value(point: Floats) -> float:
+        if point[0] <= 0:
+            return np.inf
+        nll = -np.log(np.maximum(shares(point)[rows, labels], _TINY)).sum()
+        return float(nll + PRIOR * (point[0] - np.log(point[0])) + (precision * np.square(point[1:])).sum() / 2)
+
+    def gradient(point: Floats) -> Floats:
+        residual = shares(point)
+        residual[rows, labels] -= 1.0
+        return collected(residual) + np.concatenate([[PRIOR * (1.0 - 1.0 / point[0])], precision * point[1:]])
+
+    def hessian_product(point: Floats, direction: Floats) -> Floats:
+        p = shares(point)
+        moved = (direction[0] + slopes * direction[1 : 1 + classes]) * logs + direction[1 + classes :]
+        found = collected(p * (moved - (p * moved).sum(axis=1, keepdims=True)))
+        return found + np.concatenate([[PRIOR / point[0] ** 2 * direction[0]], precision * direction[1:]])
+
+    start = np.zeros(1 + 2 * classes)
+    start[0] = 1.0
+    options = {"gtol": 1e-8, "maxiter": 1000}
+    found = optimize.minimize(
+        value, start, jac=gradient, hessp=hessian_product, method="trust-krylov", options=options
+    ).x
+    return {"slopes": (found[0] + found[1 : 1 + classes]).tolist(), "biases": found[1 + classes :].tolist()}
+
+
+def _apply_linear(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+    slopes, biases = (np.asarray(parameters[name], np.float64) for name in ("slopes", "biases"))
+    return np.asarray(softmax(slopes * _logs(probabilities) + biases, axis=1))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of map.
+
+    Attributes:
+        labels: smallest number of labels to fit it on; per_class: smallest number per class of the list.
+        fit: probabilities (N, C) and labels (N,) → parameters.
+        apply: probabilities (N, C) and parameters → probabilities (N, C).
+        keeps_label: whether the most probable class stays the same.
+    """
+
+    labels: int
+    fit: Callable[[Floats, Integers], dict[str, Any]]
+    apply: Callable[[Floats, Mapping[str, Any]], Floats]
+    per_class: int = 0
+    keeps_label: bool = True
+
+    def needs(self, classes: int) -> int:
+        """Number of labels that it takes for a list of classes."""
+        return max(self.labels, self.per_class * classes)
+
+
+MAPS: Mapping[str, Kind] = {
+    "identity": Kind(LEAST_LABELS, lambda p, y: {}, lambda p, _: p / p.sum(axis=1, keepdims=True)),
+    "temperature": Kind(LEAST_LABELS, _fit_temperature, _apply_temperature),
+    "beta": Kind(100, _fit_beta, _apply_beta),
+    "isotonic": Kind(500, _fit_isotonic, _apply_isotonic),
+    "bias": Kind(100, lambda p, y: _fit_linear(p, y, slopes=False), _apply_linear, per_class=5, keeps_label=False),
+    "vector": Kind(200, lambda p, y: _fit_linear(p, y, slopes=True), _apply_linear, per_class=20, keeps_label=False),
+}
+"""From the simplest on; of equally good ones the first is taken."""
+
+DEFAULT = tuple(name for name, kind in MAPS.items() if kind.keeps_label)
+"""Candidates by default: a calibration changes confidences, not labels."""
+
+
+@dataclass(frozen=True)
+class CalibrationMap:
+    """A fitted map.
+
+    >>> CalibrationMap("temperature", {"temperature": 2.0})(np.array([0.8, 0.2])).round(4)
+    array([0.6667, 0.3333])
+    """
+
+    kind: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in MAPS:
+            raise unknown("map", self.kind, MAPS)
+
+    def __call__(self, probabilities: npt.NDArray[Any]) -> Floats:
+        """Calibrate probabilities (…, C), each row summing to one, rounded to float32."""
+        rows = as_stored(probabilities)
+        found = MAPS[self.kind].apply(rows.reshape(-1, rows.shape[-1]), self.parameters)
+        return found.reshape(rows.shape)
+
+    @property
+    def keeps_label(self) -> bool:
+        """Whether the most probable class stays the same."""
+        return MAPS[self.kind].keeps_label
+
+    @property
+    def words(self) -> str:
+        """The map with its numbers, to print."""
+        numbers = (f"{name} {value:.4g}" for name, value in self.parameters.items() if isinstance(value, float))
+        shown = ", ".join(numbers)
+        return f"{self.kind} ({shown})" if shown else self.kind
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen map.
+
+    Attributes:
+        map: fitted on all labels.
+        nll: of each candidate, cross-validated.
+        held_out: (N, C), the probabilities of each image by the chosen kind of map fitted without the image's fold.
+    """
+
+    map: CalibrationMap
+    nll: dict[str, float]
+    held_out: Floats
+
+
+def fit_map(kind: str, probabilities: Floats, labels: Integers) -> CalibrationMap:
+    """Fit a map of one kind."""
+    if kind not in MAPS:
+        raise unknown("map", kind, MAPS)
+    return CalibrationMap(kind, MAPS[kind].fit(as_stored(probabilities), labels))
+
+
+def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] | None = None) -> Choice:
+    """Choose the map of probabilities (N, C) and labels (N,) with the lowest cross-validated NLL; then the simplest.
+
+    ``maps`` are the candidates besides the identity; by default all that keep the label. See :data:`MAPS`.
+    """
+    names = _candidates(maps, len(labels), probabilities.shape[1])
+    fold = stratified_folds(labels)
+    held_out = {name: np.empty(probabilities.shape) for name in names}
+    for number in range(FOLDS):
+        inside = fold != number
+        for name in names:
+            fitted = fit_map(name, probabilities[inside], labels[inside])
+            held_out[name][~inside] = fitted(probabilities[~inside])
+    nll = {name: negative_log_likelihood(own, labels) for name, own in held_out.items()}
+    best = min(names, key=nll.__getitem__)
+    return Choice(fit_map(best, probabilities, labels), nll, held_out[best])
+
+
+def _candidates(wanted: Sequence[str] | None, labels: int, classes: int) -> list[str]:
+    """Maps for which this number of labels suffices; raise for a requested one that needs more."""
+    if isinstance(wanted, str):
+        raise OtptError(f"The maps are the single text {wanted!r}; expected a list of names, such as [{wanted!r}].")
+    for name in wanted or ():
+        if name not in MAPS:
+            raise unknown("map", name, MAPS)
+        if MAPS[name].needs(classes) > labels:
+            raise OtptError(
+                f"The map {name!r} needs {MAPS[name].needs(classes)} labels for {classes} classes, but there are "
+                f"{labels}; label more images, or take a simpler map."
+            )
+    chosen = {"identity", *(DEFAULT if wanted is None else wanted)}
+    return [name for name, kind in MAPS.items() if name in chosen and kind.needs(classes) <= labels]
+
+
+def stratified_folds(labels: Integers) -> Integers:
+    """Assign a fold 0 … 4 to each of (N,) labels, each class spread evenly; the same for the same labels."""
+    order = np.random.default_rng(0).permutation(len(labels))
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    fold = np.empty(len(labels), np.int64)
+    fold[by_class] = np.arange(len(labels)) % FOLDS
+    return fold

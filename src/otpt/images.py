@@ -1,0 +1,421 @@
+"""Open an image in any form as 8-bit RGB, or raise an error that says why it cannot be used.
+
+    open_image("photo.jpg")          # a path, a URL, bytes, a file object, a PIL image, an array or a tensor
+
+Same pixels, same digest: however an image is given, its default id is a hash of its decoded RGB pixels. Compared with
+``Image.open(path).convert("RGB")``:
+
+* The EXIF orientation is applied. (TPT's scripts ignore it.)
+* 16-bit grey is scaled by 255/65535; Pillow's conversion would clip it to white.
+* An alpha channel is dropped, the colours beneath it are kept, as Pillow's conversion does.
+* Of an animation, the first frame is used.
+* A truncated file is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from otpt._version import __version__
+from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "LIMITS",
+    "MAX_PIXELS",
+    "ImageSource",
+    "UrlLimits",
+    "fetch_url",
+    "image_digest",
+    "is_array",
+    "is_file_object",
+    "is_url",
+    "open_image",
+    "open_with_digest",
+    "read_file_object",
+    "rgb_array",
+]
+
+ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor"
+
+MAX_PIXELS = 178_956_970
+"""The size at which Pillow itself refuses an image as a decompression bomb."""
+
+_T = TypeVar("_T")
+_CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
+_ROUNDING = 1e-6
+_EXPECTED = "expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, in uint8 or as floats in [0, 1]"
+_ORIENTATION_TAG = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# Python's warning filters belong to the whole process: only one thread at a time may change and restore them.
+_warning_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class UrlLimits:
+    """Limits of a download: bytes, seconds from the first request to the last byte, redirects."""
+
+    max_bytes: int = 64 << 20
+    seconds: float = 20.0
+    redirects: int = 5
+
+
+LIMITS = UrlLimits()
+
+
+def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS) -> Image.Image:
+    """Return the image as an upright 8-bit RGB image, fully decoded.
+
+    Args:
+        source: a path, an http(s) address, the bytes of a file, a file object (read from its start if it can be
+            rewound, as Pillow does, and left at its position), a PIL image, an array or tensor (see
+            :func:`rgb_array`).
+        max_pixels: more are refused (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well).
+        urls: size and time limits of addresses; None refuses them.
+
+    Raises :class:`OtptError` for an image that is missing, a folder, not readable, empty, not an image, truncated, or
+    too large.
+    """
+    return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
+
+
+def image_digest(source: ImageSource, *, urls: UrlLimits | None = LIMITS) -> str:
+    """Return 32 hexadecimal digits of an image's pixels: the default image id. See :func:`open_with_digest`."""
+    return open_with_digest(source, urls=urls)[1]
+
+
+def open_with_digest(
+    source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS
+) -> tuple[Image.Image, str]:
+    """Return :func:`open_image` and a digest of its content: the first 32 hexadecimal digits of a SHA-256.
+
+    It is that of ``b"width height\\n"`` and the RGB bytes, so that a BMP and a TIFF of one image, its path and the
+    opened image agree.
+    """
+    if isinstance(source, Image.Image):
+        name = "the given PIL image"
+        _check_size(source.size, name, max_pixels)
+        image = _to_rgb(_load(source, name), name)
+    elif is_array(source):
+        values = rgb_array(source)
+        _check_size((values.shape[1], values.shape[0]), "the given array", max_pixels)
+        image = Image.fromarray(values)
+    else:
+        data, name = _file_bytes(source, urls)
+        image = _to_rgb(_decode(data, name, max_pixels), name)
+    return image, hashlib.sha256(b"%d %d\n" % image.size + image.tobytes()).hexdigest()[:32]
+
+
+def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
+    """The bytes of an image file and its name in messages."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data, name = bytes(source), "the given bytes"
+    elif isinstance(source, str) and is_url(source):
+        data, name = fetch_url(source, urls), repr(source)
+    elif isinstance(source, (str, os.PathLike)):
+        data, name = _read_file(source), repr(str(source))
+    elif is_file_object(source):
+        data, name = read_file_object(source), "the given file object"
+    else:
+        raise OtptError(
+            f"Cannot open a {type(source).__name__} as an image; expected a path, a URL, bytes, a file object, a PIL "
+            "image, an array or a tensor."
+        )
+    if not data:
+        raise OtptError(f"Cannot use {name} as an image: it is empty (0 bytes).")
+    return data, name
+
+
+def _read_file(source: str | os.PathLike[str]) -> bytes:
+    path, name = Path(source), repr(str(source))
+    try:
+        if path.is_dir():
+            raise OtptError(f"{name} is a folder, not an image; give the path of an image file.")
+        if path.exists() and not path.is_file():
+            raise OtptError(f"{name} is not a regular file; give the path of an image file.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise OtptError(f"There is no image at {name}; check the path.") from None
+    except PermissionError:
+        raise OtptError(f"No permission to read {name}; change its permissions or copy it.") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OtptError):
+            raise
+        raise OtptError(f"Cannot read {name}: {_reason(error)}.") from None
+
+
+def is_file_object(source: object) -> bool:
+    """Whether something can be read: an open file, ``io.BytesIO``, a pipe, a response of a web server."""
+    return callable(getattr(source, "read", None))
+
+
+def read_file_object(source: Any) -> bytes:
+    """Read a file object from its start if it can be rewound, as Pillow does; its position does not change."""
+    try:
+        position = source.tell() if getattr(source, "seekable", bool)() else None
+        if position is not None:
+            source.seek(0)
+        data = source.read()
+        if position is not None:
+            source.seek(position)
+    except (OSError, ValueError) as error:
+        raise OtptError(f"Cannot read the given file object: {_reason(error)}.") from None
+    if not isinstance(data, bytes):
+        raise OtptError(
+            f"The given file object yields {type(data).__name__}, not bytes; open the file in binary mode, 'rb'."
+        )
+    return data
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).rstrip(".")
+
+
+def is_url(source: str) -> bool:
+    """Whether a text is an http(s) address."""
+    return source.lower().startswith(("http://", "https://"))
+
+
+def fetch_url(url: str, limits: UrlLimits | None = LIMITS, *, address: str | None = None) -> bytes:
+    """Download the file at an http(s) address; None for ``limits`` refuses it.
+
+    With ``address`` the connection goes to that numerical address, under the name of the URL's host, without proxies.
+    """
+    if limits is None:
+        raise OtptError(f"Addresses are not accepted here, but {url!r} was given; give the image itself or its file.")
+    # in a thread of its own: the caller may run inside an event loop, as notebooks do
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, _download(url, limits, address)).result()
+
+
+async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
+    own = "check the address, or download the image and give its path."
+    data = bytearray()
+    try:
+        target = httpx.URL(url)
+        headers = {"User-Agent": f"otpt/{__version__}", "Accept": "image/*, */*;q=0.5", "Accept-Encoding": "identity"}
+        extensions = {}
+        if address is not None:
+            headers["Host"], extensions["sni_hostname"] = target.netloc.decode("ascii"), target.host
+            target = target.copy_with(host=address)
+        client = httpx.AsyncClient(
+            follow_redirects=True, max_redirects=limits.redirects, timeout=limits.seconds, trust_env=address is None
+        )
+        # the timeout of httpx holds for each read alone: a server that sends a byte now and then would outlast it
+        async with (
+            asyncio.timeout(limits.seconds),
+            client,
+            client.stream("GET", target, headers=headers, extensions=extensions) as response,
+        ):
+            if response.status_code != 200:
+                answer = f"{response.status_code} ({response.reason_phrase})"
+                raise OtptError(f"Cannot fetch {url!r}: the server answered {answer}; {own}")
+            announced = response.headers.get("Content-Length", "")
+            too_large = announced.isdecimal() and int(announced) > limits.max_bytes
+            async for part in response.aiter_bytes():
+                data += part
+                too_large = too_large or len(data) > limits.max_bytes
+                if too_large:
+                    break
+        if too_large:
+            raise OtptError(
+                f"The file at {url!r} has more than {limits.max_bytes:,} bytes; download it and give its path."
+            )
+    except (TimeoutError, httpx.TimeoutException):
+        raise OtptError(
+            f"Cannot fetch {url!r} within {limits.seconds:g} s; try again, or download it and give its path."
+        ) from None
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        if isinstance(error, OtptError):
+            raise
+        raise OtptError(f"Cannot fetch {url!r}: {_reason(error) or type(error).__name__}; {own}") from None
+    return bytes(data)
+
+
+def _decode(data: bytes, name: str, max_pixels: int) -> Image.Image:
+    """Decode an image file's bytes; ``name`` is its name in messages."""
+    try:
+        image = _quietly(lambda: Image.open(io.BytesIO(data)))
+    except Image.DecompressionBombError as error:
+        raise OtptError(f"{name} has too many pixels ({_reason(error)}): make it smaller first.") from None
+    except UnidentifiedImageError:
+        raise OtptError(f"Cannot use {name} as an image: it is not an image in a known format.") from None
+    except Exception as error:  # a corrupt header can raise nearly anything inside a format's reader
+        raise _corrupt(name, error) from None
+    _check_size(image.size, name, max_pixels)
+    return _load(image, name)
+
+
+def _load(image: Image.Image, name: str) -> Image.Image:
+    """Decode all pixels (of the first frame)."""
+    if image.format == "EPS":  # Pillow gives PostScript to Ghostscript
+        raise OtptError(
+            f"Cannot use {name} as an image: EPS is a program that another program would have to run; convert it to "
+            "PNG or JPEG."
+        )
+    try:
+        # Readers of this one format warn while decoding; all others decode outside the lock, in parallel.
+        if image.format == "ICO":
+            _quietly(image.load)
+        else:
+            image.load()
+    except Image.DecompressionBombError as error:
+        raise OtptError(f"{name} has too many pixels ({_reason(error)}): make it smaller first.") from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _corrupt(name, error) from None
+    return image
+
+
+def _to_rgb(image: Image.Image, name: str) -> Image.Image:
+    """Upright and in 8-bit RGB; never the caller's own object."""
+    orientation = _UPRIGHT.get(_quietly(lambda: _orientation(image)))
+    try:
+        if image.mode.startswith("I"):
+            image = Image.fromarray(_eight_bits(np.asarray(image), name))
+        elif image.mode == "F":
+            raise OtptError(f"{name} holds floating-point values without a defined white; save it as 8-bit.")
+        elif image.mode in ("P", "PA") and "transparency" in image.info:
+            # Straight to RGB gives the same colours with a warning about the transparency.
+            image = image.convert("RGBA")
+        elif image.mode in ("RGBa", "La"):
+            image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
+        rgb = image.convert("RGB")
+    except OtptError:
+        raise
+    except ValueError:
+        raise OtptError(f"{name} has the colour mode {image.mode!r}, which has no RGB form; convert it.") from None
+    if orientation is not None:
+        rgb = rgb.transpose(orientation)
+    # A later reader must not rotate the image again, nor carry the file's metadata along.
+    rgb.info = {}
+    return rgb
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION_TAG, 1)
+    except Exception:  # corrupt metadata: the pixels are still good, and so is "upright"
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
+    """Raise for (width, height) without pixels, or with too many."""
+    width, height = size
+    if width == 0 or height == 0:
+        raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
+    if width * height > max_pixels:
+        raise OtptError(
+            f"{name} has {width}×{height} = {width * height:,} pixels; at most {max_pixels:,} are accepted: make it "
+            "smaller first."
+        )
+
+
+def _corrupt(name: str, error: Exception) -> OtptError:
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return OtptError(f"Cannot use {name} as an image: it is damaged or truncated ({reason}).")
+
+
+def _quietly(step: Callable[[], _T]) -> _T:
+    """Run a short step of Pillow's without its warnings (odd metadata, a merely large image)."""
+    with _warning_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return step()
+
+
+def is_array(source: object) -> bool:
+    """Whether this is a numpy array or a torch tensor."""
+    return isinstance(source, np.ndarray) or _is_tensor(source)
+
+
+def rgb_array(source: Any) -> NDArray[np.uint8]:
+    """Convert an array or tensor (H, W), (H, W, C) or (C, H, W) to (H, W, 3) uint8.
+
+    Floats v in [0, 1] become ⌊255·v + ½⌋, which gives back the bytes that ``ToTensor`` divided by 255; 16-bit
+    values are scaled by 255/65535; grey is repeated, and an alpha channel dropped. A shape such as (3, 4, 3), which
+    could be either, is read with the channels last in an array and first in a tensor, by the convention of each.
+    """
+    tensor = _is_tensor(source)
+    given = f"{'a tensor' if tensor else 'an array'} of shape {tuple(source.shape)} and type {source.dtype}"
+    values: NDArray[Any] = source
+    if tensor:
+        plain = source.detach().cpu()
+        values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+    if values.ndim == 4 and len(values) == 1:
+        values = values[0]
+    elif values.ndim == 4:
+        raise OtptError(
+            f"Cannot use {given} as an image: it is a batch of {len(values)}; give it to predict_batch, or one of "
+            "its images."
+        )
+    if values.ndim == 2:
+        values = values[..., None]
+    elif values.ndim == 3 and values.shape[0] in _CHANNELS and (tensor or values.shape[2] not in _CHANNELS):
+        values = np.moveaxis(values, 0, 2)
+    if values.ndim != 3 or values.shape[2] not in _CHANNELS:
+        raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}.")
+    if values.size == 0:
+        height, width = values.shape[:2]
+        raise OtptError(f"Cannot use {given} as an image: it has no pixels ({width}×{height}).")
+    without_alpha = values[..., : 1 if values.shape[2] == 1 else 3]
+    return np.ascontiguousarray(np.broadcast_to(_bytes(without_alpha, given), (*values.shape[:2], 3)))
+
+
+def _bytes(values: NDArray[Any], given: str) -> NDArray[np.uint8]:
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype == np.uint16:
+        return _eight_bits(values, given)
+    if values.dtype.kind != "f":
+        raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}.")
+    wide = values.astype(np.float64)
+    if not np.isfinite(wide).all():
+        raise OtptError(f"Cannot use {given} as an image: it holds nan or infinity.")
+    low, high = float(wide.min()), float(wide.max())
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
+        remedy = "divide it by 255" if low >= 0 else "undo its normalisation first"
+        raise OtptError(
+            f"Cannot use {given} as an image: its values go from {low:.6g} to {high:.6g}, expected floats in [0, 1]; "
+            f"{remedy}."
+        )
+    return np.floor(255 * wide.clip(0, 1) + 0.5).astype(np.uint8)
+
+
+def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
+    """16-bit grey (also held in 32-bit integers) → 8-bit, v·255/65535 rounded."""
+    wide = values.astype(np.int64)
+    if wide.min() < 0 or wide.max() > 65535:
+        raise OtptError(f"{name} holds 32-bit values without a defined white; save it as 8- or 16-bit.")
+    return ((wide * 255 + 32767) // 65535).astype(np.uint8)
+
+
+def _is_tensor(source: object) -> bool:
+    """A tensor is recognised by its methods, without importing torch."""
+    return all(hasattr(source, part) for part in ("detach", "cpu", "is_floating_point"))

@@ -1,0 +1,126 @@
+"""Tables of parts, objectives and methods in the documentation, generated from the registry.
+
+    python -m otpt.methods.tables README.md docs/methods.md --check     # fail if a table is not up to date
+    python -m otpt.methods.tables README.md docs/methods.md --write     # update the tables
+
+A page has a table between the lines ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from otpt.errors import unknown
+from otpt.methods import list_methods, list_parts
+from otpt.registry import FAMILIES, OBJECTIVES, QUESTIONS, VIEWS
+
+_TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def axes_table() -> str:
+    """One row per axis, with the names of its parts."""
+    parts = list_parts()
+    rows = [
+        (axis, question, ", ".join(_code(row["name"]) for row in parts if row["axis"] == axis))
+        for axis, question in QUESTIONS.items()
+    ]
+    return _markdown(("axis", "question", "parts"), rows)
+
+
+def parts_table() -> str:
+    """One row per part."""
+    rows = [
+        (_code(row["name"]), row["axis"], row["summary"], _settings(row["settings"]), row["source"])
+        for row in list_parts()
+        if row["axis"] != "objective"
+    ]
+    return _markdown(("part", "axis", "what it does", "settings", "source"), rows)
+
+
+def objectives_table() -> str:
+    """One row per objective."""
+    rows = []
+    for row in list_parts():
+        if row["axis"] == "objective":
+            objective = OBJECTIVES[row["name"]]
+            of = "selected views" if objective.on == VIEWS else "text features"
+            rows.append((_code(row["name"]), of, _number(objective.weight), row["summary"], row["source"]))
+    return _markdown(("objective", "of", "weight", "what it is", "source"), rows)
+
+
+def methods_table() -> str:
+    """One row per named method, with the weights of its objectives."""
+    rows = [
+        (_code(row["name"]), _weights(row["objectives"]), _settings(row["settings"]), row["source"])
+        for row in list_methods()
+    ]
+    return _markdown(("method", "weights (fine-grained / shift)", "settings", "source"), rows)
+
+
+TABLES = {"axes": axes_table, "parts": parts_table, "objectives": objectives_table, "methods": methods_table}
+
+
+def update(text: str) -> str:
+    """A page with its tables up to date."""
+
+    def table(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise unknown("table", match[2], TABLES)
+        return f"{match[1]}{TABLES[match[2]]()}{match[3]}"
+
+    return _TABLE.sub(table, text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check or write the tables of some pages; exit code 1 if ``--check`` finds one that is not up to date."""
+    parser = argparse.ArgumentParser(prog="python -m otpt.methods.tables", description=__doc__.partition("\n")[0])
+    parser.add_argument("pages", nargs="+", type=Path)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--check", action="store_true")
+    mode.add_argument("--write", action="store_true")
+    options = parser.parse_args(arguments)
+    old = []
+    for page in options.pages:
+        text = page.read_text(encoding="utf-8")
+        updated = update(text)
+        if updated != text:
+            old.append(page)
+            if options.write:
+                page.write_text(updated, encoding="utf-8")
+    for page in old:
+        print(f"{page}: {'updated' if options.write else 'not up to date, run with --write'}", file=sys.stderr)
+    return int(bool(old) and options.check)
+
+
+def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}` {_number(value)}" for name, value in settings.items())
+
+
+def _weights(objectives: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_number(weight)}" for name, weight in objectives.items())
+
+
+def _number(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+    if set(value) == set(FAMILIES):
+        return " / ".join(f"{value[family]:g}" for family in FAMILIES)
+    return "by data set"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
