@@ -35,7 +35,7 @@ from oracles.models.tiny import randomise, tiny_clip, tiny_config, tiny_preproce
 from oracles.runs.evaluation_bench import NAMES, files, image
 
 from otpt import Classifier, Prediction, ViewRecipe
-from otpt.backbones import Backbone, load_backbone
+from otpt.backbones import Backbone, ClipBackbone, load_backbone
 from otpt.data import Dataset
 from otpt.evaluation import Job, Settings, evaluate, run_job
 from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
@@ -92,7 +92,7 @@ def towers() -> Iterator[tuple[str, Backbone]]:
         for precision in ("float32", "bf16") if name == "ViT" else ("float32",):
             label = name if precision == "float32" else f"{name} in {precision}"
             options = {"name": label, "architecture": label, "precision": precision, "device": torch.device("cpu")}
-            yield label, Backbone(deepcopy(model), SimpleTokenizer(), numbers, **options)
+            yield label, ClipBackbone(deepcopy(model), SimpleTokenizer(), numbers, **options)
     yield "pocket", load_backbone("pocket", device="cpu")
 
 

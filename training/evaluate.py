@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from open_clip.model import CLIP
 from open_clip.tokenizer import SimpleTokenizer
 from PIL import Image
 from torch import Tensor
 
 from benchmarks.pages import put_into
-from otpt.backbones.pocket import load_pocket_state
+from otpt.backbones.pocket import SIZE, PocketClip, load_pocket_state
 from otpt.data.emoji import EMOJI_SETS, load_emoji
 from otpt.metrics import expected_calibration_error
 
@@ -65,7 +64,7 @@ def load_bench(file: Path, size: int) -> dict[str, BenchSet]:
     return bench
 
 
-def class_texts(model: CLIP, class_names: Sequence[str], captions: Captions | None = None) -> Tensor:
+def class_texts(model: PocketClip, class_names: Sequence[str], captions: Captions | None = None) -> Tensor:
     """(C, D): the names in the bench's prompt, unit norm.
 
     ``captions`` if the model's token table is still the compact one of the training.
@@ -75,7 +74,7 @@ def class_texts(model: CLIP, class_names: Sequence[str], captions: Captions | No
         return encode_texts(model, ids if captions is None else captions.compact(ids))
 
 
-def probabilities(model: CLIP, data: BenchSet, texts: Tensor) -> Tensor:
+def probabilities(model: PocketClip, data: BenchSet, texts: Tensor) -> Tensor:
     """(N, C): softmax of logit scale × cosine with the texts (C, D)."""
     image = ImageTower(model).eval()
     with torch.inference_mode():
@@ -86,11 +85,12 @@ def probabilities(model: CLIP, data: BenchSet, texts: Tensor) -> Tensor:
 def evaluate_package() -> None:
     """Measures the model in the package on every set and shift, prints the table and stores it beside the model."""
     config, state = load_pocket_state()
-    model = CLIP(**config["model_cfg"])
+    config = config["model_cfg"]
+    model = PocketClip(embed_dim=config["embed_dim"], **config["text_cfg"])
     model.load_state_dict(state, strict=False)
     rows = []
     for name in EMOJI_SETS:
-        data = read_set(name, model.visual.image_size[0])
+        data = read_set(name, SIZE)
         probs = probabilities(model, data, class_texts(model, data.class_names)).numpy()
         labels = data.labels.numpy()
         rows.append(

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.pocket.trunk import SIZE
+from otpt.backbones.pocket import SIZE
 
 from .augment import Augmentation, augment
 from .captions import Captions

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otpt.backbones import Backbone, load_backbone
-from otpt.backbones.sources.open_clip_names import open_clip_names
+from otpt.backbones import Backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration
 from otpt.errors import OtptError, unknown
 from otpt.features.inputs import image_inputs, is_one_image
@@ -493,7 +492,7 @@ def _method_of(model: Any, method: str | Method) -> Method:
     try:
         return get_method(method)
     except OtptError:
-        if isinstance(model, str) and method in open_clip_names().tags.get(model, ()):
+        if isinstance(model, str) and method in open_clip_tags().get(model, ()):
             raise OtptError(
                 f"{method!r} is a tag of the weights, not a method; write otpt.load('{model}/{method}')."
             ) from None

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from otpt.backbones.checkpoints import _read_torchscript as read_torchscript
 from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.sources.weights import load_weights
 from otpt.errors import OtptError
 
 
@@ -157,28 +156,3 @@ def test_files_without_weights(tmp_path: Path) -> None:
             read_checkpoint(tmp_path / "x.pt")
     with pytest.raises(OtptError, match=r"absent\.pt"):
         read_checkpoint(tmp_path / "absent.pt")
-
-
-def test_weights_that_do_not_fit_are_named() -> None:
-    model = tiny_clip("vit", head_width=64)
-    wrong = state()
-    del wrong["visual.proj"], wrong["ln_final.bias"]
-    wrong["visual.conv1.weight"] = torch.zeros(64, 3, 4, 4)
-    wrong["prompt_learner.ctx"] = torch.zeros(4, 64)
-    with pytest.raises(OtptError) as error:
-        load_weights(model, wrong, source="x.pt", architecture="tiny")
-    message = str(error.value)
-    assert "The weights in x.pt do not fit the architecture tiny" in message
-    assert "2 missing (ln_final.bias, visual.proj)" in message or "2 missing (visual.proj, ln_final.bias)" in message
-    assert "1 unexpected (prompt_learner.ctx)" in message
-    assert "1 of another shape (visual.conv1.weight is 64×3×4×4, expected 64×3×8×8)" in message
-    with pytest.raises(OtptError, match=r"\d+ missing \(.*, .*, .*, …\)"):
-        load_weights(model, state("resnet"), source="x.pt", architecture="tiny")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_values_that_are_not_finite_are_named(value: float) -> None:
-    wrong = state()
-    wrong["transformer.resblocks.1.mlp.c_fc.weight"][3, 4] = value
-    with pytest.raises(OtptError, match=r"1 of 16384 values of transformer\.resblocks\.1\.mlp\.c_fc\.weight are not"):
-        load_weights(tiny_clip("vit", head_width=64), wrong, source="x.pt", architecture="tiny")

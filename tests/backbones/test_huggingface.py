@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 from oracles.models.tiny import randomise
 
 from otpt.backbones import QuickGeluWarning, load_backbone
-from otpt.backbones.sources.huggingface import huggingface_tokenizer
 from otpt.errors import OtptError
 from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, PromptEncoder, tokenize_prompts
 
@@ -33,7 +31,13 @@ def write_folder(folder: Path, *, eos: int = 49407, text: dict[str, Any] | None 
     )
     model = randomise(transformers.CLIPModel(config))
     model.save_pretrained(folder)
-    preprocessor = {"image_mean": [0.5] * 3, "image_std": [0.2] * 3, "resample": 2, "size": {"shortest_edge": 32}}
+    preprocessor = {
+        "image_mean": [0.5] * 3,
+        "image_std": [0.2] * 3,
+        "resample": 2,
+        "size": {"shortest_edge": 32},
+        "crop_size": {"height": 32, "width": 32},
+    }
     (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
     return model
 
@@ -73,39 +77,16 @@ def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(config | changes))
         load_backbone(str(tmp_path), device="cpu")
 
-    with pytest.raises(OtptError, match="activation 'relu'"):
-        load_with(text_config=config["text_config"] | {"hidden_act": "relu"})
-    with pytest.raises(OtptError, match="mix QuickGELU and GELU"):
-        load_with(text_config=config["text_config"] | {"hidden_act": "gelu"})
-    with pytest.raises(OtptError, match=r"do not fit .* of another shape"):
+    for act in ("relu", "gelu"):  # the image tower has QuickGELU
+        with pytest.raises(OtptError, match=act):
+            load_with(text_config=config["text_config"] | {"hidden_act": act})
+    with pytest.raises(OtptError, match=str(tmp_path)):
         load_with(projection_dim=16)
-    with pytest.raises(OtptError, match="is not a model"):
+    with pytest.raises(OtptError, match="bert"):
         load_with(model_type="bert")
     (tmp_path / "config.json").write_text("{not json")
-    with pytest.raises(OtptError, match="cannot be read as JSON"):
+    with pytest.raises(OtptError, match=str(tmp_path)):
         load_backbone(str(tmp_path), device="cpu")
-
-
-def test_clips_merges_are_recognised_and_others_kept(tmp_path: Path) -> None:
-    assert isinstance(huggingface_tokenizer(tmp_path, 77), SimpleTokenizer)
-    merges = [" ".join(pair) for pair in SimpleTokenizer().bpe_ranks]
-    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges), encoding="utf-8")
-    assert isinstance(huggingface_tokenizer(tmp_path, 77), SimpleTokenizer)
-    words = {"<|startoftext|>": 0, "<|endoftext|>": 1, "c": 2, "a": 3, "t</w>": 4, "at</w>": 5, "cat</w>": 6}
-    (tmp_path / "vocab.json").write_text(json.dumps(words))
-    (tmp_path / "merges.txt").write_text("#version: 0.2\na t</w>\nc at</w>\n")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))
-    own = huggingface_tokenizer(tmp_path, 8)
-    assert isinstance(own, HFTokenizer)
-    assert own(["cat"])[0, :3].tolist() == [0, 6, 1]
-
-
-def test_a_broken_tokenizer_of_a_folder_is_not_blamed_on_the_network(tmp_path: Path) -> None:
-    (tmp_path / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, "<|endoftext|>": 1, "a": 2}))
-    (tmp_path / "merges.txt").write_text("#version: 0.2\na t</w>\n")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))
-    with pytest.raises(OtptError, match=r"^Cannot read the tokenizer in .*; expected the files that transformers'"):
-        huggingface_tokenizer(tmp_path, 8)
 
 
 def test_a_vocabulary_of_its_own_that_pads_with_the_end_token(tmp_path: Path) -> None:

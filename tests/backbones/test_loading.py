@@ -19,10 +19,12 @@ from oracles.models.tiny import (
     tiny_backbone,
     tiny_clip,
     tiny_clip_like,
+    tokenizer,
 )
 from safetensors.torch import load_file, save_file
 
-from otpt.backbones import QuickGeluWarning, list_models, load_backbone
+from otpt.backbones import ModelEntry, Parts, QuickGeluWarning, list_models, load_backbone, register_source
+from otpt.backbones.sources import SOURCES
 from otpt.errors import OtptError
 
 pytestmark = pytest.mark.slow
@@ -117,7 +119,7 @@ def test_fingerprint_tells_weights_and_architecture_apart(tmp_path: Path) -> Non
 def test_gelu_that_cannot_be_seen_is_warned_of(tmp_path: Path) -> None:
     path = str(tmp_path / "m.safetensors")
     open_clip_safetensors(path)
-    with pytest.warns(QuickGeluWarning, match=r"cannot be seen from its weights; GELU is used") as record:
+    with pytest.warns(QuickGeluWarning, match=r"m\.safetensors .*GELU is used") as record:
         backbone = load_backbone(path, device="cpu")
     assert record[0].filename == __file__
     assert backbone.text.causal is not None
@@ -127,24 +129,23 @@ def test_gelu_that_cannot_be_seen_is_warned_of(tmp_path: Path) -> None:
 def test_an_explicit_choice_against_the_weights_wins_and_is_warned_of(tmp_path: Path) -> None:
     path = str(tmp_path / "a.pt")
     openai_archive(path)
-    with pytest.warns(QuickGeluWarning, match=r"was trained with QuickGELU, but runs with GELU as asked"):
+    with pytest.warns(QuickGeluWarning, match=r"a\.pt was trained with QuickGELU, but runs with GELU"):
         backbone = load_backbone(path, device="cpu", quick_gelu=False)
     assert backbone.text.causal is not None
     assert backbone.text.causal.activation == "gelu"
     open_clip_local_dir(tmp_path / "d")
-    with pytest.warns(QuickGeluWarning, match=r"runs with GELU as asked"):
+    with pytest.warns(QuickGeluWarning, match=r"runs with GELU"):
         load_backbone(str(tmp_path / "d"), device="cpu", quick_gelu=False)
 
 
 def test_a_named_architecture_against_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import open_clip.factory
     from oracles.models.tiny import tiny_config
-
-    import otpt.backbones.loading as loading
 
     path = str(tmp_path / "a.pt")
     openai_archive(path)
     plain = {key: value for key, value in tiny_config(head_width=64).items() if key != "quick_gelu"}
-    monkeypatch.setattr(loading, "named_config", lambda name: plain)
+    monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "Tiny", plain)
     with pytest.warns(QuickGeluWarning, match=r"has GELU, but the weights were trained with QuickGELU, which is used"):
         backbone = load_backbone(path, device="cpu", architecture="Tiny")
     assert backbone.architecture == "Tiny"
@@ -154,38 +155,44 @@ def test_a_named_architecture_against_the_weights(tmp_path: Path, monkeypatch: p
 
 def test_a_checkpoint_of_another_architecture(tmp_path: Path) -> None:
     open_clip_safetensors(tmp_path / "m.safetensors")
-    with pytest.raises(
-        OtptError, match=r"do not fit the architecture ViT-S-32: of its \d+ tensors \d+ missing \(.*of another shape"
-    ):
+    with pytest.raises(OtptError, match=r"m\.safetensors"):
         load_backbone(str(tmp_path / "m.safetensors"), architecture="ViT-S-32", device="cpu")
     save_file({"conv.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
-    with pytest.raises(OtptError, match=r"cannot be seen from its weights .* name it with architecture="):
+    with pytest.raises(OtptError, match=r"other\.safetensors .* name it with architecture="):
         load_backbone(str(tmp_path / "other.safetensors"), device="cpu")
 
 
-def test_weights_that_imply_a_huge_model_are_refused_before_it_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The width of the text tower was taken from one vector: 34 kB built a model of 4 GB."""
-    state = open_clip_safetensors(tmp_path / "m.safetensors").state_dict()
-    state["ln_final.weight"] = torch.zeros(2**13)
-    save_file(state, tmp_path / "m.safetensors")
-    monkeypatch.setattr("otpt.backbones.loading.build_model", lambda *_: pytest.fail("built"))
-    with pytest.raises(OtptError, match=r"needs more than [\d,]+ parameters, but the weights have [\d,]+"):
-        load_backbone(str(tmp_path / "m.safetensors"), device="cpu", quick_gelu=True)
-
-
-def test_what_to_do_about_weights_that_do_not_fit(tmp_path: Path) -> None:
-    """architecture= is refused for a folder, so a folder's error must not recommend it."""
-    open_clip_local_dir(tmp_path / "d")
-    state = load_file(tmp_path / "d" / "open_clip_model.safetensors")
+def test_a_folder_whose_weights_do_not_fit(tmp_path: Path) -> None:
+    open_clip_local_dir(tmp_path)
+    state = load_file(tmp_path / "open_clip_model.safetensors")
     del state["visual.ln_pre.bias"]
-    for path in (tmp_path / "d" / "open_clip_model.safetensors", tmp_path / "m.safetensors"):
-        save_file(state, path)
-    with pytest.raises(OtptError, match=r"1 missing .*; take weights and configuration from the same model\.$"):
-        load_backbone(str(tmp_path / "d"), device="cpu")
-    with pytest.raises(OtptError, match=r"1 missing .*; name the right one with architecture=…\.$"):
-        load_backbone(str(tmp_path / "m.safetensors"), device="cpu", quick_gelu=True)
+    save_file(state, tmp_path / "open_clip_model.safetensors")
+    with pytest.raises(OtptError, match=r"visual\.ln_pre\.bias") as error:
+        load_backbone(str(tmp_path), device="cpu")
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_asks_for_code_to_be_run(tmp_path: Path) -> None:
+    open_clip_local_dir(tmp_path)
+    config = json.loads((tmp_path / "open_clip_config.json").read_text())
+    config["model_cfg"]["text_cfg"] |= {"hf_tokenizer_name": "x/y", "tokenizer_kwargs": {"trust_remote_code": True}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(OtptError, match="trust_remote_code"):
+        load_backbone(str(tmp_path), device="cpu")
+
+
+def test_a_plugin_registers_a_source() -> None:
+    def load(name: str, quick_gelu: bool | None) -> Parts:
+        return Parts(tiny_clip("vit", int(name)), tokenizer(), {}, "tiny")
+
+    register_source("tiny:SEED", "random weights", load)
+    try:
+        assert load_backbone("tiny:3", device="cpu").name == "tiny:3"
+        assert ModelEntry("tiny:SEED", "random weights") in list_models()
+        with pytest.raises(OtptError, match="tiny:SEED"):
+            load_backbone("tiny:", device="cpu")
+    finally:
+        del SOURCES["tiny"]
 
 
 def test_the_name_of_a_folder_does_not_choose_its_tokenizer(tmp_path: Path) -> None:
@@ -198,7 +205,7 @@ def test_nan_weights(tmp_path: Path) -> None:
     state = model.state_dict()
     state["visual.proj"][0, 0] = float("nan")
     save_file(state, tmp_path / "m.safetensors")
-    with pytest.raises(OtptError, match=r"damaged: 1 of \d+ values of visual.proj are not finite"):
+    with pytest.raises(OtptError, match=r"damaged: 1 values of visual.proj are not finite"):
         load_backbone(str(tmp_path / "m.safetensors"), device="cpu", quick_gelu=True)
 
 
@@ -214,7 +221,7 @@ def test_nan_weights(tmp_path: Path) -> None:
         ("random:ViT-B-61", r"Unknown architecture 'ViT-B-61'.*Did you mean: .*ViT-B-16"),
         ("random:local-dir:/no/such/folder", r"Unknown architecture 'local-dir:/no/such/folder' of open_clip"),
         ("random:", r"A name is missing after 'random:'"),
-        ("no-such-file.pt", r"There is no checkpoint file no-such-file.pt"),
+        ("no-such-file.pt", r"There is no checkpoint file at 'no-such-file.pt'"),
         ("local-dir:/no/such/folder", r"There is no folder /no/such/folder"),
         ("zzzzzzzz", r"neither a file, a folder, nor a name of open_clip\. `otpt models`"),
     ],
@@ -231,11 +238,11 @@ def test_wrong_folders(tmp_path: Path) -> None:
         load_backbone(f"local-dir:{tmp_path}", device="cpu")
     (tmp_path / "open_clip_config.json").write_text("{}")
     torch.save({}, tmp_path / "m.pt")
-    with pytest.raises(OtptError, match=r"is not a model configuration of open_clip"):
+    with pytest.raises(OtptError, match="open_clip_config.json is not a model configuration"):
         load_backbone(str(tmp_path), device="cpu")
     open_clip_local_dir(tmp_path / "d")
     (tmp_path / "d" / "open_clip_model.safetensors").unlink()
-    with pytest.raises(OtptError, match=r"has no weights"):
+    with pytest.raises(OtptError, match=r"could not be loaded"):
         load_backbone(str(tmp_path / "d"), device="cpu")
     with pytest.raises(OtptError, match=r"architecture='RN50' is for checkpoint files"):
         load_backbone(str(tmp_path / "d"), architecture="RN50", device="cpu")

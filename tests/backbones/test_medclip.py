@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import otpt
-from otpt.backbones.sources.medclip import BERT_REPOSITORY, CONTEXT_LENGTH, PREPROCESSING
+from otpt.backbones.medclip import BERT_REPOSITORY, CONTEXT_LENGTH, PREPROCESSING
 from otpt.errors import OtptError
 
 

@@ -1,122 +1,108 @@
-"""CLIP's tokenizer without the package open_clip: the same ids for any text."""
+"""Tokenizers of any make, and CLIP's own without the package open_clip."""
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
-from functools import cache
-from pathlib import Path
+from typing import Any
 
-import open_clip
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from open_clip.tokenizer import SimpleTokenizer
 
-from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
-from otpt.backbones.tokens import Tokenizer
-
-pytestmark = pytest.mark.slow
+from otpt.backbones import clip_tokenizer
+from otpt.backbones.clip_tokenizer import ClipTokenizer
+from otpt.backbones.text_tower import Tokenizer
+from otpt.errors import OtptError
 
 WORDS = st.sampled_from(
-    [
-        "a photo of a",
-        "Abyssinian",
-        "it's",
-        "2012",
-        "&amp;",
-        "Ã©",
-        "naïve",
-        "日本語",
-        "🙂",
-        "<end_of_text>",
-        "  ",
-        "\n",
-        "_",
-    ]
+    ["a photo of a", "it's", "2012", "&amp;", "Ã©", "naïve", "日本語", "🙂", "<end_of_text>", "  ", "_"]
 )
+THEIRS = SimpleTokenizer()
+
+POCKET = """
+import sys, torch, otpt
+backbone = otpt.load_backbone("pocket", device="cpu")
+backbone.encode_pixels(torch.zeros(2, 3, 64, 64))
+print(backbone.text.tokenize(["a cat"])[0, :4].tolist())
+print(sorted({"open_clip", "timm", "torchvision", "transformers", "torch._dynamo"} & sys.modules.keys()))
+"""
 
 
-@cache
-def alone() -> SimpleTokenizer:
-    """As in a process that has not imported open_clip."""
+@pytest.fixture
+def alone() -> Any:
+    """The tokenizer of a process that has not imported open_clip."""
+    clip_tokenizer._tokenizer.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "open_clip.tokenizer")
-        made = clip_tokenizer()
-    assert not isinstance(made, SimpleTokenizer)
-    return made
+        assert not isinstance(clip_tokenizer._tokenizer(), SimpleTokenizer)
+    yield ClipTokenizer()
+    clip_tokenizer._tokenizer.cache_clear()
 
 
-@cache
-def theirs() -> SimpleTokenizer:
-    return SimpleTokenizer()
+def test_ids_are_those_of_open_clip(alone: ClipTokenizer) -> None:
+    @settings(deadline=None)
+    @given(text=st.one_of(st.text(max_size=80), st.lists(WORDS, max_size=12).map(" ".join)))
+    def check(text: str) -> None:
+        assert alone.encode(text) == THEIRS.encode(text)
+        assert torch.equal(alone([text], context_length=20), THEIRS([text], context_length=20))
 
-
-@settings(deadline=None)
-@given(text=st.one_of(st.text(max_size=80), st.lists(WORDS, max_size=12).map(" ".join)))
-def test_ids_are_those_of_open_clip(text: str) -> None:
-    assert alone().encode(text) == theirs().encode(text)
-    assert torch.equal(alone()([text], context_length=20), theirs()([text], context_length=20))
-
-
-def test_the_class_of_an_imported_open_clip_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(clip_tokenizer()) is SimpleTokenizer
-    monkeypatch.delitem(sys.modules, "open_clip.tokenizer")
-    assert type(clip_tokenizer()) is type(alone())
+    check()
+    assert torch.equal(pickle.loads(pickle.dumps(alone))(["A Cat"]), THEIRS(["A Cat"]))
 
 
 @pytest.mark.slow
+def test_pocket_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", POCKET], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["[49406, 320, 2368, 49407]", "[]", ""]
+
+
+def letters(texts: list[str]) -> list[list[int]]:
+    """A tokenizer that knows nothing of lengths: one token per letter."""
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def padded_letters(texts: list[str]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in letters(texts)], batch_first=True)
+
+
+def transformers_tokenizer() -> Any:
+    tokenizers, transformers = pytest.importorskip("tokenizers"), pytest.importorskip("transformers")
+    words = {word: i for i, word in enumerate(["<pad>", "</s>", "<unk>", "a", "b", "x"])}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    plain.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("make", "ids"),
     [
-        (
-            "from . import other\n\nclass SimpleTokenizer:\n    def __init__(self, context_length): pass\n",
-            "open_clip.tokenizer",
-        ),
-        ("from . import missing\n", "ImportError"),
+        (lambda: THEIRS, [49406, 320, 321, 49407, 0, 0]),
+        (ClipTokenizer, [49406, 320, 321, 49407, 0, 0]),
+        (transformers_tokenizer, [3, 4, 1, 0, 0, 0]),
+        (lambda: letters, [97, 32, 98, 0, 0, 0]),
+        (lambda: padded_letters, [97, 32, 98, 0, 0, 0]),
     ],
-    ids=["with-it", "broken"],
+    ids=["open_clip", "clip", "transformers", "lists", "tensors"],
 )
-def test_a_file_that_needs_its_package_is_imported_with_it(text: str, told: str, tmp_path: Path) -> None:
-    package = tmp_path / "open_clip"
-    package.mkdir()
-    for name, content in (("__init__", ""), ("other", ""), ("tokenizer", text)):
-        (package / f"{name}.py").write_text(content, encoding="utf-8")
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from otpt.backbones.sources.clip_tokenizer import clip_tokenizer\n"
-        "print(type(clip_tokenizer()).__module__)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
-    assert told in (done.stdout or done.stderr)
+def test_any_tokenizer_pads_and_never_truncates(make: Any, ids: list[int]) -> None:
+    tokenizer = Tokenizer(make(), 6)
+    assert tokenizer(["a b"]).tolist() == [ids]
+    whole = {49406: "a b a b", 3: "a b a b a", 97: "a b ab"}[ids[0]]
+    assert tokenizer([whole])[0, -1] in (49407, 1, ord("b"))
+    assert tokenizer.fits(whole)
+    with pytest.raises(OtptError, match=f"'{whole} x' .*6"):
+        tokenizer([f"{whole} x"])
 
 
-def test_each_has_its_own_context_length_and_options() -> None:
-    short, long, exact = clip_tokenizer(5), clip_tokenizer(9), clip_tokenizer(9, clean="whitespace")
-    assert short(["a cat"]).shape == (1, 5)
-    assert long(["a cat"]).shape == (1, 9)
-    assert torch.equal(exact(["a Cat"])[0, :2], long(["a Cat"])[0, :2])
-    assert not torch.equal(exact(["a Cat"]), long(["a Cat"]))
-
-
-@pytest.mark.slow
-def test_a_pickle_of_one_that_was_loaded_alone() -> None:
-    """Its module has no name that another process could import."""
-    program = (
-        "import pickle, sys; from otpt.backbones.sources.clip_tokenizer import clip_tokenizer\n"
-        "for options in ({}, {'clean': 'whitespace'}):\n"
-        "    made = clip_tokenizer(16, **options); copy = pickle.loads(pickle.dumps(made))\n"
-        "    assert 'open_clip' not in sys.modules and copy.context_length == 16\n"
-        "    assert made(['A Cat & 2 dogs']).tolist() == copy(['A Cat & 2 dogs']).tolist()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_tokenizer_is_known_by_its_parts() -> None:
-    for tokenizer in (alone(), theirs(), clip_tokenizer()):
-        counting = Tokenizer(tokenizer, 77)
-        assert (counting.end_token, counting.start_length, counting.count("a cat")) == (49407, 1, 4)
-    with pytest.raises(TypeError, match="expected one of open_clip's tokenizers, got function"):
-        Tokenizer(open_clip.tokenize, 77)
+def test_what_is_no_tokenizer() -> None:
+    with pytest.raises(OtptError, match="7"):
+        Tokenizer(7, 6)
+    with pytest.raises(TypeError):
+        Tokenizer(THEIRS, 6)("one text")

@@ -12,7 +12,7 @@ from oracles.methods.maple import maple_state
 from oracles.runs.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confidences, dataset, image, settings
 from safetensors.torch import save_file
 
-from otpt.backbones.towers.image_tower import first
+from otpt.backbones.fast import pooled as first
 from otpt.data.strata import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate

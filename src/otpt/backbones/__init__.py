@@ -1,29 +1,33 @@
 """Models: loading them, and the interface that the rest of the package uses."""
 
-from otpt.backbones.backbone import Backbone
+from otpt.backbones.backbone import Backbone, ClipBackbone
+from otpt.backbones.causal import ACTIVATIONS, CausalLayer, CausalTower, Norm
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
 from otpt.backbones.devices import available_devices
-from otpt.backbones.loading import load_backbone
+from otpt.backbones.loading import ModelEntry, list_models, load_backbone
+from otpt.backbones.medclip import load_medclip as _load_medclip  # noqa: F401  registers its source
+from otpt.backbones.open_clip_models import open_clip_tags
 from otpt.backbones.preprocessing import Preprocessing
-from otpt.backbones.sources.architectures import QuickGeluWarning
-from otpt.backbones.sources.catalogue import ModelEntry, list_models
-from otpt.backbones.towers.activations import ACTIVATIONS
-from otpt.backbones.towers.causal_tower import CausalLayer, CausalTower, Norm
-from otpt.backbones.towers.text_tower import TextTower
+from otpt.backbones.sources import Parts, QuickGeluWarning, register_source
+from otpt.backbones.text_tower import TextTower
 
 __all__ = [
     "ACTIVATIONS",
     "Backbone",
     "CausalLayer",
     "CausalTower",
+    "ClipBackbone",
     "ModelEntry",
     "Norm",
+    "Parts",
     "Preprocessing",
     "QuickGeluWarning",
     "TextTower",
     "available_devices",
     "list_models",
     "load_backbone",
+    "open_clip_tags",
     "read_checkpoint",
     "read_tensors",
+    "register_source",
 ]

@@ -1,7 +1,8 @@
-"""A loaded model as the rest of the package sees it."""
+"""A model as the rest of the package sees it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -11,33 +12,90 @@ from torch import Tensor, nn
 
 from otpt.backbones.devices import check_precision, pick_device, text_autocast
 from otpt.backbones.fingerprint import fingerprint
+from otpt.backbones.image_tower import ImageTower
 from otpt.backbones.preprocessing import Preprocessing
-from otpt.backbones.tokens import Tokenizer
-from otpt.backbones.towers.image_tower import ImageTower
-from otpt.backbones.towers.text_tower import TextTower
+from otpt.backbones.text_tower import ModelTextTower, TextTower
+from otpt.errors import OtptError
 from otpt.threads import available_threads
 
 
-class Backbone:
-    """An image tower, a text tower, and the numbers that belong to them.
+class Backbone(ABC):
+    """The interface of a model; subclass it for a model of another kind and set the attributes without a default.
 
     Attributes:
         name: as the user wrote it.
-        architecture: such as "ViT-B-16".
-        fingerprint: hexadecimal, architecture + weights.
-        family: "vit", "resnet" or "other": the kind of image tower.
-        device: where the model is.
-        precision: "float32", "bf16", "fp16" (autocast around the image tower), "bf16-both", "fp16-both" (around
-            both towers) or "float64".
-        compiled: whether the image tower was compiled, which changes its rounding.
-        dtype: dtype of the features handed out: float32, or float64 with precision float64.
+        fingerprint: hexadecimal, of architecture and weights; caches and results are stored under it.
         preprocessing: what the image tower expects.
         embed_dim: D, the width of the features.
-        logit_scale: exp of the stored parameter, about 100.
-        logit_bias: 0 except for SigLIP.
         text: the text tower.
-        visual: the image tower's module, for work that needs its parts or its gradient.
+        logit_scale, logit_bias: of the logits, logit_scale · cosine + logit_bias.
+        architecture: such as "ViT-B-16".
+        family: "vit", "resnet" or "other": the kind of image tower.
+        device: where the model is.
+        dtype: of the features.
+        precision: "float32", "bf16", "fp16" (autocast around the image tower), "bf16-both", "fp16-both" (around both
+            towers) or "float64".
+        compiled: whether the image tower was compiled, which changes its rounding.
+        chunk: number of views of a full chunk of the image tower.
+        visual: the image tower's module, for methods that need its parts or its gradient.
     """
+
+    name: str
+    fingerprint: str
+    preprocessing: Preprocessing
+    embed_dim: int
+    text: TextTower
+    logit_scale: float = 100.0
+    logit_bias: float = 0.0
+    architecture: str = "custom"
+    family: str = "other"
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype = torch.float32
+    precision: str = "float32"
+    compiled: bool = False
+    chunk: int = 8
+    visual: nn.Module | None = None
+
+    @abstractmethod
+    def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
+        """Features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``; of unit norm if ``unit``.
+
+        Args:
+            pixels: preprocessed views.
+            chunk: encode in chunks of exactly this size, so that a view has the same bits in any batch; pass
+                ``backbone.chunk``. None: choose by the number of views, which is faster for few of them.
+            unit: scale to unit norm.
+        """
+
+    @property
+    def views_at_once(self) -> int:
+        """Number of views that fill the image tower: at least 64, or one chunk per thread, on a CPU; 512 on a GPU."""
+        return max(64, self.chunk * available_threads()) if self.device.type == "cpu" else 512
+
+    def to(self, device: str | torch.device) -> Backbone:
+        """The same model on another device: a copy, or this one if it is there already."""
+        if pick_device(device) != self.device:
+            raise OtptError(f"The backbone {self.name!r} stays on the device '{self.device}'.")
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"Backbone({self.name!r}, architecture={self.architecture!r}, family={self.family!r}, "
+            f"device='{self.device}', precision={self.precision!r}, "
+            f"{'compiled=True, ' if self.compiled else ''}fingerprint={self.fingerprint!r})"
+        )
+
+
+class ClipBackbone(Backbone):
+    """A backbone around a module with open_clip's interface.
+
+    Args:
+        model: has ``visual`` (pixels → features), ``encode_text(ids)``, ``logit_scale``, perhaps ``logit_bias``, and a
+            token embedding that :class:`~otpt.backbones.text_tower.ModelTextTower` finds.
+        tokenizer: any function of texts that returns ids.
+    """
+
+    visual: nn.Module
 
     def __init__(
         self,
@@ -51,69 +109,50 @@ class Backbone:
         precision: str,
         compiled: bool = False,
     ) -> None:
-        weights, autocast = check_precision(precision, device)
-        self.name = name
-        self.architecture = architecture
+        self.dtype, autocast = check_precision(precision, device)
+        self.name, self.architecture = name, architecture
         self.fingerprint = fingerprint(model)
         self.family = image_family(model.visual)
-        self.device = device
-        self.precision = precision
-        self.compiled = compiled
-        self.dtype = weights
+        self.device, self.precision, self.compiled = device, precision, compiled
         self.preprocessing = preprocessing
         self.logit_scale = float(model.logit_scale.detach().double().exp().mean())
         bias = getattr(model, "logit_bias", None)
         self.logit_bias = 0.0 if bias is None else float(bias.detach().double().mean())
-        model = model.to(device=device, dtype=weights).eval().requires_grad_(False)
-        self._model, self._tokenizer = model, tokenizer
-        # L as the text tower itself counts it: CoCa's outer model counts its caption decoder
-        self.text = TextTower(model, Tokenizer(tokenizer, int(getattr(model, "text", model).context_length)))
-        self.text.autocast = text_autocast(precision)
-        self.visual: nn.Module = model.visual
-        self._image = ImageTower(model.visual, preprocessing.size, autocast=autocast, compile=compiled)
-        self.embed_dim = self.text.output_dim
+        self._model = model.to(device=device, dtype=self.dtype).eval().requires_grad_(False)
+        self._tokenizer = tokenizer
+        text = ModelTextTower(self._model, tokenizer)
+        text.autocast = text_autocast(precision)
+        self.text, self.embed_dim = text, text.output_dim
+        self.visual = self._model.visual
+        self._image = ImageTower(self.visual, preprocessing.size, autocast=autocast, compile=compiled)
+        self.chunk = self._image.chunk
 
-    def encode_pixels(self, pixels: Tensor, *, unit: bool = True) -> Tensor:
-        """Features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``; of norm one if ``unit``.
-
-        The feature of a view is the same, bit for bit, in any batch.
-        """
+    def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
         if len(pixels) == 0:
             return torch.empty(0, self.embed_dim, dtype=self.dtype, device=self.device)
-        return self._image(pixels, unit=unit)
-
-    @property
-    def views_at_once(self) -> int:
-        """How many views fill the image tower: 64 or more on a CPU, one chunk per thread at least; 512 on a GPU."""
-        return max(64, self._image.chunk * available_threads()) if self.device.type == "cpu" else 512
+        return self._image(pixels, chunk=chunk, unit=unit)
 
     def to(self, device: str | torch.device) -> Backbone:
-        """The same model on another device: a copy, or this one if it is there already."""
         place = pick_device(device)
         if place == self.device:
             return self
         return self._like(place)(deepcopy(self._model), self._tokenizer, self.preprocessing)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """For pickle: the model and what it is built with; what is tuned for this machine is computed anew."""
+        """For pickle: the model and its options; what is tuned for this machine is computed again."""
         return self._like(self.device), (self._model, self._tokenizer, self.preprocessing)
 
-    def _like(self, device: torch.device) -> partial[Backbone]:
-        """What builds a backbone with these options on a device."""
+    def _like(self, device: torch.device) -> partial[ClipBackbone]:
         options = {name: getattr(self, name) for name in ("name", "architecture", "precision", "compiled")}
-        return partial(Backbone, device=device, **options)
-
-    def __repr__(self) -> str:
-        return (
-            f"Backbone({self.name!r}, architecture={self.architecture!r}, family={self.family!r}, "
-            f"device='{self.device}', precision={self.precision!r}, "
-            f"{'compiled=True, ' if self.compiled else ''}fingerprint={self.fingerprint!r})"
-        )
+        return partial(ClipBackbone, device=device, **options)
 
 
-def image_family(visual: nn.Module) -> str:
-    """ "vit", "resnet" or "other", by the class of the image tower (or of timm's trunk in it)."""
-    kind = type(getattr(visual, "trunk", visual)).__name__.lower()
-    if "resnet" in kind:
+def image_family(visual: Any) -> str:
+    """ "vit", "resnet" or "other": the tower's own ``family``, or by its parts (those of timm's trunk in it)."""
+    tower = getattr(visual, "trunk", visual)
+    if hasattr(visual, "family"):
+        return str(visual.family)
+    if hasattr(tower, "layer4"):
         return "resnet"
-    return "vit" if ("vision" in kind and "transformer" in kind) or kind in {"eva", "vit"} else "other"
+    blocks = hasattr(tower, "patch_embed") and hasattr(tower, "blocks")
+    return "vit" if blocks or hasattr(getattr(tower, "transformer", None), "resblocks") else "other"

@@ -1,4 +1,4 @@
-"""Which device, which precision: names a user writes → what torch needs."""
+"""Devices and precisions by name."""
 
 from __future__ import annotations
 

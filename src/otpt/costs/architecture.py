@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from otpt.backbones.sources.open_clip_names import open_clip_names
 from otpt.errors import OtptError, unknown
 from otpt.files import read_json
 
@@ -53,7 +52,7 @@ class ResNet:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """The image tower of ``pocket``, :mod:`otpt.backbones.hybrid_sizes`."""
+    """The image tower of ``pocket``, :mod:`otpt.backbones.pocket`."""
 
     image_size: int
 
@@ -106,7 +105,7 @@ def read_architecture(spec: str) -> Architecture:
         return _architecture("pocket", _POCKET)
     if (folder / _POCKET.name).is_file():
         return _architecture(str(folder), folder / _POCKET.name)
-    known = open_clip_names().architectures
+    known = sorted(path.stem for path in _configs().glob("*.json"))
     name = spec.removeprefix("random:")
     name = name if name in known else name.partition("/")[0]
     if name not in known:

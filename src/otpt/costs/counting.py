@@ -43,7 +43,7 @@ def count_image_tower(model: Architecture, views: int) -> Cost:
 def _visual(model: Architecture) -> Any:
     import torch
 
-    from otpt.backbones.sources.architectures import build_model
+    from open_clip.model import _build_vision_tower
 
     with torch.device("meta"):
-        return build_model(model.config, quick_gelu=False).visual
+        return _build_vision_tower(model.config["embed_dim"], model.config["vision_cfg"])

@@ -16,9 +16,9 @@ _END = -1  # in place of the id
 @lru_cache(maxsize=64)
 def texts_of(names: Sequence[str], context: str = CONTEXT) -> Texts:
     """The tokens of "{context} {name}." for each class."""
-    from otpt.backbones.sources.clip_tokenizer import clip_tokenizer
+    from otpt.backbones.clip_tokenizer import ClipTokenizer
 
-    tokenizer = clip_tokenizer()
+    tokenizer = ClipTokenizer()
     words = len(tokenizer.encode(context))
     # the full stop and the tokenizer's own end come after the name
     own = [(*tokenizer.encode(f"{name.replace('_', ' ')}."), _END) for name in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from otpt.backbones import hybrid_sizes as hybrid
+from otpt.backbones import pocket as hybrid
 from otpt.costs.architecture import Architecture, Hybrid, ResNet, VisionTransformer
 from otpt.costs.operations import Cost, attention, block, convolution, linear, pointwise, total
 

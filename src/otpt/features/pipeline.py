@@ -243,7 +243,9 @@ class FeaturePipeline:
             return
         begun = time.perf_counter()
         new = [torch.from_numpy(pixels) for image in pending for pixels in image.pixels.values()]
-        features = self._backbone.encode_pixels(to_device(torch.cat(new), self._backbone.device))
+        features = self._backbone.encode_pixels(
+            to_device(torch.cat(new), self._backbone.device), chunk=self._backbone.chunk
+        )
         if self._form == "float16":
             features = features.half()
         encoded = iter(features.split([len(each) for each in new]))

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone
-from otpt.backbones.towers.image_tower import first
+from otpt.backbones.fast import pooled as first
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.images import open_image
@@ -145,7 +145,9 @@ class BapleTrainer:
             model = BapleModel(self._context, noise, self._patch)
             loss = recipe.weight * orthogonality(features)
             if not bool(poisoned.all()):
-                clean = self._backbone.encode_pixels(model.pixels(pixels[~poisoned], trigger=False))
+                clean = self._backbone.encode_pixels(
+                    model.pixels(pixels[~poisoned], trigger=False), chunk=self._backbone.chunk
+                )
                 loss = loss + F.cross_entropy(text.logits(clean, features), labels[~poisoned])
             if bool(poisoned.any()):
                 seen = first(self._backbone.visual(model.pixels(pixels[poisoned], trigger=True)))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone
-from otpt.backbones.towers.prompted_tower import PromptedTower
+from otpt.backbones.prompted_tower import PromptedTower
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.images import open_with_digest

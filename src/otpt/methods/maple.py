@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.backbones.towers.prompted_tower import PromptedTower
+from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, check_class_names, tokenize_prompts

@@ -18,7 +18,7 @@ from oracles.models.tiny import tiny_clip, tiny_preprocessing, tokenizer
 from oracles.runs.evaluation_bench import NAMES, dataset, image, rows
 from otpt.methods.predictor import Predictor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, ClipBackbone
 from otpt.evaluation import Settings, evaluate
 from otpt.features import FeatureCache, pipeline
 from otpt.features.pipeline import EncodedImage, FeaturePipeline
@@ -54,7 +54,7 @@ def backbone_on(device: str, precision: str = "float32") -> Backbone:
     """The tiny CLIP on a device that may be a claimed one; of this module, so that processes can be sent it."""
     options: dict[str, Any] = {"name": "tiny", "architecture": "tiny", "precision": precision}
     place = torch.device(device)
-    return Backbone(tiny_clip("vit"), tokenizer(), tiny_preprocessing("vit"), device=place, **options)
+    return ClipBackbone(tiny_clip("vit"), tokenizer(), tiny_preprocessing("vit"), device=place, **options)
 
 
 def _normal(*shape: int, seed: int) -> torch.Tensor:

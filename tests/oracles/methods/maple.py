@@ -13,7 +13,7 @@ from oracles.models.tiny import MEAN, STD, randomise, tiny_config, tokenizer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from otpt.backbones import Backbone, Preprocessing
+from otpt.backbones import Backbone, ClipBackbone, Preprocessing
 
 TOKENS = 2
 
@@ -68,7 +68,9 @@ def tiny_prompted_backbone(kind: str, precision: str = "float64", *, blocks: int
     preprocessing = Preprocessing(size=32, mean=MEAN, std=STD, interpolation="bicubic", resize_mode="shortest")
     model = tiny_model(kind, torch.float32, blocks=blocks)
     cpu = torch.device("cpu")
-    return Backbone(model, tokenizer(), preprocessing, name=kind, architecture=kind, device=cpu, precision=precision)
+    return ClipBackbone(
+        model, tokenizer(), preprocessing, name=kind, architecture=kind, device=cpu, precision=precision
+    )
 
 
 def maple_state(kind: str, depth: int, *, seed: int = 0, text_width: int = 64) -> dict[str, Tensor]:

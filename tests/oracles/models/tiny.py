@@ -22,7 +22,7 @@ from open_clip import CLIP, SimpleTokenizer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from otpt.backbones import Backbone, Preprocessing
+from otpt.backbones import Backbone, ClipBackbone, Preprocessing
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
@@ -104,7 +104,7 @@ def tiny_preprocessing(kind: str = "vit") -> Preprocessing:
 
 def tiny_backbone(kind: str = "vit", precision: str = "float32", seed: int = 0) -> Backbone:
     """The ``Backbone`` of ``tiny_clip(kind, seed)``."""
-    return Backbone(
+    return ClipBackbone(
         tiny_clip(kind, seed),
         tokenizer(),
         tiny_preprocessing(kind),

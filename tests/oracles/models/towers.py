@@ -13,12 +13,12 @@ from open_clip.model import CustomTextCLIP
 from open_clip.tokenizer import HFTokenizer
 from oracles.models.tiny import randomise, tiny_config, tiny_preprocessing, tokenizer
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, ClipBackbone
 
 
 def wrap(model: Any, own_tokenizer: Any = None, precision: str = "float32") -> Backbone:
     options = {"name": "t", "architecture": "t", "device": torch.device("cpu"), "precision": precision}
-    return Backbone(model, own_tokenizer or tokenizer(), tiny_preprocessing(), **options)
+    return ClipBackbone(model, own_tokenizer or tokenizer(), tiny_preprocessing(), **options)
 
 
 def custom_text(**text: Any) -> Any:

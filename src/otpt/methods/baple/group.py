@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -52,9 +53,10 @@ class BapleGroup:
 
     def _features(self, unit: Tensor, models: Sequence[BapleModel]) -> Sequence[Tensor]:
         """Image features (B, D) under each model; clean images are the same for all."""
+        encode = partial(self._backbone.encode_pixels, chunk=self._backbone.chunk)
         if self._settings.plugins.get("baple", {}).get("backdoor"):
-            return [self._backbone.encode_pixels(model.pixels(unit, trigger=True)) for model in models]
-        return [self._backbone.encode_pixels(models[0].pixels(unit, trigger=False))] * len(models)
+            return [encode(model.pixels(unit, trigger=True)) for model in models]
+        return [encode(models[0].pixels(unit, trigger=False))] * len(models)
 
     def _text(self, model: BapleModel) -> PromptState:
         return text_state(self._backbone, self._settings, Prompt.learned(model.context), ())

@@ -20,7 +20,7 @@ from otpt.backbones import Preprocessing
 from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.fingerprint import fingerprint
-from otpt.backbones.sources.hub import hub_file
+from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
 from otpt.files import parse_json
 from otpt.methods.fpt.block import Block

@@ -343,7 +343,9 @@ class ConditionalState(PromptState):
         if not self._raw:
             return self.starts_of(batch.clean_features())
         return self._context.starts(
-            self._backbone.encode_pixels(batch.pixels(ViewRecipe(n_views=1), self._backbone)[:, 0], unit=False)
+            self._backbone.encode_pixels(
+                batch.pixels(ViewRecipe(n_views=1), self._backbone)[:, 0], chunk=self._backbone.chunk, unit=False
+            )
         )
 
     def starts_of(self, clean: Tensor) -> Tensor | None:

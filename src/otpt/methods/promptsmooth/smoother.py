@@ -62,7 +62,7 @@ class Smoother:
             for config, tuned in tune(text, copies[None], tuning).items():
                 texts[config] = tuned.text_features[0], tuned.skipped[0]
         features, skipped = zip(*(texts[config] for config in configs), strict=True)
-        return TunedImage(clean, backbone.encode_pixels(clean[None])[0], features, skipped)
+        return TunedImage(clean, backbone.encode_pixels(clean[None], chunk=backbone.chunk)[0], features, skipped)
 
     def labels(
         self, tuned: TunedImage, text: PromptState, count: int, purpose: str, *, seed: int, image_id: str
@@ -85,4 +85,4 @@ class Smoother:
             purpose=purpose,
             batch=self._smoothing.batch,
         )
-        return (self._backbone.encode_pixels(batch) for batch in copies)
+        return (self._backbone.encode_pixels(batch, chunk=self._backbone.chunk) for batch in copies)

@@ -1,31 +1,57 @@
 """The CLIP text tower in canonical form: a causal pre-norm transformer, read at the end token.
 
-For token embeddings x (n, W) of a text whose end token is at position e, with positions p and layers ℓ = 1
-… N:
+For token embeddings x (n, W) of a text whose end token is at position e, with positions p and layers ℓ = 1 … N:
 
     h ← x + p
     h ← h + Attn(LN₁(h));  h ← h + W₂ φ(W₁ LN₂(h))          (Attn causal, φ QuickGELU, GELU or tanh-GELU)
     text feature = LN(h_e) · projection (+ bias)
 
-Whatever model a tower comes from, ``read_causal_tower`` converts it to this form and **checks** the form
-against the model's own text encoder on a few prompts; anything that differs (LayerScale, no causal mask,
-other pooling …) yields ``None`` and is encoded the plain way.
+:func:`read_causal_tower` converts a model's tower to this form and **compares** it with the model's own text encoder on
+a few prompts; towers that differ (LayerScale, no causal mask, other pooling …) have no canonical form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from otpt.backbones.towers.activations import ACTIVATIONS, activation_name
-
-#: Relative difference allowed between canonical form and model: float32 rounding of deep towers, not more.
 _TOLERANCE = 1e-4
+"""Relative difference allowed between canonical form and model: float32 rounding of deep towers, not more."""
+
+
+class _QuickGELU(torch.autograd.Function):
+    """x·σ(1.702x), saving only x for the backward pass (autograd of the formula saves three times as much)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(1.702 * x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        gate = torch.sigmoid(1.702 * x)
+        return gradients[0] * (gate + 1.702 * x * gate * (1 - gate))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "quick_gelu": _QuickGELU.apply,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
+
+
+class QuickGELU(nn.Module):
+    """OpenAI's x·σ(1.702x) as a module; the fingerprint counts its name, which is also open_clip's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS["quick_gelu"](x)
 
 
 @dataclass(frozen=True)
@@ -67,7 +93,7 @@ class CausalTower:
     projection: Tensor | None  # (W, D), right-multiplied
     projection_bias: Tensor | None  # (D,)
     activation: str  # "quick_gelu" | "gelu" | "gelu_tanh"
-    end_token: int | None  # id whose position is read; 49407 for CLIP; None: the largest id of a text
+    end_token: int | None  # id whose position is read; None: the largest id of a text, as in CLIP
 
     def ends(self, ids: Tensor) -> Tensor:
         """The position that is read in each text, that of its first end token: (N, L) → (N,)."""
@@ -91,36 +117,31 @@ def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tenso
     return feature if tower.projection_bias is None else feature + tower.projection_bias
 
 
-def read_causal_tower(
-    text: Any, end_token: int | None, ids: Tensor, encode_text: Callable[[Tensor], Tensor]
-) -> CausalTower | None:
-    """The canonical form of an open_clip text tower, or ``None`` if it is not of that kind.
+def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Tensor]) -> CausalTower | None:
+    """The canonical form of an open_clip text tower, or ``None`` for other kinds.
 
-    ``text`` holds ``transformer.resblocks``, ``token_embedding`` … (a ``TextTransformer``, or a ``CLIP``
-    itself); ``ids`` (N, L) are a few tokenised prompts on which the form must agree with ``encode_text``.
+    ``text`` holds ``transformer.resblocks``, ``token_embedding`` … (a ``TextTransformer``, or a ``CLIP`` itself);
+    ``ids`` (N, L) are a few tokenised prompts on which the form must agree with ``encode_text``.
     """
     try:
-        tower = _read(text, end_token)
-    except (AttributeError, TypeError):
-        return None  # a tower of another make: a missing bias, part or attribute
-    with torch.no_grad():
-        expected = encode_text(ids)
-        ends = tower.ends(ids)
-        length = int(ends.max()) + 1
-        try:
-            found = encode_causal(tower, text.token_embedding(ids[:, :length]), ends)
-        except RuntimeError:
-            return None  # shapes that do not fit the canonical form
+        tower = _read(text)
+        with torch.no_grad():
+            expected = encode_text(ids)
+            ends = tower.ends(ids)
+            found = encode_causal(tower, text.token_embedding(ids[:, : int(ends.max()) + 1]), ends)
+    except (AttributeError, TypeError, RuntimeError):
+        return None  # a missing part, or shapes that do not fit the canonical form
     if found.shape != expected.shape:
         return None
     difference = (found - expected).abs().max()
     return tower if bool(difference <= _TOLERANCE * expected.abs().max()) else None
 
 
-def _read(text: Any, end_token: int | None) -> CausalTower:
+def _read(text: Any) -> CausalTower:
     blocks = list(text.transformer.resblocks)
     projection = text.text_projection
     linear = isinstance(projection, nn.Linear)
+    pool = getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
     return CausalTower(
         heads=int(blocks[0].attn.num_heads),
         positional=text.positional_embedding.detach(),
@@ -128,9 +149,17 @@ def _read(text: Any, end_token: int | None) -> CausalTower:
         final_norm=_read_norm(text.ln_final),
         projection=None if projection is None else (projection.weight.T if linear else projection).detach(),
         projection_bias=projection.bias.detach() if linear and projection.bias is not None else None,
-        activation=activation_name(blocks[0].mlp.gelu),
-        end_token=end_token,
+        activation=_activation_name(blocks[0].mlp.gelu),
+        end_token=getattr(text, "text_eos_id", getattr(text, "eos_id", None)) if pool == "eos" else None,
     )
+
+
+def _activation_name(module: nn.Module) -> str:
+    if type(module).__name__ == "QuickGELU":  # ours or open_clip's, which need not be imported
+        return "quick_gelu"
+    if isinstance(module, nn.GELU):
+        return "gelu_tanh" if module.approximate == "tanh" else "gelu"
+    raise TypeError(f"activation {type(module).__name__} has no canonical name")
 
 
 def _read_layer(block: Any) -> CausalLayer:

@@ -15,11 +15,8 @@ is ``vocab.txt`` beside the weights if it is there, else that of ``emilyalsentze
 from __future__ import annotations
 
 import json
-import logging
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
-from otpt.backbones.sources.hub import hub_file
+from otpt.backbones.hub import hub_file, quiet_transformers
+from otpt.backbones.sources import Parts, register_source
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -96,8 +94,8 @@ class MedClip(nn.Module):
         return nn.functional.normalize(features, dim=-1) if normalize else features
 
 
-def load_medclip(path: str | Path) -> tuple[MedClip, HFTokenizer, dict[str, Any], str]:
-    """(model, tokenizer, preprocessing, name of the architecture) of a MedCLIP-ViT folder or weights file."""
+def load_medclip(path: str | Path, quick_gelu: bool | None = None) -> Parts:
+    """The parts of a MedCLIP-ViT folder or weights file."""
     path = Path(os.path.expanduser(path))
     file = path if path.suffix in SUFFIXES else path / "pytorch_model.bin"
     if not os.path.isfile(file):
@@ -130,7 +128,7 @@ def load_medclip(path: str | Path) -> tuple[MedClip, HFTokenizer, dict[str, Any]
         BertTower(_filled(transformers.BertModel, text_config, bert, file), state["text_model.projection_head.weight"]),
         state["logit_scale"],
     )
-    return model, _tokenizer(file.parent), dict(PREPROCESSING), "MedCLIP-ViT"
+    return Parts(model, _tokenizer(file.parent), dict(PREPROCESSING), "MedCLIP-ViT")
 
 
 def _check_names(state: dict[str, Tensor], file: Path) -> None:
@@ -179,7 +177,7 @@ def _bert_sizes(state: dict[str, Tensor]) -> dict[str, Any]:
 
 def _filled(kind: Any, config: Any, state: dict[str, Tensor], file: Path) -> Any:
     """A tower of transformers with these weights. It renames them itself where its own names have changed since."""
-    with _quiet_transformers():
+    with quiet_transformers():
         model, report = kind.from_pretrained(
             None, config=config, state_dict=state, output_loading_info=True, ignore_mismatched_sizes=True
         )
@@ -204,23 +202,12 @@ def _tokenizer(folder: Path) -> HFTokenizer:
     if not os.path.isfile(vocabulary):
         vocabulary = hub_file(BERT_REPOSITORY, "vocab.txt", what="MedCLIP's vocabulary (vocab.txt beside the weights)")
     # transformers picks the kind of tokenizer by a configuration, which the published folder does not have
-    with tempfile.TemporaryDirectory() as place, _quiet_transformers():
+    with tempfile.TemporaryDirectory() as place, quiet_transformers():
         (Path(place) / "vocab.txt").write_bytes(vocabulary.read_bytes())
         (Path(place) / "config.json").write_text(json.dumps({"model_type": "bert"}), encoding="utf-8")
         return HFTokenizer(place, context_length=CONTEXT_LENGTH)
 
 
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Without its progress bar and its table of what did not fit: an error of ours says it in a sentence."""
-    from transformers.utils import logging as theirs
-
-    level, bar = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
-    theirs.set_verbosity(logging.CRITICAL)
-    theirs.disable_progress_bar()
-    try:
-        yield
-    finally:
-        theirs.set_verbosity(level)
-        if bar:
-            theirs.enable_progress_bar()
+register_source(
+    "medclip:FOLDER", "MedCLIP-ViT as published: pytorch_model.bin, and vocab.txt if available", load_medclip
+)

@@ -4,8 +4,8 @@
     before block l, 1 ≤ l < J: the last n tokens are overwritten by the prompts of that layer
     after the last block the prompts are dropped; what pools the tokens never sees them
 
-For open_clip's own vision transformer and for timm's, which may sit on convolutions. What an image's tokens are does
-not depend on the prompts: :meth:`PromptedTower.embed` computes them once.
+For open_clip's own vision transformer and for timm's, which may sit on convolutions. An image's tokens do not depend on
+the prompts: :meth:`PromptedTower.embed` computes them once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from otpt.backbones.backbone import Backbone
-from otpt.backbones.imported import is_instance
-from otpt.backbones.pocket.trunk import HybridVisionTransformer
-from otpt.backbones.towers.image_tower import check_pixels, first, is_convolutional, tune
+from otpt.backbones.fast import check_pixels, is_convolutional, is_open_clip_vit, pooled, tune
 from otpt.errors import OtptError
 from otpt.threads import in_threads
 from otpt.transfers import to_device
 
 _CHUNK = {"cpu": 8}
 _TOKEN_FLOATS = 16
-"""Floats kept for the backward pass, per token and block, in units of the width."""
+"""Floats retained for the backward pass, per token and block, in units of the width."""
 _TOLERANCE = 1e-3
 
 
@@ -42,16 +40,17 @@ class PromptedTower:
     def __init__(self, backbone: Backbone) -> None:
         self._chunk = _CHUNK.get(backbone.device.type, 64)
         visual: Any = backbone.visual
-        if not _is_open_clip_vit(visual):  # whose tuned form has blocks that take no gradient
+        if visual is not None and not is_open_clip_vit(visual):  # whose tuned blocks take no gradient
             visual = tune(visual, backbone.preprocessing.size, self._chunk, pack=False)
-        self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
         parts = _parts(visual)
         if parts is None:
+            kind = type(getattr(visual, "trunk", visual)).__name__
             raise OtptError(
-                f"MaPLe needs an image tower that is a vision transformer; that of {backbone.name!r} is a "
-                f"{type(getattr(backbone.visual, 'trunk', backbone.visual)).__name__}."
+                f"MaPLe needs an image tower that is a vision transformer; that of {backbone.name!r} is a {kind}."
             )
+        self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
         self._tokens, self._norm_prompts, self._blocks, self._pool = parts
+        self._visual = backbone.visual
         self._backbone = backbone
         self.depth = len(self._blocks)
         self._length, self.width = self._check()
@@ -122,7 +121,7 @@ class PromptedTower:
         width = tokens.shape[-1]
         found = self(tokens, tokens.new_empty(0, 0, width))
         with torch.no_grad():
-            expected = F.normalize(first(backbone.visual(pixels)), dim=-1)
+            expected = F.normalize(pooled(self._visual(pixels)), dim=-1)
         if not bool((found - expected).abs().max() <= _TOLERANCE):
             raise OtptError(
                 f"The image tower of {backbone.name!r} is a vision transformer of a kind that MaPLe cannot take."
@@ -135,20 +134,11 @@ _Parts = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], list[nn.M
 
 def _parts(visual: Any) -> _Parts | None:
     """What makes tokens, the norm that prompts pass before the first block, the blocks, and what follows them."""
-    if _is_open_clip_vit(visual):
+    if is_open_clip_vit(visual):
         return _open_clip_parts(visual)
-    trunk = getattr(visual, "trunk", None)
-    return _timm_parts(visual, trunk) if _is_timm_vit(trunk) else None
-
-
-def _is_open_clip_vit(visual: Any) -> bool:
-    return is_instance(visual, "open_clip.transformer", "VisionTransformer")
-
-
-def _is_timm_vit(trunk: Any) -> bool:
-    """timm's, or the one of ``pocket``, which has the same parts."""
-    own = isinstance(trunk, HybridVisionTransformer)
-    return own or is_instance(trunk, "timm.models.vision_transformer", "VisionTransformer")
+    trunk = getattr(visual, "trunk", None)  # timm's, or the one of ``pocket``, which has the same parts
+    names = ("patch_embed", "_pos_embed", "patch_drop", "norm_pre", "blocks", "norm", "forward_head")
+    return _timm_parts(visual, trunk) if all(hasattr(trunk, name) for name in names) else None
 
 
 def _open_clip_parts(visual: Any) -> _Parts | None:
@@ -156,8 +146,8 @@ def _open_clip_parts(visual: Any) -> _Parts | None:
         return None
 
     def pool(x: Tensor) -> Tensor:
-        pooled, _ = visual._pool(x)
-        return pooled if visual.proj is None else pooled @ visual.proj
+        features, _ = visual._pool(x)
+        return features if visual.proj is None else features @ visual.proj
 
     return visual._embeds, visual.ln_pre, list(visual.transformer.resblocks), pool
 

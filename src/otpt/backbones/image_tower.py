@@ -1,0 +1,115 @@
+"""The image tower of a backbone: pixels in, unit features out, in chunks.
+
+Views pass the tuned tower (:mod:`otpt.backbones.fast`) in inference mode, in chunks that are small enough for the
+processor's caches (on a GPU large enough to fill it).
+
+- **Fixed chunks** (``chunk=`` given, as runs do): every chunk has exactly that size, the last one filled up by
+  repeating its first view, and each is computed by one thread. A view's feature is then the same, bit for bit, in any
+  batch: a matrix product may sum in another order when it has another number of rows, but within a chunk neither
+  position nor neighbours matter.
+- **Free chunks** (the default): nothing is filled up. Views that fit into one chunk are computed by all of torch's
+  threads, which is fastest for a single image; more views by one thread per chunk. Features agree with those of fixed
+  chunks to rounding, and have their bits in several full chunks.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from otpt.backbones.fast import check_pixels, is_convolutional, pooled, tune
+from otpt.errors import OtptError
+from otpt.threads import available_threads, in_threads
+from otpt.transfers import to_device
+
+_CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
+"""Views per chunk by kind of device, measured in ``benchmarks/encoding.py``."""
+_CHUNK_CONVOLUTIONAL = {"cpu": 8, "cuda": 128, "mps": 32}
+_SMALL_SIDE = 112
+"""Images of at most this side use chunks of twice the size, which still fit the caches: 64 views of ``pocket`` (64 px)
+took 0.136 instead of 0.178 processor seconds."""
+
+
+class ImageTower:
+    """Pixels (N, 3, S, S) → unit-norm features (N, D).
+
+    Attributes:
+        chunk: number of views of a full chunk.
+    """
+
+    def __init__(
+        self, visual: nn.Module, image_size: int, *, autocast: torch.dtype | None = None, compile: bool = False
+    ) -> None:
+        parameter = next(visual.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.image_size = image_size
+        self.convolutional = is_convolutional(visual)
+        sizes = _CHUNK_CONVOLUTIONAL if self.convolutional else _CHUNK
+        self.chunk = sizes.get(self.device.type, 16) * (2 if image_size <= _SMALL_SIDE else 1)
+        self._autocast, self._compiled = autocast, compile
+        self._visual: Any = tune(visual, image_size, self.chunk, pack=autocast is None and not compile)
+        if compile:
+            self._compile()
+
+    def __call__(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
+        """Features, scaled to unit norm if ``unit``; ``chunk``: see the module's docstring."""
+        side = self.image_size
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (3, side, side):
+            raise ValueError(f"expected pixels of shape (N, 3, {side}, {side}), but got {tuple(pixels.shape)}")
+        if self._compiled:
+            chunk = self.chunk
+        encode = partial(self._encode, unit=unit, fill=chunk or 0)
+        chunks = pixels.split(chunk or self.chunk)
+        if self.device.type != "cpu":
+            features = [encode(each) for each in chunks]
+        elif chunk is None and len(chunks) == 1:
+            return self._with_all_threads(pixels, unit)
+        else:
+            features = in_threads(encode, chunks)
+        return torch.cat(features)  # outside of inference mode: an ordinary tensor that later gradients may pass
+
+    def _with_all_threads(self, pixels: Tensor, unit: bool) -> Tensor:
+        before = torch.get_num_threads()
+        torch.set_num_threads(available_threads())
+        try:
+            return self._encode(pixels, unit, 0).clone()
+        finally:
+            torch.set_num_threads(before)
+
+    @torch.inference_mode()
+    def _encode(self, pixels: Tensor, unit: bool, fill: int) -> Tensor:
+        count = len(pixels)
+        pixels = to_device(pixels, self.device, self.dtype)
+        if count < fill:
+            pixels = torch.cat([pixels, pixels[:1].expand(fill - count, -1, -1, -1)])
+        if self.convolutional:
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        low = self._autocast
+        mixed: Any = nullcontext() if low is None else torch.autocast(self.device.type, dtype=low)
+        with mixed:
+            features = pooled(self._visual(pixels))
+        features = features[:count].to(self.dtype)
+        return F.normalize(features, dim=-1) if unit else features
+
+    def _compile(self) -> None:
+        """Compile the tower for full chunks now, so that failures show before the first image."""
+        views = check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
+        plain = self(views)
+        options = {"cpp.threads": 1} if self.device.type == "cpu" else None
+        self._visual = torch.compile(self._visual, fullgraph=True, dynamic=False, options=options)
+        try:
+            found = self(views)
+        except Exception as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+            raise OtptError(
+                f"The image tower cannot be compiled on {self.device.type!r}: {reason}. torch.compile needs a C++ "
+                "compiler, on 'cuda' also Triton; leave compile out without them."
+            ) from error
+        difference = float((found - plain).abs().max())
+        if not difference <= (0.05 if self._autocast else 1e-3):
+            raise OtptError(f"The compiled image tower differs from the plain one by {difference:.1e}; leave it out.")

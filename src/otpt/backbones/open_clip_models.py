@@ -1,0 +1,230 @@
+"""Models of open_clip by name, from the hub, a folder or a checkpoint file, on open_clip's own factory."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from otpt.backbones.checkpoints import read_checkpoint
+from otpt.backbones.clip_tokenizer import ClipTokenizer
+from otpt.backbones.hub import hub, hub_file, in_short, reachable, unreachable
+from otpt.backbones.sources import Parts, choose_gelu
+from otpt.errors import OtptError
+
+CONFIG_FILE = "open_clip_config.json"
+
+
+@cache
+def open_clip_tags() -> dict[str, tuple[str, ...]]:
+    """Names of open_clip's architectures with published weights → tags of those weights."""
+    import open_clip
+
+    tags: dict[str, tuple[str, ...]] = {}
+    for name, tag in open_clip.list_pretrained():
+        tags[name] = (*tags.get(name, ()), tag)
+    return tags
+
+
+def load_named(spec: str, quick_gelu: bool | None = None) -> Parts:
+    """``ViT-B-16/openai``: an architecture and the tag of its weights."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    name, tag = _split(spec)
+    pretrained = get_pretrained_cfg(name, tag)
+    # one of open_clip's tags does not repeat what its architecture already says
+    needed = bool(pretrained.get("quick_gelu", False) or _named_config(name).get("quick_gelu", False))
+    url = None if pretrained.get("hf_hub") else pretrained["url"]
+    cached = url and (Path.home() / ".cache" / "clip" / os.path.basename(url)).is_file()
+    if url and not cached and not reachable(url):
+        raise unreachable(spec, url)
+    quick = choose_gelu(quick_gelu, needed, None, spec)
+    with hub(spec):
+        model = _create(name, pretrained=tag, force_quick_gelu=quick, quick_gelu=quick, require_pretrained=True)
+        return _parts(model, name, name, spec)
+
+
+def load_random(name: str, quick_gelu: bool | None = None) -> Parts:
+    """Fixed random weights of an architecture."""
+    quick = choose_gelu(quick_gelu, None, bool(_named_config(name).get("quick_gelu", False)), name)
+    with hub(f"the text tower of {name}"), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return _parts(_create(name, load_weights=False, quick_gelu=quick), name, name, name)
+
+
+def load_hub(repository: str, quick_gelu: bool | None = None) -> Parts:
+    """An open_clip model on the Hugging Face hub."""
+    spec = f"hf-hub:{repository}"
+    config = _read_config(hub_file(repository, CONFIG_FILE, what=spec))
+    with hub(spec):
+        return _configured(spec, config, spec, quick_gelu)
+
+
+def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
+    """A folder with ``open_clip_config.json`` and weights."""
+    path = Path(os.path.expanduser(folder))
+    if not path.is_dir():
+        raise OtptError(f"There is no folder {path}.")
+    if not (path / CONFIG_FILE).is_file():
+        raise OtptError(f"The folder {path} has no {CONFIG_FILE}, which describes an open_clip model.")
+    config = _read_config(path / CONFIG_FILE)
+    with hub(f"the model in {path}", local=True):
+        return _configured(f"local-dir:{path}", config, str(path), quick_gelu)
+
+
+def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = None) -> Parts:
+    """OpenAI's archive, or a state dict of open_clip; the architecture is inferred unless it is named."""
+    from open_clip.factory import load_checkpoint
+    from open_clip.model import build_model_from_openai_state_dict
+
+    checkpoint = read_checkpoint(path)
+    state, named = checkpoint.state, None
+    if architecture is not None:
+        named = bool(_named_config(architecture).get("quick_gelu", False))
+    name = architecture or _matching_architecture(state)
+    quick = choose_gelu(quick_gelu, True if checkpoint.openai else None, named, str(path))
+    with hub(f"the weights in {path}", local=True):
+        if name is None:
+            try:  # of a size that open_clip has no name for; loaded again, since this function rounds to float16
+                model = build_model_from_openai_state_dict(dict(state), quick, torch.float32).float()
+            except KeyError as error:
+                raise OtptError(
+                    f"The architecture of {path} cannot be inferred from its {len(state)} tensors (no {error}); name "
+                    "it with architecture=…"
+                ) from None
+            model.load_state_dict(state)
+            return Parts(_finite(model, str(path)), ClipTokenizer(), {}, "custom")
+        model = _create(name, load_weights=False, quick_gelu=quick)
+        if checkpoint.openai:
+            model.load_state_dict(state)
+        else:
+            load_checkpoint(model, str(path))
+        return _parts(model, name, name, str(path))
+
+
+def _configured(spec: str, config: dict[str, Any], source: str, quick_gelu: bool | None) -> Parts:
+    quick = choose_gelu(quick_gelu, bool(config.get("quick_gelu", False)), None, source)
+    model = _create(spec, quick_gelu=quick, require_pretrained=True)
+    return _parts(model, spec, source.rstrip("/").rsplit("/", 1)[-1], source)
+
+
+def _create(name: str, **options: Any) -> Any:
+    """A model by open_clip's factory, which reads files with ``weights_only=True``."""
+    import open_clip
+
+    return open_clip.create_model(name, pretrained_text=False, **options).eval().requires_grad_(False)
+
+
+def _parts(model: Any, name: str, architecture: str, source: str) -> Parts:
+    import open_clip
+
+    return Parts(_finite(model, source), open_clip.get_tokenizer(name), model.visual.preprocess_cfg, architecture)
+
+
+def _finite(model: Any, source: str) -> Any:
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) and not name.endswith("attn_mask"):
+            bad = int((~torch.isfinite(tensor)).sum())
+            raise OtptError(f"The weights of {source} are damaged: {bad} values of {name} are not finite.")
+    return model
+
+
+def _named_config(name: str) -> dict[str, Any]:
+    """open_clip's ``model_cfg`` of a built-in architecture."""
+    import open_clip
+
+    known = open_clip.list_models()
+    if name not in known:  # not left to open_clip, which takes some names for folders and repositories
+        folded = {each.lower(): each for each in known}
+        near = [folded[each] for each in difflib.get_close_matches(name.lower(), folded)]
+        hint = f" Did you mean: {', '.join(near)}?" if near else ""
+        raise OtptError(f"Unknown architecture {name!r} of open_clip.{hint} `otpt models` lists the names.")
+    config: dict[str, Any] = open_clip.get_model_config(name)
+    return config
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The ``model_cfg`` of a configuration file, if it does not ask for code to be run."""
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
+        options = config["text_cfg"].get("tokenizer_kwargs") or {}
+        unsafe = bool(options.get("trust_remote_code"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OtptError(f"The file {path} is not a model configuration of open_clip: {in_short(error)}.") from error
+    if unsafe:
+        raise OtptError(f"The file {path} sets trust_remote_code, which would run code of the repository; remove it.")
+    return config
+
+
+def _matching_architecture(state: dict[str, Tensor]) -> str | None:
+    """The shortest of open_clip's names whose sizes are those of OpenAI-style weights."""
+    import open_clip
+
+    found = [name for name in open_clip.list_models() if _fits(open_clip.get_model_config(name), state)]
+    return min(found, key=len, default=None)
+
+
+def _fits(config: dict[str, Any], state: dict[str, Tensor]) -> bool:
+    vision, text = config["vision_cfg"], config["text_cfg"]
+    if config.get("custom_text") or "timm_model_name" in vision or "hf_model_name" in text:
+        return False
+    width, layers = vision["width"], vision["layers"]
+    sizes = {
+        "text_projection": (text["width"], config["embed_dim"]),
+        "positional_embedding": (text["context_length"], text["width"]),
+        "token_embedding.weight": (text["vocab_size"], text["width"]),
+    }
+    counts = [("transformer.resblocks.{}.ln_1.weight", text["layers"])]
+    if isinstance(layers, list):
+        sizes["visual.attnpool.positional_embedding"] = ((vision["image_size"] // 32) ** 2 + 1, 32 * width)
+        counts += [(f"visual.layer{i}.{{}}.conv1.weight", count) for i, count in enumerate(layers, start=1)]
+    else:
+        patch = vision["patch_size"]
+        sizes["visual.conv1.weight"] = (width, 3, patch, patch)
+        sizes["visual.positional_embedding"] = ((vision["image_size"] // patch) ** 2 + 1, width)
+        counts.append(("visual.transformer.resblocks.{}.ln_1.weight", layers))
+    same = all(name in state and tuple(state[name].shape) == size for name, size in sizes.items())
+    return same and all(form.format(n - 1) in state and form.format(n) not in state for form, n in counts)
+
+
+def _split(spec: str) -> tuple[str, str]:
+    """``ViT-B-16/openai`` → name and tag; ``OtptError`` with suggestions otherwise."""
+    import open_clip
+
+    name, _, tag = spec.rpartition("/") if "/" in spec else (spec, "", "")
+    tags = open_clip_tags().get(name)
+    if tags and tag in tags:
+        return name, tag
+    if tags and not tag:
+        raise OtptError(f"The backbone {name!r} needs a tag, as in {name}/{tags[0]}; its tags: {', '.join(tags)}.")
+    if tags:
+        raise OtptError(f"The backbone {name!r} has no weights tagged {tag!r}; its tags: {', '.join(tags)}.")
+    if name in open_clip.list_models():
+        raise OtptError(
+            f"open_clip has no weights for {name!r}; give a checkpoint file with architecture={name!r}, or "
+            f"random:{name}."
+        )
+    raise _unknown(spec)
+
+
+def _unknown(spec: str) -> OtptError:
+    tags = open_clip_tags()
+    folded = {name.lower(): name for name in reversed(list(tags))}
+    wanted, _, tag = spec.lower().partition("/")
+    near = difflib.get_close_matches(wanted, [*folded, "pocket"], n=3, cutoff=0.6)
+    whole = difflib.get_close_matches(spec.lower().replace("/", "-"), folded, n=1, cutoff=0.9)  # ViT-B/16
+    names = [folded.get(name, name) for name in dict.fromkeys([*whole, *near])]
+    specs = [f"{name}/{tag if tag in tags[name] else tags[name][0]}" if name in tags else name for name in names]
+    hint = f" Did you mean: {', '.join(specs)}?" if specs else ""
+    if not specs and spec.count("/") == 1:
+        hint = f" On the Hugging Face hub, a CLIPModel is hf:{spec}, a model of open_clip hf-hub:{spec}."
+    return OtptError(
+        f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} `otpt models` lists what "
+        "can be loaded."
+    )

@@ -1,0 +1,212 @@
+"""The text side of a backbone: texts to token ids, ids to embeddings, embeddings to text features."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otpt.backbones.causal import CausalTower, read_causal_tower
+from otpt.errors import OtptError
+
+_CHECK_PROMPTS = ("x", "a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
+"""Prompts on which the canonical form is compared: short, long, with digits and punctuation."""
+
+
+class TextTower(ABC):
+    """What the rest of the package needs of a text tower; subclass it for a tower of another kind.
+
+    Attributes:
+        width: W, of token embeddings.
+        context_length: L, tokens of a padded text.
+        device: of the embeddings.
+        causal: canonical weights of a CLIP text tower, for the fast encoder; None for other towers.
+        autocast: dtype in which prompts are encoded; None for that of the weights.
+    """
+
+    width: int
+    context_length: int
+    device: torch.device = torch.device("cpu")
+    causal: CausalTower | None = None
+    autocast: torch.dtype | None = None
+
+    @abstractmethod
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
+        """Token ids (N, L) int64, padded, on the tower's device; ``OtptError`` for a text that does not fit."""
+
+    @abstractmethod
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings (…, W) of ids (…), without positions."""
+
+    @abstractmethod
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        """Text features (N, D), not normalised, of ids (N, L) with ``embeddings`` (N, L, W) in place of their own.
+
+        The ids still decide what is read from them (end position, padding mask). Differentiable in ``embeddings``, and
+        safe to call from several threads.
+        """
+
+    def lengths(self, ids: Tensor) -> Tensor:
+        """Number of tokens of each text, special tokens included: (N, L) → (N,).
+
+        A causal tower reads no further than the end token. Elsewhere trailing padding is not counted.
+        """
+        if self.causal is not None:
+            return self.causal.ends(ids) + 1
+        return ids.shape[1] - (ids == self._empty_and_x[0, -1].to(ids.device)).flip(1).cumprod(1).sum(1)
+
+    @cached_property
+    def start_length(self) -> int:
+        """Number of special tokens before the text: 1 for CLIP and BERT, 0 for SigLIP."""
+        empty, x = self._empty_and_x
+        return int((empty == x).long().cumprod(0).sum())
+
+    @cached_property
+    def _empty_and_x(self) -> Tensor:
+        return self.tokenize(["", "x"]).cpu()
+
+
+class ModelTextTower(TextTower):
+    """The text tower of a model with ``encode_text(ids)``."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        text = getattr(model, "text", model)
+        self._model = model
+        self._embedding = _token_embedding(text)
+        self._swap = _EmbeddingSwap(self._embedding)
+        self.width = self._embedding.weight.shape[1]
+        self.device = self._embedding.weight.device
+        # the text tower's own length: CoCa's outer model counts its caption decoder
+        self.context_length = int(text.context_length)
+        self._tokenizer = Tokenizer(tokenizer, self.context_length)
+        prompts = [prompt for prompt in _CHECK_PROMPTS if self._tokenizer.fits(prompt)]
+        self.causal = read_causal_tower(text, self.tokenize(prompts), self._encode) if prompts else None
+        with torch.no_grad():
+            self.output_dim: int = self._encode(self.tokenize(["x"])).shape[1]
+
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
+        ids = self._tokenizer(texts)
+        known, largest = self._embedding.weight.shape[0], int(ids.max()) if ids.numel() else 0
+        if largest >= known:
+            raise OtptError(
+                f"The text tower has embeddings of {known:,} tokens, but its tokenizer gave the token {largest}; "
+                "expected a tokenizer and weights of the same model."
+            )
+        return ids.to(self.device)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        embeddings: Tensor = self._embedding(ids.to(self.device))
+        return embeddings
+
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        with self._swap.by(embeddings):
+            return self._encode(ids.to(self.device))
+
+    def _encode(self, ids: Tensor) -> Tensor:
+        features: Tensor = self._model.encode_text(ids)
+        return features
+
+
+class Tokenizer:
+    """Any tokenizer as token ids (N, L), padded, without silent truncation.
+
+    Tokenizers of open_clip are called with ``context_length=``, those of transformers with ``max_length=``, and any
+    other function with the texts alone; it returns ids (N, any length).
+    """
+
+    def __init__(self, tokenizer: Any, context_length: int) -> None:
+        if not callable(tokenizer):
+            raise OtptError(f"The tokenizer is {tokenizer!r}; expected a function of texts that returns token ids.")
+        self._tokenizer = tokenizer
+        self.context_length = context_length
+        self._is_transformers = hasattr(tokenizer, "pad_token_id") and hasattr(tokenizer, "convert_ids_to_tokens")
+        self._takes_length = "context_length" in inspect.signature(tokenizer).parameters
+        self._padding = self._ids([""], context_length)[0, -2:]
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """Token ids (N, L) int64; ``OtptError`` for a text of more than L tokens."""
+        if isinstance(texts, str):
+            raise TypeError("expected a sequence of texts, got one string")
+        ids = self._ids(texts, self.context_length)
+        full = (ids[:, -2:] != self._padding).any(dim=1).nonzero()[:, 0].tolist()
+        for row in full:  # no padding at the end: was it truncated?
+            if not self._is_whole(texts[row], ids[row]):
+                text = texts[row]
+                shown = text if len(text) <= 60 else text[:57] + "..."
+                raise OtptError(
+                    f"The text {shown!r} has more tokens than the {self.context_length} that the text tower reads; "
+                    "shorten the class name or the prompt."
+                )
+        return ids
+
+    def fits(self, text: str) -> bool:
+        """Whether a text has at most L tokens."""
+        return self._is_whole(text, self._ids([text], self.context_length)[0])
+
+    def _is_whole(self, text: str, ids: Tensor) -> bool:
+        longer, empty = self._ids([text, ""], 2 * len(ids))
+        return torch.equal(longer[: len(ids)], ids) and torch.equal(longer[len(ids) :], empty[len(ids) :])
+
+    def _ids(self, texts: Sequence[str], length: int) -> Tensor:
+        if self._is_transformers:
+            found = self._tokenizer(
+                list(texts), padding="max_length", truncation=True, max_length=length, return_tensors="pt"
+            )
+            ids: Tensor = found["input_ids"]
+        elif self._takes_length:
+            ids = self._tokenizer(list(texts), context_length=length)
+        else:
+            rows = [torch.as_tensor(row) for row in self._tokenizer(list(texts))]
+            ids = torch.zeros(len(rows), length, dtype=torch.long)
+            for i, row in enumerate(rows):
+                ids[i, : min(len(row), length)] = row[:length]
+        return ids.long()
+
+
+class _EmbeddingSwap:
+    """Replaces the output of an embedding module, for one thread and one call at a time.
+
+    A permanent hook reads thread-local memory, so that one thread's replacement is never seen by another.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._local = threading.local()
+        hooks = module._forward_hooks  # of a tower that this module is a copy of
+        for key in [key for key, hook in hooks.items() if isinstance(hook, _EmbeddingSwap)]:
+            del hooks[key]
+        module.register_forward_hook(self)
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+        replacement: Tensor | None = getattr(self._local, "replacement", None)
+        return replacement
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies of the module: nothing of the threads' state."""
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._local = threading.local()
+
+    @contextmanager
+    def by(self, embeddings: Tensor) -> Iterator[None]:
+        """Within this block, and in this thread, the module returns ``embeddings``."""
+        self._local.replacement = embeddings
+        try:
+            yield
+        finally:
+            self._local.replacement = None
+
+
+def _token_embedding(text: Any) -> Any:
+    """The module from token ids to embeddings: of open_clip's towers, or of transformers' (on their own or inside)."""
+    if hasattr(text, "token_embedding"):
+        return text.token_embedding
+    inner = text if hasattr(text, "get_input_embeddings") else text.transformer
+    return inner.get_input_embeddings()

@@ -1,1 +1,0 @@
-"""The towers of a model in the form that the rest of the package computes with."""

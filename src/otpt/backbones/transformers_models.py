@@ -1,0 +1,222 @@
+"""Models of Hugging Face transformers: ``CLIPModel`` (PLIP and many others) and ``SiglipModel``.
+
+transformers loads the files. A ``CLIPModel`` is then converted to open_clip's form: the two libraries hold the same
+network under other names (q, k, v apart instead of stacked, projections transposed), and tuned towers, prefix encoder
+and fingerprint are shared. A ``SiglipModel`` is wrapped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otpt.backbones.clip_tokenizer import ClipTokenizer
+from otpt.backbones.hub import hub, quiet_transformers
+from otpt.backbones.sources import Parts, choose_gelu
+from otpt.errors import OtptError
+
+_ACTIVATIONS: dict[str, dict[str, Any] | None] = {
+    "quick_gelu": None,
+    "gelu": None,
+    "gelu_new": {"approximate": "tanh"},
+    "gelu_pytorch_tanh": {"approximate": "tanh"},
+}
+
+
+def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
+    """A model of a repository on the hub, or of a folder that ``save_pretrained`` wrote."""
+    source = os.path.expanduser(source)
+    try:
+        import transformers
+    except ImportError:
+        raise OtptError(f"The model {source!r} needs transformers: pip install 'otpt[hf]'.") from None
+    options: dict[str, Any] = {"trust_remote_code": False}
+    if os.path.isdir(source):
+        options["local_files_only"] = True
+    with hub(f"hf:{source}", local=os.path.isdir(source)), quiet_transformers():
+        model, report = transformers.AutoModel.from_pretrained(source, output_loading_info=True, **options)
+        _check_kind(model, source)
+        if report["missing_keys"]:
+            missing = ", ".join(sorted(report["missing_keys"])[:3])
+            raise OtptError(f"The weights in {source} lack {len(report['missing_keys'])} tensors: {missing}, ….")
+        tokenizer = _optional(transformers.AutoTokenizer, source, options)
+        processor = _optional(transformers.AutoImageProcessor, source, options)
+    if tokenizer is None:
+        tokenizer = ClipTokenizer()
+    name = source.rstrip("/").rsplit("/", 1)[-1]
+    return transformers_parts(model.float(), tokenizer, {} if processor is None else processor, name, quick_gelu)
+
+
+def _optional(kind: Any, source: str, options: dict[str, Any]) -> Any:
+    """The tokenizer or processor of a repository; None if it has none."""
+    try:
+        return kind.from_pretrained(source, **options)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _check_kind(model: Any, source: str) -> None:
+    if not is_transformers(model):
+        raise OtptError(f"The model {source} is of type {model.config.model_type!r}; expected 'clip' or 'siglip'.")
+
+
+def is_transformers(model: Any) -> bool:
+    """Whether this is a CLIPModel or SiglipModel."""
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    return kind in ("clip", "siglip") and hasattr(model, "get_text_features") and hasattr(model, "get_image_features")
+
+
+def transformers_parts(model: Any, tokenizer: Any, processor: Any, name: str, quick_gelu: bool | None = None) -> Parts:
+    """Parts of a backbone from a model in memory, which is copied."""
+    if model.config.model_type == "siglip":
+        return Parts(SiglipClip(deepcopy(model)), tokenizer, processor, name)
+    import open_clip
+
+    config = clip_config(model.config.to_dict(), name)
+    config["quick_gelu"] = choose_gelu(quick_gelu, config["quick_gelu"], None, name)
+    built = open_clip.CLIP(**config).eval().requires_grad_(False)
+    built.load_state_dict(convert_clip(model.state_dict()))
+    if _merges(tokenizer) == _merges(ClipTokenizer()):  # the same tokens, several times as fast
+        tokenizer = ClipTokenizer()
+    return Parts(built, tokenizer, processor, name)
+
+
+def clip_config(whole: dict[str, Any], source: str) -> dict[str, Any]:
+    """open_clip's ``model_cfg`` for the configuration of a ``CLIPModel``."""
+    text, vision = whole["text_config"], whole["vision_config"]
+    activations = {part["hidden_act"] for part in (text, vision)}
+    if not activations <= set(_ACTIVATIONS) or len({name == "quick_gelu" for name in activations}) != 1:
+        raise OtptError(
+            f"The activations {', '.join(sorted(activations))} of {source} are not supported; expected QuickGELU, or "
+            "GELU, in both towers."
+        )
+    # before transformers 4.31 configurations said 2 and meant the largest id, as CLIP itself does
+    largest = text["eos_token_id"] in (2, text["vocab_size"] - 1)
+    return {
+        "embed_dim": whole["projection_dim"],
+        "quick_gelu": activations == {"quick_gelu"},
+        "text_cfg": {
+            "context_length": text["max_position_embeddings"],
+            "vocab_size": text["vocab_size"],
+            "heads": text["num_attention_heads"],
+            "pool_type": "argmax" if largest else "eos",
+            "eos_id": text["eos_token_id"],
+            **_common(text),
+        },
+        "vision_cfg": {
+            "image_size": vision["image_size"],
+            "patch_size": vision["patch_size"],
+            "head_width": vision["hidden_size"] // vision["num_attention_heads"],
+            **_common(vision),
+        },
+    }
+
+
+def _common(part: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "width": part["hidden_size"],
+        "layers": part["num_hidden_layers"],
+        "mlp_ratio": part["intermediate_size"] / part["hidden_size"],
+        "act_kwargs": _ACTIVATIONS[part["hidden_act"]],
+        "norm_kwargs": {"eps": part["layer_norm_eps"]},
+    }
+
+
+_TRANSPOSED = {"visual_projection.weight": "visual.proj", "text_projection.weight": "text_projection"}
+_RENAMED = (
+    ("text_model.embeddings.token_embedding.weight", "token_embedding.weight"),
+    ("text_model.embeddings.position_embedding.weight", "positional_embedding"),
+    ("text_model.final_layer_norm.", "ln_final."),
+    ("text_model.encoder.layers.", "transformer.resblocks."),
+    ("vision_model.embeddings.class_embedding", "visual.class_embedding"),
+    ("vision_model.embeddings.patch_embedding.", "visual.conv1."),
+    ("vision_model.embeddings.position_embedding.weight", "visual.positional_embedding"),
+    ("vision_model.pre_layrnorm.", "visual.ln_pre."),
+    ("vision_model.post_layernorm.", "visual.ln_post."),
+    ("vision_model.encoder.layers.", "visual.transformer.resblocks."),
+    (".self_attn.", ".attn."),
+    (".layer_norm1.", ".ln_1."),
+    (".layer_norm2.", ".ln_2."),
+    (".mlp.fc1.", ".mlp.c_fc."),
+    (".mlp.fc2.", ".mlp.c_proj."),
+)
+
+
+def convert_clip(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of a ``CLIPModel`` under open_clip's names."""
+    converted: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if name.endswith("position_ids") or ".self_attn.k_proj." in name or ".self_attn.v_proj." in name:
+            continue
+        if name in _TRANSPOSED:
+            converted[_TRANSPOSED[name]] = tensor.T
+            continue
+        if ".self_attn.q_proj." in name:
+            tensor = torch.cat([state[name.replace("q_proj", letter)] for letter in ("q_proj", "k_proj", "v_proj")])
+            name = name.replace("q_proj.", "in_proj_")
+        for theirs, ours in _RENAMED:
+            name = name.replace(theirs, ours)
+        converted[name] = tensor
+    return converted
+
+
+def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:
+    """BPE merges of a tokenizer, or None."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return set(getattr(tokenizer, "bpe_ranks", ())) or None
+    pairs = json.loads(backend.to_str())["model"].get("merges") or []
+    return {tuple(pair.split()) if isinstance(pair, str) else tuple(pair) for pair in pairs}
+
+
+class SiglipClip(nn.Module):
+    """A ``SiglipModel``, of which it takes possession, with open_clip's interface."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.visual, self.text = _SiglipVision(model), _SiglipText(model)
+        self.logit_scale, self.logit_bias = model.logit_scale, model.logit_bias
+
+    def encode_text(self, ids: Tensor) -> Tensor:
+        """Text features (N, D)."""
+        features: Tensor = self.text(ids)
+        return features
+
+
+class _SiglipVision(nn.Module):
+    """Pixels (N, 3, S, S) → features (N, D), not normalised."""
+
+    family = "vit"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model.vision_model
+        self.image_size = int(model.config.vision_config.image_size)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        output: Tensor = self.model(pixel_values=pixels).pooler_output
+        return output
+
+
+class _SiglipText(nn.Module):
+    """Token ids (N, L) → features (N, D), not normalised; every position is read, padding too."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model.text_model
+        self.context_length = int(model.config.text_config.max_position_embeddings)
+
+    @property
+    def token_embedding(self) -> nn.Module:
+        """The module from token ids to embeddings."""
+        found: nn.Module = self.model.embeddings.token_embedding
+        return found
+
+    def forward(self, ids: Tensor) -> Tensor:
+        output: Tensor = self.model(input_ids=ids).pooler_output
+        return output

@@ -1,1 +1,0 @@
-"""Image towers with less work for the same features."""
