@@ -88,16 +88,15 @@ def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = No
     if architecture is not None:
         named = bool(_named_config(architecture).get("quick_gelu", False))
     name = architecture or _matching_architecture(state)
+    if name is None and not {"ln_final.weight", "text_projection", "visual.conv1.weight"} <= state.keys():
+        raise OtptError(
+            f"The architecture of {path} cannot be inferred from its {len(state)} tensors; name it with architecture=…"
+        )
     quick = choose_gelu(quick_gelu, True if checkpoint.openai else None, named, str(path))
     with hub(f"the weights in {path}", local=True):
         if name is None:
-            try:  # of a size that open_clip has no name for; loaded again, since this function rounds to float16
-                model = build_model_from_openai_state_dict(dict(state), quick, torch.float32).float()
-            except KeyError as error:
-                raise OtptError(
-                    f"The architecture of {path} cannot be inferred from its {len(state)} tensors (no {error}); name "
-                    "it with architecture=…"
-                ) from None
+            # of a size that open_clip has no name for; loaded again, since this function rounds to float16
+            model = build_model_from_openai_state_dict(dict(state), quick, torch.float32).float()
             model.load_state_dict(state)
             return Parts(_finite(model, str(path)), ClipTokenizer(), {}, "custom")
         model = _create(name, load_weights=False, quick_gelu=quick)

@@ -149,19 +149,18 @@ _RENAMED = (
 
 def convert_clip(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of a ``CLIPModel`` under open_clip's names."""
-    converted: dict[str, Tensor] = {}
+    converted = {ours: state[theirs].T for theirs, ours in _TRANSPOSED.items()}
     for name, tensor in state.items():
-        if name.endswith("position_ids") or ".self_attn.k_proj." in name or ".self_attn.v_proj." in name:
+        if name.endswith("position_ids") or name in _TRANSPOSED or "k_proj." in name or "v_proj." in name:
             continue
-        if name in _TRANSPOSED:
-            converted[_TRANSPOSED[name]] = tensor.T
-            continue
-        if ".self_attn.q_proj." in name:
-            tensor = torch.cat([state[name.replace("q_proj", letter)] for letter in ("q_proj", "k_proj", "v_proj")])
-            name = name.replace("q_proj.", "in_proj_")
-        for theirs, ours in _RENAMED:
-            name = name.replace(theirs, ours)
-        converted[name] = tensor
+        ours = name.replace("q_proj.", "in_proj_")
+        for old, new in _RENAMED:
+            ours = ours.replace(old, new)
+        if "q_proj." in name:
+            stacked = [state[name.replace("q_proj", letter)] for letter in ("q_proj", "k_proj", "v_proj")]
+            converted[ours] = torch.cat(stacked)
+        else:
+            converted[ours] = tensor
     return converted
 
 
