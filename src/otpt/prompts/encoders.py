@@ -385,25 +385,3 @@ class FixedEncoder(PromptEncoder):
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
         return self._given.expand(len(contexts), -1, -1)
-
-
-class PartEncoder(PromptEncoder):
-    """Some texts by their own encoder; the others have fixed features.
-
-    Args:
-        part: encoder of those texts.
-        texts: (A,) their indices among all texts.
-        fixed: (T, D) unit features of all texts.
-    """
-
-    def __init__(self, part: PromptEncoder, texts: Tensor, fixed: Tensor) -> None:
-        super().__init__([torch.arange(len(fixed))], graph_bytes=part._graph_bytes, memory_budget=part._memory_budget)
-        self._part, self._texts, self._fixed = part, texts, fixed
-
-    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        parts = [self._part._features(i, contexts) for i in range(len(self._part._chunks))]
-        fixed = self._fixed.expand(len(contexts), -1, -1)
-        return fixed.index_copy(1, self._texts, self._part._assemble(parts))
-
-    def _features(self, chunk: int, contexts: Tensor) -> Tensor:
-        return self._encode_chunk(chunk, contexts)  # unit norm already
