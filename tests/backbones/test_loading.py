@@ -238,7 +238,7 @@ def test_wrong_folders(tmp_path: Path) -> None:
         load_backbone(f"local-dir:{tmp_path}", device="cpu")
     (tmp_path / "open_clip_config.json").write_text("{}")
     torch.save({}, tmp_path / "m.pt")
-    with pytest.raises(OtptError, match="open_clip_config.json is not a model configuration"):
+    with pytest.raises(OtptError, match=r"open_clip_config\.json is not a model configuration"):
         load_backbone(str(tmp_path), device="cpu")
     open_clip_local_dir(tmp_path / "d")
     (tmp_path / "d" / "open_clip_model.safetensors").unlink()

@@ -55,7 +55,7 @@ def literal(source: ImageSource, recipe: ViewRecipe = SOME, *, seed: int = 5, na
     views = make_views(
         open_image(source), recipe, model.preprocessing, seed=seed, image_id=name or image_digest(source)
     )
-    return model.encode_pixels(torch.from_numpy(views))
+    return model.encode_pixels(torch.from_numpy(views), chunk=model.chunk)
 
 
 @pytest.mark.equality
