@@ -12,8 +12,7 @@ from oracles.methods import field, posthoc
 from torch import Tensor
 
 from otpt.calibration import cor, cots_temperature, matching_temperature
-from otpt.calibration.cots import cots
-from otpt.calibration.matching import LIMITS
+from otpt.calibration.cots import LIMITS, cots
 from otpt.errors import OtptError
 
 pytestmark = pytest.mark.slow

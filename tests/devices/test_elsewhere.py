@@ -11,7 +11,6 @@ from oracles.runs.evaluation_bench import image
 
 from otpt.transfers import Steps, join, run, to_device, to_host
 from otpt.views import ViewRecipe, make_views
-from otpt.views.recipe import view_layers
 
 HERE, THERE = torch.device("lazy:0"), torch.device("lazy:1")
 
@@ -106,20 +105,3 @@ def test_bytes_are_sent_and_made_floats_over_there() -> None:
         there = to_device(pixels, THERE, torch.float32)
     assert (counts.uploaded_bytes, counts.synchronisations, there.dtype) == (8, 0, torch.float32)
     assert to_device(pixels, torch.device("cpu")) is pixels
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_views_put_together_on_the_device_have_the_bits_of_those_made_on_the_host(kind: type[np.float32]) -> None:
-    recipe, preprocessing = ViewRecipe(n_views=24), tiny_preprocessing()
-    for options in ({}, {"first": 5}):
-        expected = make_views(image(1), recipe, preprocessing, seed=0, image_id="a", dtype=kind, **options)
-        layers = view_layers(image(1), recipe, preprocessing, seed=0, image_id="a", dtype=kind, **options)
-        with counted() as counts:
-            found = layers.on(HERE)
-        assert counts.synchronisations == 0
-        assert torch.equal(found.cpu(), torch.from_numpy(expected))
-        assert max(len(own) for own in layers.layers) > 1
-    plain = ViewRecipe(n_views=5, augmix=False)
-    with counted() as counts:
-        view_layers(image(1), plain, preprocessing, seed=0, image_id="a", dtype=kind).on(HERE)
-    assert counts.uploaded_bytes == 5 * 3 * (32 * 32 + 256 * np.dtype(kind).itemsize)

@@ -13,10 +13,9 @@ from oracles.methods.augmix import literal_chain
 from PIL import Image, ImageOps
 
 from otpt.views import Operation, draw_view
-from otpt.views.fast import Planes, run_chain
-from otpt.views.geometry import rotate, translate
-from otpt.views.point import (
+from otpt.views.augmix import (
     IDENTITY,
+    Planes,
     apply_table,
     autocontrast_table,
     compose,
@@ -25,9 +24,10 @@ from otpt.views.point import (
     histogram_after,
     histogram_of,
     posterize_table,
+    run_chain,
     solarize_table,
 )
-from otpt.views.shear import shear_x, shear_y
+from otpt.views.geometry import rotate, shear_x, shear_y, translate
 
 needs_plain_pillow = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"),

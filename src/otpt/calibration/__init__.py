@@ -7,16 +7,22 @@ torch tensors or numpy arrays; the result is a torch tensor, and none of them ch
 """
 
 from otpt.calibration.calibrated import Calibrated, CalibratedAnswer
-from otpt.calibration.cots import cor, cots_temperature
+from otpt.calibration.cots import cor, cots_temperature, matching_temperature
 from otpt.calibration.dac import BaseTexts, dac_factors, own_dac_factors
 from otpt.calibration.file import Calibration, read_calibration
 from otpt.calibration.fitting import fit_calibration
-from otpt.calibration.matching import matching_temperature
-from otpt.calibration.precision import probabilities
-from otpt.calibration.registry import CALIBRATIONS
-from otpt.calibration.rescaling import rescale_to_range, sals, zero_shot_range
+from otpt.calibration.logits import (
+    FIXED,
+    apply_temperature,
+    fit_temperature,
+    fixed_temperature,
+    probabilities,
+    rescale_to_range,
+    sals,
+    zero_shot_range,
+)
 from otpt.calibration.risk import RiskThreshold, risk_threshold
-from otpt.calibration.temperature import FIXED, apply_temperature, fit_temperature, fixed_temperature
+from otpt.registry import CALIBRATIONS
 
 __all__ = [
     "CALIBRATIONS",

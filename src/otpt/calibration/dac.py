@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.registry import Count
+from otpt.registry import Count, calibrator
 
 BASE_CLASS = 0.05
 """A class whose tuned text feature is closer than this to one of a base class is that class."""
@@ -65,6 +65,8 @@ def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = N
     return _factors(others[0], others[1], min(neighbours, len(tuned) - 1))
 
 
+# DAC is for learned prompts and their base classes; with all other classes as the base it needs no training.
+@calibrator(source="after Wang et al., ICML 2024 (DAC)", views=True)
 def dac(
     logits: Tensor, text_features: Tensor, adapted_text_features: Tensor, dac_neighbours: Count = 5
 ) -> tuple[Tensor, dict[str, float]]:
@@ -75,6 +77,7 @@ def dac(
     return _scaled(logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, dac_neighbours))
 
 
+@calibrator(source="Wang et al., ICML 2024 (DAC)", only={"init": ("coop",)})
 def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -> tuple[Tensor, dict[str, float]]:
     """DAC of a learned context: logits of new classes, multiplied by their distances to the learned ones.
 

@@ -25,7 +25,7 @@ import torch
 from scipy import optimize
 from scipy.special import expit, log_expit, softmax
 
-from otpt.calibration.temperature import fit_temperature
+from otpt.calibration.logits import fit_temperature
 from otpt.errors import OtptError, unknown
 from otpt.metrics import negative_log_likelihood
 from otpt.threads import one_thread

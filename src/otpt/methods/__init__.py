@@ -1,7 +1,7 @@
 """Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run."""
 
 # importing these modules registers their functions
-from otpt.calibration import registry as _calibrators  # noqa: F401
+from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
 from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
 from otpt.methods.attributes import read_attributes
 from otpt.methods.method import Method

@@ -1,5 +1,17 @@
 """One image → its clean view and n augmented views, reproducible from (seed, image id) alone."""
 
-import lazy_loader as lazy
+from otpt.views.draws import AugMixDraw, CropBox, Operation, ViewDraw, draw_view
+from otpt.views.recipe import PreprocessingLike, ViewRecipe, make_views, normalised, unit_pixels
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "AugMixDraw",
+    "CropBox",
+    "Operation",
+    "PreprocessingLike",
+    "ViewDraw",
+    "ViewRecipe",
+    "draw_view",
+    "make_views",
+    "normalised",
+    "unit_pixels",
+]

@@ -1,4 +1,4 @@
-"""The random numbers of one view, as plain data, keyed only by (seed, image id, view index).
+"""The random numbers of one view, as plain data, keyed only by (seed, image id, view index); and noise of an image.
 
 A view's numbers come from one SHAKE-256 stream over that key: 56 little-endian 64-bit words, the upper 53
 bits of each giving a uniform number in [0, 1). Every draw has its own slot in the stream, so that
@@ -189,3 +189,9 @@ def _augmix(u: Sequence[float]) -> AugMixDraw:
         mix=float(np.float32(u[_BETA])),
         chains=tuple(chains),
     )
+
+
+def noise_generator(purpose: str, *, seed: int, image_id: str) -> np.random.Generator:
+    """Return a generator of Gaussian noise whose numbers depend on (purpose, seed, image_id) alone."""
+    key = hashlib.sha256(f"otpt noise 1\n{purpose}\n{seed}\n{image_id}".encode("utf-8", "surrogatepass")).digest()
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))

@@ -12,26 +12,31 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from otpt.errors import OtptError
-from otpt.views.clean import clean_image
-from otpt.views.draws import AugMixDraw, CropBox, draw_view
-from otpt.views.fast import Floats, Mixer
-from otpt.views.layers import ViewLayers
-from otpt.views.noise import noise_generator
+from otpt.errors import OtptError, unknown
+from otpt.views.augmix import Floats, Mixer
+from otpt.views.draws import AugMixDraw, CropBox, draw_view, noise_generator
 
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
 ROUNDS = (8, 32)
 """Numbers of views after which a method is asked whether they are enough."""
+
+_INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+RESIZE_MODES = ("shortest", "squash", "longest")
+
+# An image of 1 × 100,000 pixels would be enlarged to 224 × 22,400,000 only to crop its centre.
+_MAX_RESIZED_PIXELS = 32_000_000
 
 
 class PreprocessingLike(Protocol):
@@ -175,30 +180,6 @@ def make_views(
     return views
 
 
-def view_layers(
-    image: Image.Image,
-    recipe: ViewRecipe,
-    preprocessing: PreprocessingLike,
-    *,
-    seed: int,
-    image_id: str,
-    dtype: type[np.float32] | type[np.float64] = np.float32,
-    first: int = 0,
-) -> ViewLayers:
-    """The views of :func:`make_views`, of a recipe without noise, as bytes and tables for a device."""
-    mean, std = preprocessing.mean, preprocessing.std
-    levels = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
-    plain = np.empty((3, 1, 256), dtype)
-    _normalise(levels, mean, std, out=plain)
-    mix = Mixer(mean, std)
-    return ViewLayers(
-        [
-            [(pixels, plain[:, 0])] if draw is None else mix.layers(pixels, draw, dtype)
-            for pixels, draw in _crops(image, recipe, preprocessing, seed=seed, image_id=image_id, first=first)
-        ]
-    )
-
-
 def _crops(
     image: Image.Image,
     recipe: ViewRecipe,
@@ -265,3 +246,58 @@ def _normalise(
     out /= 255
     out -= np.asarray(mean, out.dtype)[:, None, None]
     out /= np.asarray(std, out.dtype)[:, None, None]
+
+
+def clean_image(image: Image.Image, size: int, *, interpolation: str, resize_mode: str) -> Image.Image:
+    """A ``size`` × ``size`` RGB image.
+
+    * ``shortest``: shorter side to ``size``, then the centre;
+    * ``squash``: both sides to ``size``, ignoring the aspect ratio;
+    * ``longest``: longer side to ``size``, then black borders, centred.
+
+    All resizing is Pillow's, antialiased. Extremely long images (where ``shortest`` would need more than 32
+    million pixels in between) are resized only where the centre needs it, which may change a value by one
+    level.
+    """
+    if interpolation not in _INTERPOLATIONS:
+        raise unknown("interpolation", interpolation, _INTERPOLATIONS)
+    resample = _INTERPOLATIONS[interpolation]
+    if resize_mode == "squash":
+        return image.resize((size, size), resample)
+    if resize_mode == "shortest":
+        return _shortest(image, size, resample)
+    if resize_mode == "longest":
+        return _longest(image, size, resample)
+    raise unknown("resize mode", resize_mode, RESIZE_MODES)
+
+
+def _shortest(image: Image.Image, size: int, resample: Image.Resampling) -> Image.Image:
+    width, height = image.size
+    new = (max(size, int(size * width / height)), max(size, int(size * height / width)))
+    left, top = (round((side - size) / 2.0) for side in new)
+    if new[0] * new[1] > _MAX_RESIZED_PIXELS:
+        x, y = width / new[0], height / new[1]
+        box = (left * x, top * y, min((left + size) * x, width), min((top + size) * y, height))
+        return image.resize((size, size), resample, box=box)
+    return image.resize(new, resample).crop((left, top, left + size, top + size))
+
+
+def _longest(image: Image.Image, size: int, resample: Image.Resampling) -> Image.Image:
+    ratio = max(image.width / size, image.height / size)
+    width, height = (min(size, max(1, round(side / ratio))) for side in image.size)
+    resized = image.resize((width, height), resample)
+    square = Image.new("RGB", (size, size))
+    square.paste(resized, ((size - width) // 2, (size - height) // 2))
+    return square
+
+
+def unit_pixels(image: Image.Image, size: int, *, resize_mode: str = "shortest") -> Tensor:
+    """The clean view (bicubic) before normalisation: (3, size, size) in [0, 1]."""
+    clean = clean_image(image, size, interpolation="bicubic", resize_mode=resize_mode)
+    return torch.from_numpy(planar(clean).astype(np.float32) / 255)
+
+
+def normalised(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """(x − mean)/std of (…, 3, S, S)."""
+    m, s = (pixels.new_tensor(values)[:, None, None] for values in (mean, std))
+    return (pixels - m) / s

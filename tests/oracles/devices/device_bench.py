@@ -33,7 +33,6 @@ from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, Mapl
 from otpt.registry import IMAGE
 from otpt.settings import Fpp
 from otpt.views import ViewRecipe
-from otpt.views.layers import ViewLayers
 
 ALL = {**published_methods(), **field_methods()}
 FROZEN = tuple(name for name, each in ALL.items() if each.adapt == "fpt")
@@ -168,7 +167,6 @@ def counted_batches() -> Iterator[Counts]:
         for owner, name in (
             (Predictor, "__call__"),
             (Predictor, "is_enough"),
-            (ViewLayers, "on"),
             (Backbone, "encode_pixels"),
             (pipeline, "to_host"),
         ):

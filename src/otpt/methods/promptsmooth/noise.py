@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from otpt.views import PreprocessingLike
-from otpt.views.noise import noise_generator
+from otpt.views.draws import noise_generator
 
 
 def noisy_copies(
