@@ -22,7 +22,7 @@ from benchmarks.pages import put_into
 from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError
-from otpt.evaluation import Settings
+from otpt.evaluation import EvaluationSettings
 from otpt.features import FeatureCache
 from otpt.runs import Run, read_rows
 from otpt.views import ViewRecipe
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
-    settings = Settings(options.methods, recipe=ViewRecipe(n_views=options.views), save_probabilities=True)
+    settings = EvaluationSettings(options.methods, views=ViewRecipe(n_views=options.views), save_probabilities=True)
     tests = [partial(load_dataset, name) for name in options.sets]
     labelled = [partial(training_images, name, options.labels) for name in options.sets]
     cache = FeatureCache(options.work / "cache")

@@ -27,11 +27,11 @@ from benchmarks.pages import put_into
 from otpt.data import Dataset, load_dataset
 from otpt.data.emoji.sets import GROUPS, SHIFTS
 from otpt.errors import OtptError
-from otpt.evaluation import Settings
+from otpt.evaluation import EvaluationSettings
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Method, Predictor, get_method
-from otpt.registry import FPP, STREAM
 from otpt.methods.batch import Batch
+from otpt.registry import FPP, STREAM
 from otpt.report.statistics import all_resampled
 from otpt.runs import Rows, Run, read_rows
 from otpt.threads import one_thread
@@ -121,7 +121,7 @@ def seconds_per_image(model: str, dataset: Dataset, methods: Sequence[str], cach
     found = {}
     for name in methods:
         method = get_method(name)
-        settings = Settings([method], limit=12)
+        settings = EvaluationSettings([method], limit=12)
         predictor = Predictor(backbone, settings.task_for(dataset), [method])
         tasks = (predictor.task(i, partial(dataset.source, i), seed=0) for i in range(13))
         encoded = [image for _, image in FeaturePipeline(backbone, cache=cache_)(tasks)]
@@ -159,7 +159,7 @@ class Bench:
     ) -> Run:
         """The run of these methods and seeds, once what is missing was measured; ``name``: another than the bench's."""
         folder = options.work / (name or self.name)
-        settings = Settings(methods, seeds=tuple(seeds), limit=self.images, recipe=recipe or ViewRecipe())
+        settings = EvaluationSettings(methods, seeds=tuple(seeds), limit=self.images, views=recipe or ViewRecipe())
         measure(self.model, self.makers, settings, folder, options.workers, feature_cache(options))
         return Run(folder)
 

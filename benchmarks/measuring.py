@@ -8,7 +8,7 @@ from pathlib import Path
 
 from otpt.backbones import Backbone, load_backbone
 from otpt.data import Dataset
-from otpt.evaluation import Job, LogProgress, ProcessEngine, Result, Settings, run_job
+from otpt.evaluation import EvaluationSettings, ProcessEngine, Progress, Result, evaluate
 from otpt.features import FeatureCache
 
 
@@ -20,11 +20,15 @@ def model_on(spec: str) -> Callable[[str], Backbone]:
 def measure(
     model: str,
     datasets: Sequence[Callable[[], Dataset]],
-    settings: Settings,
+    settings: EvaluationSettings,
     folder: Path,
     workers: int,
     cache: FeatureCache | None = None,
 ) -> Result:
     """All methods on all sets, in so many processes."""
-    job = Job(model_on(model), datasets, settings, folder, cache, device="cpu")
-    return run_job(job, ProcessEngine(workers), LogProgress(say=partial(print, flush=True)))
+    progress = Progress(log=partial(print, flush=True), seconds=10.0)
+    given = [make() for make in datasets]
+    engine = ProcessEngine(workers)
+    return evaluate(
+        given, model_on(model), settings, out=folder, cache=cache, engine=engine, progress=progress, device="cpu"
+    )

@@ -37,7 +37,7 @@ from oracles.runs.evaluation_bench import NAMES, files, image
 from otpt import Classifier, Prediction, ViewRecipe
 from otpt.backbones import Backbone, ClipBackbone, load_backbone
 from otpt.data import Dataset
-from otpt.evaluation import Job, Settings, evaluate, run_job
+from otpt.evaluation import EvaluationSettings, Job, evaluate, run_job
 from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
 from otpt.features import FeatureCache
 from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple
@@ -141,8 +141,8 @@ def dataset(order: Iterable[int] = range(COUNT)) -> Dataset:
     )
 
 
-def settings(shard_size: int, **changes: Any) -> Settings:
-    return Settings(**{"methods": ["zero-shot", "tpt", "o-tpt"], "recipe": RECIPE, "shard_size": shard_size, **changes})
+def settings(shard_size: int, **changes: Any) -> EvaluationSettings:
+    return EvaluationSettings(**{"methods": ["zero-shot", "tpt", "o-tpt"], "views": RECIPE, "shard_size": shard_size, **changes})
 
 
 def contexts(folder: Path) -> list[Any]:
@@ -205,7 +205,7 @@ def medical(folder: Path, backbone: Backbone, threads: int) -> Iterator[tuple[st
         ("fpt", frozen, {"trained": [str(folder / "fpt.safetensors")]}),
         ("promptsmooth+o-tpt+votes", backbone, {"smoothing": small}),
     ):
-        chosen = Settings(methods=[method], shard_size=size, **more)  # type: ignore[arg-type]
+        chosen = EvaluationSettings(methods=[method], shard_size=size, **more)  # type: ignore[arg-type]
         evaluate(data, model, chosen, out=folder / method)
         yield f"{method}: rows", digest(rows(folder / method))
 

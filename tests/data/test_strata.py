@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otpt.data import Dataset, stratified
-from otpt.data.backdoor import BackdoorDataset
 from otpt.data.dataset import FilesBelow
 from otpt.errors import OtptError
 from otpt.learning import few_shots
@@ -80,18 +79,16 @@ def test_images_and_kind_follow(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     missing = {stratified(files).ids[i]: stratified(files).is_file_missing(i) for i in range(2)}
     assert missing == {"x": False, "y": True}
-    assert stratified(BackdoorDataset(data)).backdoor
 
 
 def test_a_file_has_the_same_key_in_every_set_that_shows_it(tmp_path: Path) -> None:
     names = [f"{label}/{k}.png" for label in "ab" for k in range(3)]
     files = Dataset("files", ["a", "b"], names, [0, 0, 0, 1, 1, 1], FilesBelow(tmp_path, tuple(names)))
     keys = dict(zip(files.ids, files.image_keys(), strict=True))
-    for found in (stratified(few_shots(files, 2)), BackdoorDataset(files), stratified(BackdoorDataset(files))):
+    for found in (stratified(few_shots(files, 2)), files.renamed("other"), stratified(files.as_variant("x", {}))):
         assert found.image_keys() == tuple(keys[name] for name in found.ids)
         assert [found.source(i) for i in range(len(found))] == [tmp_path / name for name in found.ids]
         assert all(found.is_file_missing(i) for i in range(len(found)))
-    assert BackdoorDataset(files).fingerprint != files.fingerprint
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

@@ -142,7 +142,7 @@ def test_frozen_classes() -> None:
 def test_an_evaluation_with_a_cache(rounds: tuple[int, ...], bench: Bench, tmp_path: Path) -> None:
     recipe = ViewRecipe(n_views=6, rounds=rounds)
     methods = ["zero-shot", "tpt", "cocoop+tpt", *([] if rounds else ["tda"])]
-    settings = {"recipe": recipe, "shard_size": 2}
+    settings = {"views": recipe, "shard_size": 2}
     found = {}
     for device in ("cpu", ONE):
         for turn in ("first", "again"):
@@ -159,7 +159,7 @@ def test_an_evaluation_with_a_cache(rounds: tuple[int, ...], bench: Bench, tmp_p
 
 def test_views_in_rounds_ask_once_per_image_and_round(bench: Bench, tmp_path: Path) -> None:
     images, recipe = 3, ViewRecipe(n_views=12, rounds=(3, 6))
-    _, counts = bench.evaluated(["zero-shot", "tpt"], backbone_on(ONE), tmp_path / "run", recipe=recipe)
+    _, counts = bench.evaluated(["zero-shot", "tpt"], backbone_on(ONE), tmp_path / "run", views=recipe)
     # before more views are made, after each round; once more for all images of the batch; and the answers
     assert 2 <= counts.synchronisations <= images * len(recipe.rounds) + 2, counts.waits
 

@@ -16,7 +16,7 @@ from otpt.backbones.fast import pooled as first
 from otpt.data.strata import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
-from otpt.evaluation.overlap import overlaps
+from otpt.evaluation.settings import overlaps
 from otpt.images import image_digest
 from otpt.methods import get_method
 from otpt.methods.maple import MapleState
@@ -144,7 +144,7 @@ def test_words_and_learned_prompts_side_by_side(tmp_path: Path) -> None:
 
 def test_settings_can_be_sent_to_worker_processes() -> None:
     given = pickle.loads(pickle.dumps(settings(methods=["coop"], contexts=[coop()])))
-    assert fingerprint(given.contexts_for(dataset(1))["coop"]) == fingerprint(coop())
+    assert fingerprint(given.contexts_for("tiny")["coop"]) == fingerprint(coop())
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "no method starts from it" in sentence(methods=["tpt"], contexts=[coop()])
     assert "Two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
     assert "no method starts from words (coop)" in sentence(methods=["coop"], contexts=[coop()], prompts=["a"])
-    assert "There is no file" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
+    assert "none.pt" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
     assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
     other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))
     assert "another class list" in sentence(methods=["coop"], contexts=[other])

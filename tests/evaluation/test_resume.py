@@ -1,5 +1,4 @@
-"""Evaluations that are killed, disturbed, shared, damaged or out of room: the same bytes in the end, or one clear
-sentence."""
+"""Evaluations that are killed, extended, shared, damaged or out of room end with the rows of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -9,91 +8,89 @@ import os
 import subprocess
 import sys
 import time
-from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from oracles.models.tiny import tiny_backbone
-from oracles.runs.evaluation_bench import backbone, computed, dataset, files, settings, shard
+from oracles.runs.evaluation_bench import (
+    backbone,
+    backbone_on,
+    computed,
+    dataset,
+    files,
+    image,
+    settings,
+    shard,
+    write_images,
+)
+from oracles.runs.growing_bench import grow, whole
 
-from otpt import OtptError
+from otpt import OtptError, get_method
+from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import ProcessEngine, evaluate
-from otpt.evaluation import engines as engines_module
-from otpt.evaluation.progress import ImageDone
-from otpt.files import process_space
-from otpt.runs import Run, score_run
+from otpt.evaluation import ProcessEngine, Progress, duration, evaluate
+from otpt.features import FeatureCache
+from otpt.runs import Run
 
-pytestmark = pytest.mark.slow
+TWO = ["zero-shot", "o-tpt"]
 
-SMALL = {"methods": ["zero-shot", "o-tpt"], "shard_size": 2}
+
+def start(folder: Path, images: int = 5, **changes: Any) -> Any:
+    given = settings(**{"methods": TWO, "shard_size": 2, "limit": images, "views": 4, **changes})
+    return evaluate(dataset(9), backbone(), given, out=folder)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Read only."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    evaluate(dataset(5), backbone(), settings(**SMALL), out=folder)
+    start(folder)
     return folder
 
 
-def start(folder: Path, **changes: object) -> None:
-    evaluate(dataset(5), backbone(), settings(**{**SMALL, **changes}), out=folder)
-
-
-@pytest.mark.equality
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
-def test_killed_anywhere_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("killing.py")
-    command = [sys.executable, str(script), str(tmp_path), "interrupted"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+def campaign(folder: Path, way: str, kills: int) -> dict[str, Any]:
+    command = [sys.executable, str(Path(__file__).with_name("killing.py")), str(folder), way, str(kills)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["killed_step"] + found["killed_single"] + found["killed_moments"] >= 20
-    # what was finished when a process was killed was not repeated
-    assert found["counts"] == sorted(found["counts"])
-    assert found["killed_step"] <= found["shards"] + 3
-    assert (found["survivor"], found["both"]) == (0, [0, 0])
-    # features, gradients and shards that were there, of three images: the features of a chunk come before its gradients
-    assert found["half_cached"] == [[1, 0, 0], [3, 0, 0], [3, 2, 0]]
-    for way in ("step", "single", "moments", "cached", "pair", "both"):
-        assert found[f"same_{way}"], way
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["same"]
+    return found
 
 
-def test_a_finished_run_holds_nothing_of_killed_helpers(tmp_path: Path) -> None:
-    """One that shared the work was killed while it wrote, after this run had begun."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as helper:
-        pass
-    left = tmp_path / "run" / f".shard.parquet.{process_space()}.{helper.pid}.0.tmp"
-    with computed(left.touch):
-        start(tmp_path / "run")
-    assert not left.exists()
-    assert not list((tmp_path / "run").rglob("*.tmp"))
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
+def test_killed_while_it_writes_it_continues(tmp_path: Path) -> None:
+    found = campaign(tmp_path, "step", 3)
+    assert found["killed"] == 3
+    assert found["counts"] == sorted(found["counts"]), "finished shards are not repeated"
 
 
-def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("orphans.py")
-    with subprocess.Popen([sys.executable, str(script), str(tmp_path)]) as first:
-        while len(numbers := [path.name for path in tmp_path.iterdir() if path.name.isdigit()]) < 2:
-            assert first.poll() is None
-            time.sleep(0.05)
-        first.kill()
-    workers = [psutil.Process(int(number)) for number in numbers if psutil.pid_exists(int(number))]
-    _, alive = psutil.wait_procs(workers, timeout=60)
-    for worker in alive:
-        worker.kill()
-    assert not alive, "a worker went on alone"
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
+@pytest.mark.parametrize("way", ["step", "moments", "pair", "growing"])
+def test_twenty_kills(tmp_path: Path, way: str) -> None:
+    assert campaign(tmp_path, way, 20)["killed"] >= 3
+
+
+@pytest.mark.slow
+def test_growing_equals_a_run_made_at_once(tmp_path: Path) -> None:
+    """Two methods, two more, a seed, images that end in the middle of shards, a data set, a stream."""
+    grow(tmp_path / "grown")
+    whole(tmp_path / "whole")
+    assert files(tmp_path / "grown") == files(tmp_path / "whole")
 
 
 def test_a_finished_run_is_not_computed_again(finished: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*.parquet")}
     with computed() as images:
         start(finished)
+        start(finished, images=2, methods=["o-tpt"])
     assert images == []
-    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()} == before
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*.parquet")} == before
 
 
-@pytest.mark.equality
 def test_only_what_is_missing_is_computed(finished: Path, tmp_path: Path) -> None:
     start(tmp_path / "run")
     shard(tmp_path / "run", "o-tpt", 2, 4).unlink()
@@ -106,125 +103,185 @@ def test_only_what_is_missing_is_computed(finished: Path, tmp_path: Path) -> Non
     assert files(tmp_path / "run") == files(finished)
 
 
-@pytest.mark.equality
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "text", "other shard", "other method"])
-def test_a_damaged_shard_is_quarantined_and_recomputed(finished: Path, tmp_path: Path, damage: str) -> None:
+def test_a_further_method_needs_no_image_tower_with_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    data = dataset(images=write_images(tmp_path / "images", 4))
+
+    def run(folder: str, methods: list[str], store: FeatureCache | None) -> None:
+        evaluate(data, backbone(), settings(methods=methods, views=4), out=tmp_path / folder, cache=store)
+
+    run("run", TWO, cache)
+
+    def refuse(self: Backbone, *_: object, **__: object) -> None:
+        raise AssertionError("the image tower was used")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Backbone, "encode_pixels", refuse)
+        run("run", [*TWO, "tpt"], cache)
+    run("whole", [*TWO, "tpt"], None)
+    assert files(tmp_path / "run") == files(tmp_path / "whole")
+
+
+def test_a_damaged_shard_is_named_and_recomputed(finished: Path, tmp_path: Path) -> None:
     start(tmp_path / "run")
     path = shard(tmp_path / "run", "o-tpt", 2, 4)
-    data = path.read_bytes()
-    middle = len(data) // 2
-    broken = {
-        "flip": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
-        "cut": data[:middle],
-        "empty": b"",
-        "text": b"not Parquet",
-        "other shard": shard(tmp_path / "run", "o-tpt", 0, 2).read_bytes(),
-        "other method": shard(tmp_path / "run", "zero-shot", 2, 4).read_bytes(),
-    }[damage]
-    path.write_bytes(broken)
-    with pytest.warns(UserWarning, match=r"2-00000004.parquet' was damaged .* quarantined as '_00000002-00000004"):
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.warns(UserWarning, match=path.name):
         start(tmp_path / "run")
-    aside = path.with_name("_00000002-00000004.parquet.corrupt")
-    assert aside.read_bytes() == broken
-    aside.unlink()
     assert files(tmp_path / "run") == files(finished)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "where"),
     [
-        ({"shard_size": 3}, "numbers.shard_size is 2 there and 3 now"),
-        ({"official_precision": True}, "numbers.official_precision is False there and True now"),
-        ({"features": "float16"}, "numbers.features is 'full' there and 'float16' now"),
-        ({"save_probabilities": True}, "numbers.save_probabilities is False there and True now"),
-        ({"augmix": False}, "'o-tpt' on 'tiny': views is .*augmix=on.* there and .*augmix=off.* now"),
-        ({"family": "shift"}, "data set 'tiny': family is 'fine-grained' there and 'shift' now"),
+        ({"shard_size": 3}, "shard_size is 2 there and 3 now"),
+        ({"official_precision": True}, "official_precision"),
+        ({"features": "float16"}, "'full' there and 'float16' now"),
+        ({"augmix": False}, "augmix=on.* there and .*augmix=off"),
+        ({"views": 7}, "views"),
+        ({"memory_budget": 123}, "memory_budget"),
+        ({"family": "shift"}, "'fine-grained' there and 'shift' now"),
+        ({"methods": [get_method("o-tpt").override({"lambda": 6})]}, "orthogonality.* there and 6.0 now"),
     ],
 )
-def test_settings_that_would_change_rows_are_refused(finished: Path, changes: dict[str, object], words: str) -> None:
+def test_settings_that_would_change_rows(finished: Path, changes: dict[str, Any], where: str) -> None:
     before = files(finished)
-    with pytest.raises(OtptError, match=f"another configuration: .*{words}.*Choose another folder"):
+    with pytest.raises(OtptError, match=where):
         start(finished, **changes)
     assert files(finished) == before
 
 
-def test_other_data_and_other_weights_are_refused(finished: Path) -> None:
-    with pytest.raises(OtptError, match=r"data set 'tiny': fingerprint is .* there and .* now"):
-        evaluate(dataset(6), backbone(), settings(**SMALL), out=finished)
-    with pytest.raises(OtptError, match=r"backbone\.fingerprint is .* there and .* now"):
-        evaluate(dataset(5), tiny_backbone("vit", seed=1), settings(**SMALL), out=finished)
+def test_other_data_and_other_weights(finished: Path) -> None:
+    given = settings(methods=TWO, shard_size=2, views=4)
+    with pytest.raises(OtptError, match="data set 'tiny': fingerprint"):
+        evaluate(dataset(6), backbone(), given, out=finished)
+    with pytest.raises(OtptError, match=r"backbone\.fingerprint"):
+        evaluate(dataset(9), tiny_backbone("vit", seed=1), given, out=finished)
 
 
 @pytest.mark.parametrize(
-    ("names", "prompt", "words"),
-    [
-        (("pet", "Pet"), "a photo of a", "Class name 'Pet' is given twice"),
-        (("cat", "dog"), "an unphotographable", "is not a single token"),
-    ],
+    ("names", "prompt", "value"),
+    [(("pet", "Pet"), "a photo of a", "Pet"), (("cat", "dog"), "an unphotographable", "unphotographable")],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_made(
-    tmp_path: Path, names: tuple[str, str], prompt: str, words: str
-) -> None:
+def test_classes_and_prompts_are_refused_first(tmp_path: Path, names: tuple[str, str], prompt: str, value: str) -> None:
     data = Dataset("two", names, ["a", "b"], [0, 1], [b"", b""].__getitem__)
-    with pytest.raises(OtptError, match=words):
+    with pytest.raises(OtptError, match=value):
         evaluate(data, backbone(), settings(prompts=[prompt]), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+def test_a_full_disk_is_one_sentence_and_loses_nothing(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = getattr(os, call)
-    calls = []
+    real, calls = os.replace, []
 
-    def full(*arguments: object) -> object:
+    def full(*arguments: Any) -> None:
         calls.append(arguments)
-        if len(calls) == 3:
+        if len(calls) == 4:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments)
+        real(*arguments)
 
-    monkeypatch.setattr(os, call, full)
-    with pytest.raises(OtptError, match=r"Cannot write .*: No space left on device; make room .* same command again"):
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OtptError, match="No space left on device"):
         start(tmp_path / "run")
-    left = files(tmp_path / "run")
-    assert not [name for name in left if ".tmp" in name]
-    assert all(left[name] == files(finished)[name] for name in left)
+    assert not list((tmp_path / "run").rglob("*.tmp"))
     start(tmp_path / "run")
     assert files(tmp_path / "run") == files(finished)
 
 
-def test_a_worker_that_cannot_go_on_is_told() -> None:
-    receiver, sender = Pipe(duplex=False)
-    sender.send("a note")
-    sender.send(OtptError("what is wrong"))
-    sender.close()
-    with pytest.warns(UserWarning, match="a note"), pytest.raises(OtptError, match="what is wrong"):
-        engines_module._listen([receiver], lambda _: None)
-    engines_module._listen([receiver], lambda _: None)  # which has ended
+def test_unreadable_images_are_recorded_and_retried_when_asked(tmp_path: Path) -> None:
+    intact = [image(i) for i in range(5)]
+    torn = [*intact[:3], b"torn", intact[4]]
+
+    def run(images: list[Any], methods: list[str], out: str = "run", **options: Any) -> Any:
+        chosen = settings(methods=methods, shard_size=2, seeds=(0, 1), views=4)
+        return evaluate(dataset(images=images), backbone(), chosen, out=tmp_path / out, **options)
+
+    run(torn, TWO)
+    assert run(torn, ["tpt"]).unreadable == 1
+    assert run(intact, ["tpt"], retry_unreadable=True).unreadable == 0
+    again = run(intact, TWO)
+    assert {score.method: score.unreadable for score in again.scores} == {"zero-shot": 1, "o-tpt": 1, "tpt": 0}
+    assert list(again.unreadable_images) == [("tiny", "p/3")]
+    assert run(intact, [*TWO, "tpt"], retry_unreadable=True).unreadable == 0
+    run(intact, [*TWO, "tpt"], "never")
+    assert files(tmp_path / "run") == files(tmp_path / "never")
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_a_word_holds_nobody_up() -> None:
-    """With one queue for all, it took the queue's lock with it, and the others waited for ever."""
-    (receiver, sender), (other_receiver, other_sender) = Pipe(duplex=False), Pipe(duplex=False)
-    os.write(sender.fileno(), (100).to_bytes(4, "big") + b"the beginning")  # of a message of 100 bytes
-    sender.close()
-    other_sender.send("a note")
-    other_sender.send(ImageDone("tiny", 0, {}))
-    other_sender.close()
-    heard: list[object] = []
-    with pytest.warns(UserWarning, match="a note"):
-        engines_module._listen([receiver, other_receiver], heard.append)
-    assert heard == [ImageDone("tiny", 0, {})]
+@pytest.mark.slow
+def test_worker_processes_share_and_extend_a_run(tmp_path: Path) -> None:
+    def run(folder: str, methods: list[str], engine: ProcessEngine | None, **changes: Any) -> None:
+        chosen = settings(shard_size=2, methods=methods, views=4, **changes)
+        evaluate(dataset(9), backbone_on, chosen, out=tmp_path / folder, engine=engine, device="cpu")
+
+    run("several", TWO, ProcessEngine(2), limit=5)
+    run("several", [*TWO, "tda"], ProcessEngine(2), seeds=(0, 1))
+    run("local", [*TWO, "tda"], None, seeds=(0, 1))
+    assert files(tmp_path / "several") == files(tmp_path / "local")
 
 
-def test_the_number_of_workers_is_checked() -> None:
-    with pytest.raises(OtptError, match="number of workers is 0"):
+def unpicklable(device: str) -> Backbone:
+    raise OtptError(f"no model on {device}")
+
+
+@pytest.mark.slow
+def test_errors_of_workers_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match="no model on cpu"):
+        evaluate(dataset(2), unpicklable, settings(), out=tmp_path / "run", engine=ProcessEngine(2), device="cpu")
+    with pytest.raises(OtptError, match="cannot be sent"):
+        evaluate(dataset(2), lambda device: None, settings(), out=tmp_path / "run", engine=ProcessEngine(2))
+    with pytest.raises(OtptError, match="workers is 0"):
         ProcessEngine(0)
 
 
-def test_scores_of_an_unfinished_run_are_of_what_is_there(tmp_path: Path) -> None:
-    start(tmp_path / "run")
-    shard(tmp_path / "run", "o-tpt", 4, 5).unlink()
-    scores = score_run(Run(tmp_path / "run"))
-    assert [score.metrics.images for score in scores if score.metrics] == [5, 4]
+WAITING = """
+import os, sys, time
+from pathlib import Path
+from otpt.data import Dataset
+from otpt.evaluation import EvaluationSettings, ProcessEngine, evaluate
+
+def wait(device):
+    (Path(sys.argv[1]) / str(os.getpid())).touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    data = Dataset("x", ["cat", "dog"], ["a", "b"], [0, 1], [b"", b""].__getitem__)
+    settings = EvaluationSettings(methods=["zero-shot"])
+    evaluate(data, wait, settings, out=Path(sys.argv[1]) / "run", engine=ProcessEngine(2))
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path)]) as first:
+        while len(numbers := [path.name for path in tmp_path.iterdir() if path.name.isdigit()]) < 2:
+            assert first.poll() is None
+            time.sleep(0.05)
+        first.kill()
+    workers = [psutil.Process(int(number)) for number in numbers if psutil.pid_exists(int(number))]
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for worker in alive:
+        worker.kill()
+    assert not alive
+
+
+def test_progress_off_a_terminal() -> None:
+    lines: list[str] = []
+    with Progress(log=lines.append, seconds=0.0) as progress:
+        progress.start(10, 40)
+        progress.update(20)
+    assert lines[0] == "10/40 images are already done; 30 are left"
+    assert lines[1].startswith("20/40 images, ")
+    assert lines[1].endswith(" left")
+    assert [duration(s) for s in (5, 65, 7300, 200_000)] == ["5 s", "1 min 5 s", "2 h 1 min", "2 d 7 h"]
+
+
+def test_progress_counts_what_was_done_before(tmp_path: Path) -> None:
+    with Progress(show=False) as progress:
+        start(tmp_path / "run", 3)
+        given = settings(methods=TWO, shard_size=2, limit=5, views=4)
+        evaluate(dataset(9), backbone(), given, out=tmp_path / "run", progress=progress)
+    assert (progress.done, progress.total) == (5, 5)
+    assert Run(tmp_path / "run").progress() == (5, 5)

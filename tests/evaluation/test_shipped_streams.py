@@ -17,7 +17,7 @@ from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone_on, computed, 
 
 from otpt import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
+from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
 from otpt.methods.prompt_tuning import prompt_state

@@ -27,7 +27,7 @@ from oracles.runs.growing_bench import STREAM
 
 from otpt import OtptError, load_plugin
 from otpt.backbones import Backbone
-from otpt.evaluation import Job, LocalEngine, ProcessEngine, evaluate, run_job
+from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.features import FeatureCache
 from otpt.features import pipeline as pipeline_module

@@ -9,7 +9,8 @@ import pytest
 from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image, rows, settings
 
 from otpt import Classifier, OtptError, get_method
-from otpt.evaluation import evaluate, parse_values, read_templates, sweep_method, template_prompt
+from otpt.evaluation import evaluate
+from otpt.evaluation.sweeps import parse_values, read_templates, sweep_method, template_prompt
 from otpt.prompts import Linearisation
 
 pytestmark = pytest.mark.slow

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.models.tiny import open_clip_local_dir, tiny_backbone
+from otpt.evaluation.config import dataset_configs
 from PIL import Image
 from torch.nn.functional import normalize
 
@@ -16,8 +17,7 @@ from otpt import Classifier
 from otpt.cli import main
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation import Settings
-from otpt.evaluation.config import dataset_configs
+from otpt.evaluation import EvaluationSettings
 from otpt.methods import read_attributes
 
 NAMES = ("cat", "dog", "sea")
@@ -108,7 +108,7 @@ def test_methods_that_need_attributes_say_so() -> None:
 def test_settings_of_an_evaluation(file: Path) -> None:
     pattern = str(file.with_name("{dataset}.json"))
     for source in (pattern, file, ATTRIBUTES):
-        settings = Settings(methods=["tca", "o-tpt"], prompts=["a photo of a", "an example of"], attributes=source)
+        settings = EvaluationSettings(methods=["tca", "o-tpt"], prompts=["a photo of a", "an example of"], attributes=source)
         assert settings.task_for(dataset()).attributes == ATTRIBUTES
         columns = dataset_configs([dataset()], settings)[0]["columns"]
         assert [(each["method"], "attributes" in each["prompt"]) for each in columns] == 2 * [
@@ -116,7 +116,7 @@ def test_settings_of_an_evaluation(file: Path) -> None:
         ]  # fmt: skip
     changed = {**ATTRIBUTES, "sea": ["blue", "wide"]}
     digests = {
-        dataset_configs([dataset()], Settings(methods=["tca"], attributes=each))[0]["columns"][0]["prompt"][
+        dataset_configs([dataset()], EvaluationSettings(methods=["tca"], attributes=each))[0]["columns"][0]["prompt"][
             "attributes"
         ]
         for each in (ATTRIBUTES, changed)
@@ -126,7 +126,7 @@ def test_settings_of_an_evaluation(file: Path) -> None:
 
 def test_attributes_that_nothing_needs_are_refused() -> None:
     with pytest.raises(OtptError, match=r"Attributes were given, but no method starts from them \(o-tpt\)"):
-        Settings(methods=["o-tpt"], attributes=ATTRIBUTES).task_for(dataset())
+        EvaluationSettings(methods=["o-tpt"], attributes=ATTRIBUTES).task_for(dataset())
 
 
 def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

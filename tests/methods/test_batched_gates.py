@@ -120,7 +120,7 @@ def test_nothing_is_computed_where_all_gates_are_closed() -> None:
 
 def test_an_evaluation_spares_them_too(tmp_path: Path) -> None:
     with counting() as passes:
-        evaluate(dataset(12), backbone(), settings(methods=["tpt+agreement"], recipe=RECIPE), out=tmp_path)
+        evaluate(dataset(12), backbone(), settings(methods=["tpt+agreement"], views=RECIPE), out=tmp_path)
     adapted = int(sum(row["adapted"] for row in rows(tmp_path)))
     assert 0 < adapted < 12, "or the test shows nothing"
     assert passes == {"forward": adapted, "backward": adapted}

@@ -123,7 +123,7 @@ def test_images_with_different_numbers_of_views_go_through_a_group_together() ->
 @pytest.mark.equality
 def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
     data = dataset(images=write_images(tmp_path / "images", 24))
-    chosen = settings(methods=["tpt", "mean-feature"], recipe=IN_ROUNDS)
+    chosen = settings(methods=["tpt", "mean-feature"], views=IN_ROUNDS)
     cold = evaluate(data, backbone(), chosen, out=tmp_path / "cold")
     expected = rows(cold.run.folder)
     assert len({row["views"] for row in expected}) > 1
@@ -131,7 +131,7 @@ def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
     for name in ("first", "warm"):  # with the rounds that were encoded before
         evaluate(data, backbone(), chosen, out=tmp_path / name, cache=cache)
         assert rows(tmp_path / name) == expected
-    whole = settings(methods=["tpt"], recipe=ViewRecipe(n_views=12))
+    whole = settings(methods=["tpt"], views=ViewRecipe(n_views=12))
     evaluate(data, backbone(), whole, out=tmp_path / "whole", cache=cache)
     without = evaluate(data, backbone(), whole, out=tmp_path / "without")
     assert rows(tmp_path / "whole") == rows(without.run.folder)
@@ -140,9 +140,9 @@ def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_rounds_belong_to_the_run(tmp_path: Path) -> None:
-    evaluate(dataset(4), backbone(), settings(methods=["tpt"], recipe=IN_ROUNDS), out=tmp_path / "run")
+    evaluate(dataset(4), backbone(), settings(methods=["tpt"], views=IN_ROUNDS), out=tmp_path / "run")
     with pytest.raises(OtptError, match="rounds=6,9"):
-        evaluate(dataset(4), backbone(), settings(methods=["tpt"], recipe=IN_ROUNDS.of(12)), out=tmp_path / "run")
+        evaluate(dataset(4), backbone(), settings(methods=["tpt"], views=IN_ROUNDS.of(12)), out=tmp_path / "run")
 
 
 def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> None:

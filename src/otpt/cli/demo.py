@@ -6,13 +6,12 @@ import os
 import shlex
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from otpt.cli import options as o
 from otpt.cli.app import command_line
-from otpt.cli.evaluate import make_reporter, note_missing_classes
+from otpt.cli.evaluate import make_progress, note_missing_classes
 from otpt.cli.metrics import print_summary
 from otpt.settings import DEFAULT_METHOD
 
@@ -41,32 +40,32 @@ def demo(
     """Evaluate zero-shot, TPT, O-TPT and the default method with the embedded model on three sets of emoji and on line
     art; print a table, draw reliability diagrams, and make a page with everything else."""
     from otpt.data import load_dataset
-    from otpt.evaluation import Job, Settings, duration, run_job
+    from otpt.evaluation import EvaluationSettings, duration, evaluate
     from otpt.report import open_results
     from otpt.report.figures import draw, save
     from otpt.report.page import make_page, write_page
 
     chosen = tuple(dict.fromkeys((BASE, *methods)))
-    settings = Settings(methods=chosen, seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE)
-    makers = [partial(load_dataset, name) for name in DATASETS]
-    datasets = [make() for make in makers]  # a missing package of the bench is reported first
+    settings = EvaluationSettings(methods=chosen, seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE)
+    datasets = [load_dataset(name) for name in DATASETS]  # a missing package of the bench is reported first
     o.use_threads(threads)
     print(
         f"The embedded model {BACKBONE!r}, a small CLIP, classifies emoji by an artist it has not seen:\n"
         f"{images} images of each of {len(DATASETS)} sets, 64 views per image, {len(chosen)} methods in one pass.\n",
         flush=True,
     )
-    job = Job(
-        backbone=_load,
-        datasets=makers,
-        settings=settings,
-        folder=out / "run",
+    engine = o.local_engine(min(2, os.cpu_count() or 1) if workers is None else workers, "cpu")
+    result = evaluate(
+        datasets,
+        _load,
+        settings,
+        out=out / "run",
+        engine=engine,
+        progress=make_progress(),
         device="cpu",
         threads=threads,
         command=shlex.join(command_line()),
     )
-    engine = o.local_engine(min(2, os.cpu_count() or 1) if workers is None else workers, "cpu")
-    result = run_job(job, engine, make_reporter())
     note_missing_classes(datasets, images)
     results = open_results([out / "run"])
     print_summary(results)

@@ -20,7 +20,7 @@ from otpt.errors import OtptError
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
-    from otpt.evaluation import Engine, Reporter, Result
+    from otpt.evaluation import Engine, Progress, Result
     from otpt.methods import Method
     from otpt.prompts import Prompt
 
@@ -77,17 +77,17 @@ class Evaluation:
 
     def __call__(self) -> Result:
         """Check everything that can be checked without the model, then evaluate."""
-        from otpt.evaluation import Job, Settings, run_job
-        from otpt.evaluation.overlap import overlaps
+        from otpt.evaluation import EvaluationSettings
+        from otpt.evaluation import evaluate as run_evaluation
 
         if not self.datasets:
             raise OtptError("No DATASET was given; expected a name of 'otpt datasets', or a folder, table or shards.")
         medical.check_options(self, self.methods)
-        settings = Settings(
+        settings = EvaluationSettings(
             methods=self.methods,
             prompts=self.prompts,
             seeds=self.seeds,
-            recipe=self.method.recipe(),
+            views=self.method.recipe(),
             augmix=self.method.augmix,
             family=self.method.family,
             official_precision=bool(self.method.official_precision),
@@ -96,7 +96,7 @@ class Evaluation:
             features=self.run.features,
             all_tokens=self.all_tokens,
             save_probabilities=self.run.save_probabilities,
-            bins=self.run.bins,
+            n_bins=self.run.bins,
             contexts=self.method.context or (),
             attributes=self.method.attributes,
             calibrations=self.calibration.read(),
@@ -110,31 +110,27 @@ class Evaluation:
         engine = self.ray.pick(self.run.workers, self.model.device)
         o.use_threads(self.run.threads)
         self._check_official_names()
-        makers = medical.case_makers([partial(self.data.load, spec) for spec in self.datasets], self.methods)
-        datasets = [make() for make in makers]
-        own = datasets[:: len(makers) // len(self.datasets)]
-        _check_names(self.datasets, [dataset.name for dataset in own])
+        datasets = [self.data.load(spec) for spec in self.datasets]
+        _check_names(self.datasets, [dataset.name for dataset in datasets])
         _note_folders(self.datasets, self.data.data)
-        for dataset in datasets:
-            settings.task_for(dataset)
-            for sentence in overlaps(settings, dataset):
-                note(sentence)
-        note_cautions(settings.chosen, [dataset.name for dataset in datasets])
-        _note_streams(settings.chosen, engine)
+        note_cautions(settings.run_methods, [dataset.name for dataset in datasets])
+        _note_streams(settings.run_methods, engine)
         note_missing_classes(datasets, settings.limit)
-        job = Job(
-            backbone=medical.model_maker(self, self.methods) or partial(_load, self.model),
-            datasets=makers,
-            settings=settings,
-            folder=folder,
-            cache=cache,
-            device=self.model.device,
-            threads=self.run.threads,
-            plugins=[path.absolute() for path in self.method.plugin],
-            command=_command_with_origins(self.datasets, own),
-        )
         try:
-            result = run_job(job, engine, make_reporter(), retry_unreadable=self.run.retry_unreadable)
+            result = run_evaluation(
+                datasets,
+                medical.model_maker(self, self.methods) or partial(_load, self.model),
+                settings,
+                out=folder,
+                cache=cache,
+                engine=engine,
+                progress=make_progress(),
+                device=self.model.device,
+                threads=self.run.threads,
+                plugins=[path.absolute() for path in self.method.plugin],
+                command=_command_with_origins(self.datasets, datasets),
+                retry_unreadable=self.run.retry_unreadable,
+            )
         except KeyboardInterrupt:
             raise Stopped(f"; {_progress(folder)} Repeat the command to continue.") from None
         return result
@@ -233,14 +229,11 @@ def say_incomplete(result: Result) -> int:
     return INCOMPLETE if result.unreadable else 0
 
 
-def make_reporter() -> Reporter:
+def make_progress() -> Progress:
     """Progress on a terminal, or lines of a log."""
-    from rich.console import Console
+    from otpt.evaluation import Progress
 
-    from otpt.evaluation import LogProgress, TerminalProgress
-
-    console = Console(stderr=True, markup=False, highlight=False)
-    return TerminalProgress(console) if console.is_terminal else LogProgress(say=say)
+    return Progress(log=say)
 
 
 def note_cautions(methods: Sequence[Method], datasets: Sequence[str]) -> None:

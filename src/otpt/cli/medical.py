@@ -13,7 +13,6 @@ from otpt.errors import OtptError
 
 if TYPE_CHECKING:
     from otpt.cli.evaluate import Evaluation
-    from otpt.data import Dataset
     from otpt.methods import Method
     from otpt.methods.fpt import FrozenViT
 
@@ -53,7 +52,8 @@ class MedicalOptions:
 
         numbers = {name: getattr(self, name) for name in _SMOOTHING}
         smoothing = Smoothing(**{name: value for name, value in numbers.items() if value is not None})
-        return {"trained": self.trained, "smoothing": smoothing, "keep": self.keep_frozen}
+        plugins = {"promptsmooth": {"smoothing": smoothing}, "fpt": {"keep": self.keep_frozen}}
+        return {"plugins": {"trained": self.trained, **plugins}}
 
 
 def check_options(evaluation: Evaluation, methods: Sequence[Method]) -> None:
@@ -74,13 +74,6 @@ def check_options(evaluation: Evaluation, methods: Sequence[Method]) -> None:
         )
 
 
-def case_makers(makers: list[Callable[[], Dataset]], methods: Sequence[Method]) -> list[Callable[[], Dataset]]:
-    """Each data set; for BAPLe also with its trigger."""
-    if methods[0].adapt != "baple":
-        return makers
-    return [each for make in makers for each in (make, partial(_with_trigger, make))]
-
-
 def model_maker(evaluation: Evaluation, methods: Sequence[Method]) -> Callable[[str], FrozenViT] | None:
     """How to load the model of FPT, which is no CLIP; None for all others."""
     model = evaluation.model
@@ -97,9 +90,3 @@ def load_frozen(spec: str, precision: str, size: int, device: str) -> FrozenViT:
     from otpt.methods.fpt import load_frozen_vit
 
     return load_frozen_vit(spec, device=device, precision=precision, size=size)
-
-
-def _with_trigger(make: Callable[[], Dataset]) -> Dataset:
-    from otpt.data.backdoor import BackdoorDataset
-
-    return BackdoorDataset(make())

@@ -362,7 +362,7 @@ class RayOptions:
             return local_engine(workers, device)
         if workers is not None:
             raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
-        from otpt.evaluation.ray.engine import RayEngine
+        from otpt.evaluation.ray import RayEngine
 
         return RayEngine(self.ray_address, **self.resources())
 

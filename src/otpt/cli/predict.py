@@ -54,7 +54,7 @@ def predict(
     writers = make_writers(found, [each.name for each in chosen], listed.names, out=out, as_json=json, top=top)
     o.use_threads(threads)
     # what is wrong with files and names is reported before a large model is loaded
-    from otpt.evaluation.sources import find_attributes, find_contexts
+    from otpt.evaluation.settings import find_attributes, find_contexts
 
     attributes = find_attributes(method.attributes, "images", listed.names, chosen)
     contexts = find_contexts(method.context or (), "images", chosen)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from otpt.cli import options as o
 from otpt.cli.app import command_line
-from otpt.cli.evaluate import INCOMPLETE, make_reporter, note_missing_classes
+from otpt.cli.evaluate import INCOMPLETE, make_progress, note_missing_classes
 from otpt.cli.terminal import note, print_json, terminal_width
 from otpt.errors import OtptError
 
@@ -121,29 +121,30 @@ def _run(
     threads: int | None,
 ) -> int:
     """Do what is missing of a run; returns the number of images that could not be read."""
-    from otpt.evaluation import Job, Settings, run_job
-    from otpt.views import ViewRecipe
+    from otpt.evaluation import EvaluationSettings, evaluate
 
-    settings = Settings(
+    settings = EvaluationSettings(
         methods=run.methods,
         prompts=run.prompts,
         seeds=run.seeds,
-        recipe=ViewRecipe(n_views=views),
+        views=views,
         augmix=run.augmix,
         official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
         limit=limit,
     )
-    job = Job(
-        backbone=load,
-        datasets=[run.make],
-        settings=settings,
-        folder=run.folder,
+    result = evaluate(
+        run.make(),
+        load,
+        settings,
+        out=run.folder,
         cache=cache.open(),
+        engine=engine,
+        progress=make_progress() if run.left else None,
         device=device,
         threads=threads,
         command=shlex.join(command_line()),
     )
-    return run_job(job, engine, reporter=make_reporter() if run.left else None).unreadable
+    return result.unreadable
 
 
 def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Table]:

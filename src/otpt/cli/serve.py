@@ -152,7 +152,7 @@ def _application(
 @contextmanager
 def _on_ray(settings: Settings, options: o.RayOptions, port: int, guard: dict[str, Any]) -> Iterator[Any]:
     """The proxy's application, as long as the replicas run; other applications on the cluster stay."""
-    from otpt.evaluation.ray.cluster import connected, import_ray
+    from otpt.evaluation.ray import connected, import_ray
 
     # Ray writes to standard output when a worker dies
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):

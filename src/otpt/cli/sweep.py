@@ -33,7 +33,7 @@ def sweep(
 ) -> int:
     """Run methods under all combinations of settings (--set lambda=0,1,2,6,18,54) and under many prompts. Images are
     encoded once, and gradients are shared. 'otpt plot sweep RUN' draws a metric against a setting."""
-    from otpt.evaluation import parse_values, sweep_method
+    from otpt.evaluation.sweeps import parse_values, sweep_method
 
     values = parse_values(method.set)
     if not values and prompts is None:
@@ -57,7 +57,7 @@ def sweep(
 
 
 def _prompts(word: str) -> list[Prompt]:
-    from otpt.evaluation import IMAGENET_80, read_templates, template_prompt
+    from otpt.evaluation.sweeps import IMAGENET_80, read_templates, template_prompt
     from otpt.prompts import Prompt
 
     if word.startswith("@"):

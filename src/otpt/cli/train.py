@@ -135,7 +135,7 @@ def _run(
     train: Callable[[Dataset, Callable[[Epoch], None]], LearnedPrompt],
 ) -> int:
     from otpt.prompts.learned import write_learned
-    from otpt.runs.names import folder_name
+    from otpt.runs import folder_name
 
     o.use_threads(training.threads)
     files = training.out or (Path(f"{folder_name(dataset.name)}-{kind}.safetensors"),)

@@ -173,7 +173,7 @@ def _class_number(given: str, dataset: Dataset) -> int:
 
 
 def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
-    from otpt.runs.names import folder_name
+    from otpt.runs import folder_name
 
     path = out or Path(f"{folder_name(dataset.name)}-{name}.safetensors")
     if path.suffix != ".safetensors":

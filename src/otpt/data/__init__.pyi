@@ -1,5 +1,5 @@
 from .classes import ClassList, read_class_list
-from .dataset import IMAGE_SUFFIXES, Dataset, Sample
+from .dataset import IMAGE_SUFFIXES, Dataset, Sample, as_dataset
 from .registered.checking import CheckReport, check_dataset
 from .registered.downloads import download_dataset
 from .registered.entry import DatasetEntry, Layout, find_entry
@@ -17,6 +17,7 @@ __all__ = [
     "Found",
     "Layout",
     "Sample",
+    "as_dataset",
     "check_dataset",
     "download_dataset",
     "find_entry",

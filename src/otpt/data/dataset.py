@@ -7,11 +7,11 @@ import hashlib
 import operator
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otpt.errors import OtptError, unknown
 
@@ -70,9 +70,6 @@ class Dataset:
             be called like a registered set; None if unknown.
     """
 
-    backdoor = False
-    """Whether the images get the trigger of BAPLe, to be predicted as its target class."""
-
     def __init__(
         self,
         name: str,
@@ -104,6 +101,8 @@ class Dataset:
         self.prompt = prompt
         self.allow_duplicates = allow_duplicates
         self.origin = origin
+        self.variant = ""
+        self.plugins: Mapping[str, Any] = {}
         self._images = images
         self._positions: Sequence[int] = range(len(self.ids))  # what ``images`` is called with
         self._check()
@@ -112,6 +111,29 @@ class Dataset:
     def is_own(self) -> bool:
         """Whether these are files of the user's own, whatever they are called."""
         return is_own(self.origin)
+
+    @property
+    def registered_name(self) -> str:
+        """The name of a registered set; "" for the user's own files, which may be called like one."""
+        return "" if self.is_own else self.name
+
+    @property
+    def unique_name(self) -> str:
+        """Name and variant, unique within a run."""
+        return f"{self.name}@{self.variant}" if self.variant else self.name
+
+    def as_variant(self, variant: str, plugins: Mapping[str, Any]) -> Dataset:
+        """The same images for one of several passes of a method; ``plugins`` are its settings in that pass."""
+        found = copy.copy(self)
+        found.variant, found.plugins = variant, plugins
+        return found
+
+    def renamed(self, name: str, labels: Sequence[int] | None = None) -> Dataset:
+        """The same images under another name and, if given, with other labels."""
+        found = self.in_order(range(len(self)))
+        found.name = name
+        found.labels = self.labels if labels is None else tuple(labels)
+        return found
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -195,3 +217,10 @@ class Dataset:
                     f"In the data set {self.name!r}, the image {name!r} has label {label}, which has no class name; "
                     f"expected 0 to {classes - 1} for {classes} classes."
                 )
+
+
+def as_dataset(given: Any) -> Dataset:
+    """A data set from what other libraries have."""
+    if isinstance(given, Dataset):
+        return given
+    raise OtptError(f"{type(given).__name__} is not a data set; expected an otpt.data.Dataset.")

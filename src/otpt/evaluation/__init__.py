@@ -1,15 +1,34 @@
-"""Evaluation at scale: all methods in one pass, every row kept, nothing lost when it is stopped.
+"""Evaluation at scale: all methods in one pass, every row stored, nothing lost when it is stopped.
 
     from otpt.data import load_dataset
-    from otpt.evaluation import Settings, evaluate
-    from otpt.features import FeatureCache
+    from otpt.evaluation import EvaluationSettings, evaluate
 
-    result = evaluate(load_dataset("dtd", root="data"), otpt.load_backbone("ViT-B-16/openai"),
-                      Settings(methods=["zero-shot", "o-tpt"]), out="runs/dtd", cache=FeatureCache())
+    result = evaluate(load_dataset("dtd", root="data"), "ViT-B-16/openai",
+                      EvaluationSettings(methods=["zero-shot", "o-tpt"]), out="runs/dtd")
 
 The same call resumes a run that was stopped, and computes only what is missing.
 """
 
-import lazy_loader as lazy
+from otpt.evaluation import medical  # noqa: F401  # registers its hooks
+from otpt.evaluation.calibrating import calibrate_run
+from otpt.evaluation.evaluation import Engine, LocalEngine, ProcessEngine, Result, evaluate
+from otpt.evaluation.evaluator import Evaluator
+from otpt.evaluation.progress import Progress, duration
+from otpt.evaluation.settings import HOOKS, EvaluationHook, EvaluationSettings
+from otpt.evaluation.sweeps import sweep_method
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "HOOKS",
+    "Engine",
+    "EvaluationHook",
+    "EvaluationSettings",
+    "Evaluator",
+    "LocalEngine",
+    "ProcessEngine",
+    "Progress",
+    "Result",
+    "calibrate_run",
+    "duration",
+    "evaluate",
+    "sweep_method",
+]

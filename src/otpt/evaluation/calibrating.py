@@ -1,4 +1,4 @@
-"""A calibration from the rows of a run: nothing is computed again."""
+"""A calibration from the rows of a run; no image is predicted again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from otpt.calibration import Calibration, fit_calibration
 from otpt.calibration.sets import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
 from otpt.methods.facts import column_facts, numbers_on
-from otpt.runs import Run, read_rows
+from otpt.runs import ColumnConfig, DatasetConfig, Run, read_rows
 
 
 def calibrate_run(
@@ -23,58 +23,57 @@ def calibrate_run(
     penalty: float = PENALTY,
     free_ranks: int = FREE_RANKS,
 ) -> Calibration:
-    """Of one method on one data set of a run that kept all probabilities (``save_probabilities``).
+    """Fit a calibration of one method on one data set of a run with all probabilities (``save_probabilities``).
 
     Args:
-        dataset, method, prompt: may be left out where the run has only one.
+        dataset, method, prompt: optional if the run has only one.
         seed: of the views; by default the first, since further ones see the same images.
         maps, penalty, free_ranks: see :func:`otpt.calibration.fit_calibration`.
     """
-    name = _one("data set", dataset, [str(each["name"]) for each in run.datasets])
-    entry = next(each for each in run.datasets if each["name"] == name)
+    name = _one("data set", dataset, [each.name for each in run.datasets])
     columns = run.columns(name)
     chosen = _one("method", method, list(dict.fromkeys(each for _, each in columns)))
     words = _one("prompt", prompt, [each for each, own in columns if own == chosen])
-    column = next(each for each in entry["columns"] if (each["prompt"]["name"], each["method"]) == (words, chosen))
-    if "calibration" in column:
-        raise OtptError(f"The rows of {chosen!r} were calibrated already; expected those of the method itself.")
-    seeds = [int(each) for each in column["images"]]
-    if seed is not None and seed not in seeds:
-        raise OtptError(f"The run has no seed {seed} of {chosen!r}; there are {', '.join(map(str, seeds))}.")
-    used = seeds[0] if seed is None else seed
+    column = run.column(name, (words, chosen))
+    if "calibration" in column.facts:
+        raise OtptError(f"The rows of {chosen!r} are calibrated already; expected those of the method itself.")
+    if seed is not None and seed not in column.images:
+        seeds = ", ".join(map(str, column.images))
+        raise OtptError(f"The run has no seed {seed} of {chosen!r}; available: {seeds}.")
+    used = next(iter(column.images)) if seed is None else seed
     rows = read_rows(run, name, used, (words, chosen))
     count = 0 if rows is None else len(rows) + rows.unreadable
-    if rows is None or count < column["images"][str(used)]:
+    if rows is None or count < column.images[used]:
         raise OtptError(
-            f"The run {str(run.folder)!r} is not complete: {count} of {column['images'][str(used)]} images are done; "
-            "repeat its command to continue."
+            f"The run {str(run.folder)!r} is not complete: {count} of {column.images[used]} images are done; repeat "
+            "its command to continue."
         )
     if rows.all_probabilities is None:
         raise OtptError(
-            f"The run {str(run.folder)!r} did not keep all probabilities, which a calibration needs; evaluate again "
+            f"The run {str(run.folder)!r} has not stored all probabilities, which a calibration needs; evaluate again "
             "with --save-probabilities into another folder."
         )
     return fit_calibration(
         rows.all_probabilities,
         rows.labels,
-        _facts(run.config, entry, column),
-        origin={"dataset": name, "fingerprint": entry["fingerprint"], "seed": used},
+        _facts(run, run.dataset(name), column),
+        origin={"dataset": name, "fingerprint": run.dataset(name).fingerprint, "seed": used},
         maps=maps,
         penalty=penalty,
         free_ranks=free_ranks,
-        n_bins=run.config["scoring"]["bins"],
+        bins=run.config.scoring.bins,
     )
 
 
-def _facts(config: dict[str, Any], dataset: dict[str, Any], column: dict[str, Any]) -> dict[str, Any]:
-    numbers = numbers_on(config["methods"][column["method"]], dataset["family"], dataset["name"])
+def _facts(run: Run, dataset: DatasetConfig, column: ColumnConfig) -> dict[str, Any]:
+    numbers = numbers_on(run.config.methods[column.method], dataset.family, dataset.name)
     return column_facts(
-        {key: config["backbone"][key] for key in ("name", "fingerprint")},
-        {"name": column["method"], "numbers": numbers},
-        dataset["classes"],
-        column["prompt"],
-        column["views"],
-        config["numbers"]["official_precision"],
+        {"name": run.config.backbone.name, "fingerprint": run.config.backbone.fingerprint},
+        {"name": column.method, "numbers": numbers},
+        dataset.classes,
+        column.prompt,
+        column.views,
+        run.config.numbers["official_precision"],
     )
 
 

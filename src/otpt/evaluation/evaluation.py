@@ -1,26 +1,40 @@
-"""An evaluation from beginning to end: make the missing shards, then the metrics."""
+"""An evaluation from beginning to end: compute the missing shards in this process or in several, then the metrics."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from otpt.data import Dataset
-from otpt.evaluation.config import Model
-from otpt.evaluation.engines import Engine, Job, LocalEngine
-from otpt.evaluation.overlap import overlaps
-from otpt.evaluation.progress import Repeated, Reporter, Silent
-from otpt.evaluation.settings import Settings
+import torch
+from filelock import FileLock
+
+from otpt.backbones import load_backbone
+from otpt.data import Dataset, as_dataset, stratified
+from otpt.errors import OtptError
+from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
+from otpt.evaluation.progress import Progress
+from otpt.evaluation.settings import EvaluationSettings, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
-from otpt.runs.locks import Locks
-from otpt.runs.run import CONFIG, LOCKS, SCORING, Run, Unreadable, WorkItem
-from otpt.runs.scores import Average, Score, averages, score_run, write_metrics
+from otpt.methods import load_plugin
+from otpt.runs import CONFIG, Average, DatasetConfig, Run, Score, WorkItem, averages, score_run, write_metrics
+from otpt.runs.run import Unreadable, locked
+
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,9 +43,9 @@ class Result:
 
     Attributes:
         run: the run folder.
-        scores: for each data set, seed, prompt and method of the run, also of those that were there before.
-        seconds: that this call took.
-        unreadable_images: (data set, id) of each image asked for that could not be read, and the reason.
+        scores: for each data set, seed, prompt and method of the run, earlier ones included.
+        seconds: duration of this call.
+        unreadable_images: (data set, id) of each requested image that could not be read, and the reason.
     """
 
     run: Run
@@ -41,96 +55,297 @@ class Result:
 
     @property
     def averages(self) -> list[Average]:
-        """Of each method over all data sets."""
+        """Means over all data sets."""
         return averages(self.scores)
 
     @property
     def unreadable(self) -> int:
-        """Images of all data sets that could not be read, each counted once whatever the seeds."""
+        """Number of images that could not be read, each counted once whatever the seeds."""
         return len(self.unreadable_images)
 
 
+@dataclass(frozen=True)
+class Job:
+    """An evaluation that any process can start.
+
+    Attributes:
+        backbone: device → model.
+        datasets: in the order in which they are evaluated (see :func:`stratified`).
+        requested: what the run should contain, as in its configuration.
+        threads: that decode and augment, in each process.
+        plugins: files with the user's own functions, loaded in each process.
+        command: the command line, recorded for people.
+    """
+
+    backbone: Callable[[str], Any]
+    datasets: Sequence[Dataset]
+    requested: Sequence[DatasetConfig]
+    settings: EvaluationSettings
+    folder: Path
+    cache: FeatureCache | None = None
+    device: str = "auto"
+    threads: int | None = None
+    plugins: Sequence[Path] = ()
+    command: str | None = None
+
+    def open(self, on_image: Callable[[], None] | None = None) -> tuple[Run, Evaluator]:
+        """Load the model, and create or extend the run."""
+        backbone = self.backbone(self.device)
+        evaluator = Evaluator(
+            backbone, self.datasets, self.settings, cache=self.cache, threads=self.threads, on_image=on_image
+        )
+        config = run_config(backbone, self.requested, self.settings, command=self.command)
+        return Run.create(self.folder, config), evaluator
+
+    def pack(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> PackedJob:
+        """Pack the job for another process."""
+        try:
+            return PackedJob(tuple(self.plugins), dumps(self))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise OtptError(f"The evaluation cannot be sent to other processes ({error}); use one process.") from None
+
+
+@dataclass(frozen=True)
+class PackedJob:
+    """A pickled job; plugins must be loaded before its methods can be unpickled."""
+
+    plugins: tuple[Path, ...]
+    pickled: bytes
+
+    def unpack(self) -> Job:
+        """Restore the job in the process that works on it."""
+        for plugin in self.plugins:
+            load_plugin(plugin)
+        job: Job = pickle.loads(self.pickled)
+        return job
+
+
+class Engine(Protocol):
+    """Where the shards of a job are computed."""
+
+    def run(self, job: Job, progress: Progress) -> None:
+        """Compute all missing shards."""
+
+
+class LocalEngine:
+    """All in this process. Several such processes, on any machines, can share the work on one folder."""
+
+    def run(self, job: Job, progress: Progress) -> None:
+        """Compute all missing shards, or wait for the processes that do."""
+        run, evaluator = job.open(on_image=lambda: progress.update(progress.done + 1))
+        progress.start(*run.progress(job.requested))
+        while missing := run.missing(job.requested):
+            locks: dict[WorkItem, FileLock] = {}
+            for item, shards, last in evaluator(_claim(run, missing, locks)):
+                for shard in shards:
+                    run.write(shard)
+                if last:
+                    run.unlock(locks.pop(item))
+            if run.missing(job.requested) == missing:
+                time.sleep(_POLL_SECONDS)
+
+
+def _claim(run: Run, missing: Sequence[WorkItem], locks: dict[WorkItem, FileLock]) -> Iterator[WorkItem]:
+    """The items that no other process works on, each locked."""
+    for item in missing:
+        lock = run.lock(item)
+        if lock is not None:
+            locks[item] = lock
+            yield item
+
+
+class ProcessEngine:
+    """Several processes on one machine: one per GPU, or any number on the CPU.
+
+    Args:
+        workers: number of processes.
+        devices: of the processes; the job's device by default.
+    """
+
+    def __init__(self, workers: int, devices: Sequence[str] | None = None) -> None:
+        if workers < 1:
+            raise OtptError(f"The number of workers is {workers}; expected 1 or more.")
+        self._workers, self._devices = workers, devices
+
+    def run(self, job: Job, progress: Progress) -> None:
+        """Start the workers and wait; the first ``OtptError`` of one ends all."""
+        context = multiprocessing.get_context("spawn")
+        threads = max(job.threads or torch.get_num_threads() // self._workers, 1)
+        packed = job.pack()
+        processes: list[Any] = []
+        receivers: list[Connection] = []
+        try:
+            for number in range(self._workers):
+                device = job.device if self._devices is None else self._devices[number % len(self._devices)]
+                receiver, sender = context.Pipe(duplex=False)
+                receivers.append(receiver)
+                process = context.Process(target=_work, args=(packed, device, threads, sender), daemon=True)
+                with _interrupts_blocked():
+                    process.start()
+                sender.close()
+                processes.append(process)
+            _wait_for_workers(job, receivers, progress)
+        finally:
+            for process in processes:
+                process.terminate()  # safe at any time: shards are written whole or not at all
+                process.join()
+        lost = [process.exitcode for process in processes if process.exitcode]
+        if not is_there(job.folder / CONFIG) or Run(job.folder).missing(job.requested):
+            raise OtptError(
+                f"{len(lost)} of {self._workers} worker processes ended before their work was done (exit code "
+                f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Repeat the "
+                "command to continue."
+            )
+
+
+def _wait_for_workers(job: Job, receivers: Sequence[Connection], progress: Progress) -> None:
+    """Each worker sends one message, its error and warnings; progress is read from the run folder."""
+    waiting = list(receivers)
+    while waiting:
+        for receiver in wait(waiting, timeout=_POLL_SECONDS):
+            assert isinstance(receiver, Connection)
+            waiting.remove(receiver)
+            try:
+                error, warned = receiver.recv()
+            except (EOFError, OSError, pickle.UnpicklingError):  # the process was killed
+                continue
+            for message in warned:
+                warnings.warn(message, stacklevel=2)
+            if error is not None:
+                raise error
+        if is_there(job.folder / CONFIG):
+            done, total = Run(job.folder).progress(job.requested)
+            if progress.total:
+                progress.update(done)
+            else:
+                progress.start(done, total)
+
+
+def _work(packed: PackedJob, device: str, threads: int, sender: Connection) -> None:
+    """A worker process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    torch.set_num_threads(threads)
+    error: OtptError | None = None
+    with warnings.catch_warnings(record=True) as warned:
+        try:
+            job = packed.unpack()
+            LocalEngine().run(replace(job, device=device, threads=job.threads or threads), Progress(show=False))
+        except OtptError as problem:
+            error = OtptError(str(problem))
+    sender.send((error, [str(each.message) for each in warned]))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started meanwhile never receive SIGINT, not even while they import torch."""
+    if sys.platform == "win32":  # pragma: no cover
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts with the first process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def evaluate(
-    datasets: Dataset | Sequence[Dataset],
-    backbone: Model,
-    settings: Settings | None = None,
+    datasets: Any,
+    backbone: Any,
+    settings: EvaluationSettings | None = None,
     *,
     out: str | Path,
     cache: FeatureCache | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    plugins: Sequence[Path] = (),
+    command: str | None = None,
     retry_unreadable: bool = False,
 ) -> Result:
-    """Evaluate a loaded backbone on loaded data sets, in this process.
+    """Evaluate a model on data sets.
 
-    Called again with the same arguments it does only what is missing in ``out``; with further methods, prompts, seeds,
-    data sets or images it adds them. With ``retry_unreadable`` it also repeats the shards that hold images which could
-    not be read.
+    Called again with the same arguments it computes only what is missing in ``out``; with further methods, prompts,
+    seeds, data sets or images it adds them.
+
+    Args:
+        datasets: one or several: a :class:`otpt.data.Dataset`, torchvision's ``ImageFolder``, a data set of the
+            ``datasets`` library, a ``DataLoader``, or any sequence of (image, label) with ``classes``.
+        backbone: a loaded model, the name of one, or a function of a device that loads one.
+        settings: methods, seeds, views and so on; the keyword defaults of :class:`EvaluationSettings` if None.
+        out: the run folder.
+        engine: other processes or machines to compute on; None computes in this process.
+        progress: how progress is shown; not at all if None.
+        device: on which ``backbone`` is loaded, unless it is loaded already.
+        threads: that decode and augment, in each process.
+        plugins: files with the user's own functions that worker processes load.
+        command: recorded in the run.
+        retry_unreadable: compute shards with images that could not be read again.
     """
-    given = [datasets] if isinstance(datasets, Dataset) else list(datasets)
-    settings = settings or Settings()
+    started = time.monotonic()
+    settings = settings or EvaluationSettings()
+    several = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
+    given = [stratified(as_dataset(each)) for each in (datasets if several else [datasets])]
     for dataset in given:
         for sentence in overlaps(settings, dataset):
             warnings.warn(sentence, stacklevel=2)
+    forms = [form for dataset in given for form in settings.variants(dataset)]
     job = Job(
-        backbone=lambda device: backbone,
-        datasets=[partial(_as_it_is, dataset) for dataset in given],
+        backbone=_loader(backbone),
+        datasets=forms,
+        requested=dataset_configs(forms, settings),
         settings=settings,
         folder=Path(out),
         cache=cache,
+        device=device,
+        threads=threads,
+        plugins=plugins,
+        command=command,
     )
-    return run_job(job, retry_unreadable=retry_unreadable)
-
-
-def run_job(
-    job: Job, engine: Engine | None = None, reporter: Reporter | None = None, *, retry_unreadable: bool = False
-) -> Result:
-    """Run a job by any engine and write the run's metrics."""
-    started = time.monotonic()
-    engine = engine or LocalEngine()
-    with reporter or Silent() as report:
-        failed: list[Unreadable] = []
-        if is_there(job.folder / CONFIG):  # damaged shards are quarantined on the way
-            failed = list(Run(job.folder).unreadable())
-        run = engine.run(job, report)
-        asked = job.asked()
-        if retry_unreadable:  # only now, when the engine has found that it is a run of the same configuration
-            for row in _among(asked, failed):
-                run.remove(row.dataset, row.seed, row.column, row.index)
-        run, scores, missing = _score(job.folder, asked)
-        while missing:  # removed, or found damaged just now
-            report(Repeated(sum(item.images for item in missing)))
-            engine.run(job, report)
-            run, scores, missing = _score(job.folder, asked)
-    run.tidy()  # of a process that shared the work and was killed
-    found = run.unreadable() if any(score.unreadable for score in scores) else ()
-    unreadable = {(row.dataset, row.id): row.reason for row in _among(asked, found)}
+    if is_there(job.folder / CONFIG):
+        run = Run(job.folder)
+        run.remove_damaged()
+        for row in _requested(job, run) if retry_unreadable else ():
+            run.remove(row.dataset, row.seed, row.column, row.index)
+    with progress or Progress(show=False) as shown:
+        (engine or LocalEngine()).run(job, shown)
+    with locked(job.folder, "metrics"):  # of several processes that extend a run, the last one writes the metrics
+        run = Run(job.folder)
+        run.tidy()
+        scores = score_run(run)
+        write_metrics(run, scores)
+    unreadable = {}
+    if any(score.unreadable for score in scores):
+        unreadable = {(row.dataset, row.id): row.reason for row in _requested(job, run)}
     return Result(run, scores, time.monotonic() - started, unreadable)
 
 
-def _score(folder: Path, asked: Sequence[dict[str, Any]]) -> tuple[Run, list[Score], list[WorkItem]]:
-    """The run as it is now, its scores, and what it lacks of ``asked``; metrics are written if that is nothing.
-
-    One process at a time: of several that grow a run, the last one writes the metrics of all.
-    """
-    with Locks(folder / LOCKS) as locks:
-        locks.wait_for(SCORING)
-        run = Run(folder)
-        scores = score_run(run)
-        missing = run.missing(asked)
-        if not missing:
-            write_metrics(run, scores)
-    return run, scores, missing
+def _loader(backbone: Any) -> Callable[[str], Any]:
+    if isinstance(backbone, str):
+        return partial(_load, backbone)
+    return partial(_loaded, backbone) if hasattr(backbone, "fingerprint") else backbone
 
 
-def _among(asked: Sequence[dict[str, Any]], rows: Iterable[Unreadable]) -> Iterator[Unreadable]:
-    """Those of the data sets, seeds and columns that are asked for; a run may hold those of others."""
-    columns = {
-        (dataset["name"], int(seed), (column["prompt"]["name"], column["method"]))
-        for dataset in asked
-        for column in dataset["columns"]
-        for seed in column["images"]
+def _load(name: str, device: str) -> Any:
+    return load_backbone(name, device=device)
+
+
+def _loaded(backbone: Any, device: str) -> Any:
+    return backbone
+
+
+def _requested(job: Job, run: Run) -> list[Unreadable]:
+    """Unreadable images of the requested data sets, seeds and columns; a run may hold others."""
+    wanted = {
+        (each.name, seed, column.key) for each in job.requested for column in each.columns for seed in column.images
     }
-    return (row for row in rows if (row.dataset, row.seed, row.column) in columns)
-
-
-def _as_it_is(dataset: Dataset) -> Dataset:
-    return dataset
+    return [row for row in run.unreadable() if (row.dataset, row.seed, row.column) in wanted]

@@ -1,35 +1,119 @@
-"""Work items → shards: the loop of an evaluation in one process; it knows nothing of files or other processes."""
+"""Work items → shards: the loop of an evaluation in one process, and the configuration that a run records of it."""
 
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib import metadata
 from itertools import groupby
 from typing import Any
 
+from otpt._version import __version__
+from otpt.calibration import Calibrated
 from otpt.data import Dataset
-from otpt.evaluation.calibrations import calibrated_output, check_calibrations
-from otpt.evaluation.settings import Settings
+from otpt.errors import OtptError
+from otpt.evaluation.settings import CALIBRATED, HOOKS, EvaluationSettings, each_once
 from otpt.features.cache import FeatureCache, ShardDigests
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import Method
+from otpt.methods.facts import calibration_facts, method_numbers, plain, prompt_facts
 from otpt.methods.output import Output
 from otpt.methods.predictor import Predictor, stream
-from otpt.methods.preparing import check_fit
-from otpt.runs.rows import ShardRows
-from otpt.runs.run import Column, WorkItem
-from otpt.runs.shards import Shard
+from otpt.methods.preparing import check_fit, columns, recipe_for
+from otpt.registry import STREAM
+from otpt.rejection import get_threshold
+from otpt.runs import ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, Shard, ShardRows, WorkItem
+from otpt.runs.run import Column
+from otpt.settings import Settings
+
+_VERSIONS = ("numpy", "open-clip-torch", "pillow", "torch")
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """An image that is done, as progress is reported: outputs column by column; none if it could not be read."""
+def run_config(
+    backbone: Any, datasets: Sequence[DatasetConfig], settings: EvaluationSettings, *, command: str | None = None
+) -> RunConfig:
+    """What an evaluation requests of a run; ``command`` is recorded for people and decides nothing."""
+    numbers = settings.model_dump(
+        include={"official_precision", "features", "memory_budget", "shard_size", "save_probabilities"}
+    )
+    if settings.reject is not None:
+        threshold = get_threshold(settings.reject, settings.reject_threshold)
+        numbers["reject"] = {"score": settings.reject, "above": threshold}
+    return RunConfig(
+        versions={
+            "otpt": __version__,
+            "python": ".".join(platform.python_version_tuple()[:2]),
+            **{name: metadata.version(name) for name in _VERSIONS},
+        },
+        backbone=ModelConfig(
+            name=backbone.name,
+            fingerprint=backbone.fingerprint,
+            architecture=backbone.architecture,
+            family=backbone.family,
+            precision=backbone.precision,
+            compiled=backbone.compiled,
+            device=backbone.device.type,
+            preprocessing=plain(asdict(backbone.preprocessing)),
+        ),
+        numbers=numbers,
+        scoring=Scoring(bins=settings.n_bins, side=settings.side),
+        methods={method.name: method_numbers(method) for method in settings.run_methods},
+        datasets=list(datasets),
+        commands=[] if command is None else [command],
+    )
 
-    item: WorkItem
-    label: int
-    outputs: Sequence[Output]
+
+def dataset_configs(datasets: Sequence[Dataset], settings: EvaluationSettings) -> list[DatasetConfig]:
+    """What an evaluation requests of a run, data set by data set; needs no model."""
+    each_once("data set", [dataset.unique_name for dataset in datasets])
+    return [_dataset_config(dataset, settings) for dataset in datasets]
+
+
+def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetConfig:
+    for name in dataset.ids:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise OtptError(
+                f"The image {name!r} of {dataset.name!r} has a name that is not UTF-8 text, which rows cannot hold; "
+                "rename its file."
+            ) from None
+    own = settings.for_dataset(dataset)
+    images = min(len(dataset), settings.limit or len(dataset))
+    methods = {method.name: method for method in settings.run_methods}
+    found = [
+        _column_config(prompt, methods[name], own, settings, images)
+        for prompt, name in columns(own, settings.run_methods)
+    ]
+    return DatasetConfig(
+        name=dataset.unique_name,
+        variant=dataset.variant,
+        source=dataset.origin,
+        fingerprint=dataset.fingerprint,
+        family=own.family or "",
+        classes=list(dataset.class_names),
+        columns=found,
+    )
+
+
+def _column_config(
+    prompt: str, method: Method, own: Settings, settings: EvaluationSettings, images: int
+) -> ColumnConfig:
+    recipe, calibrated = recipe_for(own, method), settings.calibration_of(method.name)
+    facts = dict(HOOKS[method.adapt].facts(settings)) if method.adapt in HOOKS else {}
+    if calibrated is not None:
+        facts["calibration"] = calibrated.key
+    return ColumnConfig(
+        method=method.name,
+        prompt=plain(prompt_facts(prompt, method, own)),
+        views=None if recipe is None else recipe.key,
+        images=dict.fromkeys(settings.seeds, images),
+        order=f"{images} images, permuted by the seed" if method.scope == STREAM else None,
+        facts=plain(facts),
+    )
 
 
 @dataclass(frozen=True)
@@ -41,7 +125,6 @@ class _Place:
     name: str
 
     def __str__(self) -> str:
-        """What messages call it: the id that its row has."""
         return f"{self.item.dataset}: {self.name}"
 
 
@@ -58,25 +141,24 @@ class Evaluator:
         self,
         backbone: Any,
         datasets: Sequence[Dataset],
-        settings: Settings,
+        settings: EvaluationSettings,
         *,
         cache: FeatureCache | None = None,
         threads: int | None = None,
-        on_image: Callable[[Predicted], None] | None = None,
+        on_image: Callable[[], None] | None = None,
     ) -> None:
         self._backbone, self._settings, self._cache = backbone, settings, cache
-        self._datasets = {dataset.name: dataset for dataset in datasets}
+        self._datasets = {dataset.unique_name: dataset for dataset in datasets}
         self._pipeline = FeaturePipeline(backbone, cache=cache, threads=threads, features=settings.features)
         self._on_image = on_image
         self._prepared: tuple[tuple[str, tuple[Column, ...]], Predictor] | None = None
-        self._calibrations = {method.name: settings.calibrated(method.name) for method in settings.chosen}
-        self._tasks = {dataset.name: settings.task_for(dataset) for dataset in datasets}
-        for task in self._tasks.values():
-            check_fit(backbone, task, settings.chosen)
-            check_calibrations(backbone, task, settings.chosen, self._calibrations)
+        self._own = {name: settings.for_dataset(dataset) for name, dataset in self._datasets.items()}
+        for own in self._own.values():
+            check_fit(backbone, own, settings.run_methods)
+            self._check_calibrations(own)
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
-        """(item, shards that are ready, whether these were its last), in the order of the items."""
+        """Yield (item, finished shards, whether these were its last), in the order of the items."""
         answers = stream(self._image_tasks(items), self._pipeline)
         for item, own in groupby(answers, key=lambda pair: pair[0].task.key.item):
             yield from self._shards(item, own)
@@ -103,49 +185,73 @@ class Evaluator:
         self, item: WorkItem, answers: Iterator[tuple[EncodedImage, list[Output] | Exception]]
     ) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         dataset = self._datasets[item.dataset]
-        size = self._settings.shard_size
+        calibrations = [self._settings.calibration_of(method) for _, method in item.columns]
         start, rows = item.start, self._rows(item, dataset)
         for position, (image, answer) in enumerate(answers, start=item.start):
             index, name = image.task.key.index, image.task.key.name
-            # with BAPLe's trigger the target class, which is the seed, is what counts as right
-            label = item.seed if dataset.backdoor else dataset.labels[index]
-            outputs: list[Output] = []
-            for own, (prompt, method) in zip(rows, item.columns, strict=True):
+            label = dataset.labels[index]
+            for own, column, calibrated in zip(rows, item.columns, calibrations, strict=True):
                 if isinstance(answer, Exception):
                     own.add_unreadable(index, name, label, str(answer))
-                    continue
-                output = answer[image.task.predictor.columns.index((prompt, method))]
-                calibrated = self._calibrations[method]
-                if calibrated is not None:
-                    output = calibrated_output(calibrated, output, label)
-                own.add(index, name, label, output)
-                outputs.append(output)
+                else:
+                    output = answer[image.task.predictor.columns.index(column)]
+                    own.add(index, name, label, calibrated_output(calibrated, output, label))
             if self._on_image is not None:
-                self._on_image(Predicted(item, label, outputs))
+                self._on_image()
             last = position == item.stop - 1
-            if last or (item.in_order and (position + 1) % size == 0):
-                first = start if item.in_order else item.first
-                yield item, [own.shard(item.dataset, item.seed, first=first, start=start) for own in rows], last
+            if last or (item.in_order and (position + 1) % self._settings.shard_size == 0):
+                yield item, [own.shard(start) for own in rows], last
                 start, rows = position + 1, self._rows(item, dataset)
 
     def _rows(self, item: WorkItem, dataset: Dataset) -> list[ShardRows]:
-        save, classes = self._settings.save_probabilities, len(dataset.class_names)
-        return [ShardRows(column, classes, save_probabilities=save) for column in item.columns]
+        return [
+            ShardRows(
+                item.dataset,
+                item.seed,
+                column,
+                len(dataset.class_names),
+                variant=dataset.variant,
+                save_probabilities=self._settings.save_probabilities,
+            )
+            for column in item.columns
+        ]
 
     def _methods(self, item: WorkItem) -> list[Method]:
         names = {method for _, method in item.columns}
-        return [method for method in self._settings.chosen if method.name in names]
+        return [method for method in self._settings.run_methods if method.name in names]
 
     def _predictor(self, item: WorkItem) -> Predictor:
         """The predictor of an item's data set and columns; the last one is used again, but a stream starts afresh."""
         key = item.dataset, item.columns
         if self._prepared is None or self._prepared[0] != key or item.in_order:
-            settings = self._tasks[item.dataset]
+            settings = self._own[item.dataset]
             names = {prompt for prompt, _ in item.columns}
             prompts = [prompt for prompt in settings.prompts or () if prompt.name in names]
             own = settings.replace(prompts=prompts or None)
             self._prepared = key, Predictor(self._backbone, own, self._methods(item), cache=self._cache)
         return self._prepared[1]
+
+    def _check_calibrations(self, own: Settings) -> None:
+        """``OtptError`` if a calibration was made for another model, class list, prompt or setting of its method."""
+        for method in self._settings.run_methods:
+            calibrated = self._settings.calibration_of(method.name)
+            if calibrated is not None:
+                uncalibrated = replace(method, name=method.name.removesuffix(CALIBRATED))
+                for prompt, _ in columns(own, [method]):
+                    calibrated.calibration.check(calibration_facts(self._backbone, uncalibrated, prompt, own))
+
+
+def calibrated_output(calibrated: Calibrated | None, output: Output, label: int) -> Output:
+    """An output with calibrated probabilities; prediction set and abstention become columns of the results."""
+    if calibrated is None:
+        return output
+    answer = calibrated.answer(output.probabilities, output.index)
+    extras = {**output.extras, "uncalibrated_confidence": output.confidence}
+    if answer.classes is not None:
+        extras |= {"set_size": float(len(answer.classes)), "covered": float(label in answer.classes)}
+    if answer.abstained is not None:
+        extras["answered"] = float(not answer.abstained)
+    return replace(output, probabilities=answer.probabilities, index=answer.index, extras=extras, logits=None)
 
 
 def stream_order(seed: int, ids: Sequence[str]) -> list[int]:

@@ -1,186 +1,162 @@
-"""What an evaluation does, as data."""
+"""Settings of an evaluation, and what they mean on one data set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
 
 from otpt.calibration import Calibrated
-from otpt.data import Dataset
-from otpt.errors import OtptError, unknown
-from otpt.evaluation.calibrations import CALIBRATED, CalibrationSource, with_calibrations
-from otpt.evaluation.sources import AttributeSource, find_attributes, find_contexts
-from otpt.methods import FAMILIES, Method, get_methods
-from otpt.methods.inits.trained import TrainedFile, file_for, read_trained_files
+from otpt.data import Dataset, stratified
+from otpt.errors import OtptError
+from otpt.methods import Method
+from otpt.methods.attributes import names_with_attributes, read_attributes
 from otpt.methods.predictor import kind_of
-from otpt.methods.promptsmooth.smoothing import Smoothing
-from otpt.prompts import MEMORY_BUDGET, Prompt, Templates
-from otpt.prompts.learned import ContextSource, LearnedPrompt
-from otpt.runs.format import FEATURE_TYPES, VIEW_KEYS, check_bins
-from otpt.settings import Fpp
-from otpt.settings import Settings as BaseSettings
-from otpt.views import ViewRecipe
+from otpt.prompts.learned import LearnedPrompt, read_contexts
+from otpt.registry import ATTRIBUTES, LEARNED
+from otpt.runs import folder_name
+from otpt.settings import Settings
 
-NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
-"""PromptSmooth's own contexts: five of the seven tokens are tuned ("an h & e image"), "patch of" stays as it is."""
+DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
+CALIBRATED = "+calibrated"
+"""Suffix of a method's name in the results if a calibration file was used with it."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Everything that decides an evaluation's numbers, besides the backbone and the data sets.
+class EvaluationHook:
+    """What a method with a network of its own adds to an evaluation; :data:`HOOKS` has them by adaptation."""
 
-    Args:
-        methods: names, files, or :class:`Method` objects; all are run in one pass.
-        prompts: the contexts to predict with, all in one pass; None takes each data set's own.
-        seeds: of the views; one pass each. (BAPLe's are its target classes, taken from its files.)
-        recipe: number and kind of views. Where no method needs views, one is made.
-        augmix: mix the views or not; None lets each method and data set decide.
-        family: whose weights the methods take; None takes each data set's own.
-        limit: images of each set, a stratified subset: classes as in the whole set. A larger one includes a smaller.
-        shard_size: images in a shard, which is what a killed run may lose.
-        features: "full" keeps image features as the backbone gives them; "float16" rounds them (and halves the cache).
-        view_key: what keys an image's views: its decoded "pixels", or the bytes of its "file" as in earlier runs.
-        all_tokens: tune all tokens of a context whose words are not single tokens, in place of an error.
-        save_probabilities: keep all probabilities of every row.
-        bins, side: of ECE, adaptive ECE, MCE and SCE.
-        contexts: files of learned prompts for the methods that start from one, at most one per kind; ``{dataset}`` in a
-            path stands for the data set's name.
-        attributes: a file of attributes, or {class: [attribute, …]}, for methods that start from them (TCA);
-            ``{dataset}`` in a path stands for the data set's name.
-        trained: files of ``otpt train`` for BAPLe and FPT (see :mod:`otpt.methods.inits.trained`).
-        smoothing: PromptSmooth's numbers.
-        keep: folder in which FPT keeps keys and values; None computes them anew.
-        templates: sentences of your own, for methods that start from the part ``templates``.
-        fpp: FPP's numbers, its seed among them.
-        reject, reject_threshold: score (:data:`otpt.rejection.SCORES`) by which images that fit none of the classes
-            get the flag "rejected", and the threshold in place of the score's own. The score is the column ``unknown``.
-        calibrations: files of ``otpt calibrate``, or what was read from them, at most one per method. The method is
-            then called ``tpt+calibrated``, so that a run can hold it beside ``tpt``.
+    def check(self, settings: EvaluationSettings, methods: Sequence[Method]) -> None:
+        """Raise ``OtptError`` for settings that the method cannot use."""
+
+    def variants(self, settings: EvaluationSettings, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
+        """Return the forms in which the data set is evaluated, such as one per target class."""
+        return [dataset]
+
+    def plugins(self, settings: EvaluationSettings, dataset: Dataset) -> Mapping[str, Any]:
+        """Return the method's own settings for a data set."""
+        return {}
+
+    def facts(self, settings: EvaluationSettings) -> Mapping[str, Any]:
+        """Return what decides the rows, for ``config.json``."""
+        return {}
+
+    def learned_from(self, settings: EvaluationSettings) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield what was trained, and the keys of the images it was trained on."""
+        return iter(())
+
+
+HOOKS: dict[str, EvaluationHook] = {}
+
+
+class EvaluationSettings(Settings):
+    """Everything that decides an evaluation's numbers, besides the model and the data sets.
+
+    Methods and prompts are all run in one pass. In paths of ``contexts`` and ``attributes``, ``{dataset}`` is replaced
+    by the data set's name. ``prompts=None`` takes each data set's own prompt.
     """
 
-    methods: Sequence[str | Method] = ("zero-shot", "tpt", "c-tpt", "o-tpt")
-    prompts: Sequence[str | Prompt] | None = None
-    seeds: Sequence[int] = (0,)
-    recipe: ViewRecipe = field(default_factory=ViewRecipe)
-    augmix: bool | None = None
-    family: str | None = None
-    official_precision: bool = False
-    limit: int | None = None
-    shard_size: int = 64
-    features: str = "full"
-    view_key: str = VIEW_KEYS[0]
-    all_tokens: bool = False
-    save_probabilities: bool = False
-    bins: int = 20
-    side: str = "right"
-    memory_budget: int = MEMORY_BUDGET
-    contexts: Sequence[ContextSource] = ()
-    attributes: AttributeSource | None = None
-    trained: Sequence[str] = ()
-    smoothing: Smoothing = field(default_factory=Smoothing)
-    keep: Path | None = None
-    templates: Templates | None = None
-    fpp: Fpp = field(default_factory=Fpp)
-    reject: str | None = None
-    reject_threshold: float | None = None
-    calibrations: Sequence[CalibrationSource] = ()
+    suggestions: ClassVar[Mapping[str, str]] = {**Settings.suggestions, "bins": "it is given as n_bins=."}
 
-    def __post_init__(self) -> None:
-        if isinstance(self.prompts, str):
-            raise OtptError(
-                f"The prompts are the single text {self.prompts!r}; expected a list, as [{self.prompts!r}]."
-            )
-        seeds = self.seeds if isinstance(self.seeds, (int, str)) else tuple(self.seeds)
-        if isinstance(seeds, (int, str)) or not all(map(_is_seed, seeds)):
+    methods: tuple[Any, ...] = Field(
+        DEFAULT_METHODS, min_length=1, description=Settings.model_fields["methods"].description
+    )
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="seeds of the views, one pass each")
+    limit: int | None = Field(None, ge=1, description="only this many images of each set, all classes in proportion")
+    shard_size: int = Field(64, ge=1, description="images per shard, which is what a killed process may lose")
+    features: Literal["full", "float16"] = Field("full", description="float16 rounds image features; half the cache")
+    save_probabilities: bool = Field(False, description="store all probabilities of every row")
+    n_bins: int = Field(20, ge=1, le=100, description="bins of the calibration errors")
+    side: Literal["right", "left"] = Field("right", description="closed side of the bins")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _read_seeds(cls, given: Any) -> Any:
+        seeds = given if isinstance(given, (int, str)) else tuple(given)
+        if isinstance(seeds, (int, str)) or any(
+            isinstance(each, bool) or not hasattr(each, "__index__") for each in seeds
+        ):
             raise OtptError(f"The seeds are {seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
-        object.__setattr__(self, "seeds", seeds)
-        for name in ("contexts", "trained"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        methods, calibrations = with_calibrations(get_methods(self.methods), self.calibrations)
-        object.__setattr__(self, "methods", methods)
-        object.__setattr__(self, "calibrations", calibrations)
+        return tuple(each.__index__() for each in seeds)
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _read_prompt_list(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise OtptError(f"The prompts are the single text {given!r}; expected a list, as [{given!r}].")
+        return given
+
+    @model_validator(mode="after")
+    def _check_evaluation(self) -> EvaluationSettings:
+        each_once("method", [method.name for method in self.run_methods])
+        each_once("seed", self.seeds)
         if self.prompts is not None:
-            prompts = tuple(Prompt(each) if isinstance(each, str) else each for each in self.prompts)
-            object.__setattr__(self, "prompts", prompts)
-            each_once("prompt", [prompt.name for prompt in prompts])
-        each_once("method", [method.name for method in self.chosen])
-        each_once("seed", list(self.seeds))
-        named = ", ".join(method.name for method in self.chosen)
-        kinds = list(dict.fromkeys(each.adapt if kind_of(each).trained else "" for each in self.chosen))
-        if len(kinds) > 1:
-            raise OtptError(f"{named}: {kinds[0] or kinds[1]} runs on a network of its own; give a command for each.")
-        from_words = (each.starts_from_words and not kind_of(each).trained for each in self.chosen)
-        if self.prompts is not None and not any(from_words):
+            each_once("prompt", [prompt.name for prompt in self.prompts])
+        networks = {each.adapt if kind_of(each).trained else "" for each in self.methods}
+        named = ", ".join(method.name for method in self.methods)
+        if len(networks) > 1:
+            raise OtptError(f"{named}: {max(networks)} runs on a network of its own; give a command for each.")
+        from_words = any(each.starts_from_words for each in self.methods) and networks == {""}
+        if self.prompts is not None and not from_words:
             raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
-        if self.family is not None and self.family not in FAMILIES:
-            raise unknown("family of data sets", self.family, FAMILIES)
-        if self.features not in FEATURE_TYPES:
-            raise unknown("type of features", self.features, FEATURE_TYPES)
-        if self.view_key not in VIEW_KEYS:
-            raise unknown("key of the views", self.view_key, VIEW_KEYS)
-        check_bins(self.bins, self.side)
-        for name, value in (("limit", self.limit), ("shard size", self.shard_size)):
-            if value is not None and value < 1:
-                raise OtptError(f"The {name} is {value}; expected 1 or more.")
-        _ = self.files  # says what is wrong with them
-        for method in self.chosen:
-            self.seeds_of(method)
+        for hook, methods in self.hooks:
+            hook.check(self, methods)
+        return self
 
     @property
-    def chosen(self) -> tuple[Method, ...]:
-        """The methods."""
-        return get_methods(self.methods)
+    def hooks(self) -> list[tuple[EvaluationHook, list[Method]]]:
+        """The hooks of the methods, each with its methods."""
+        adapts = dict.fromkeys(method.adapt for method in self.run_methods if method.adapt in HOOKS)
+        return [(HOOKS[name], [each for each in self.run_methods if each.adapt == name]) for name in adapts]
 
     @cached_property
-    def files(self) -> tuple[TrainedFile, ...]:
-        """What was trained for BAPLe and FPT."""
-        return read_trained_files(self.trained)
+    def run_methods(self) -> tuple[Method, ...]:
+        """The methods under the names that they have in the results."""
+        names = [method.name for method in self.methods]
+        calibrated = [_method_name(own) for own in self.calibrated]
+        for name in calibrated:
+            if calibrated.count(name) > 1:
+                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+            if name not in names and name + CALIBRATED not in names:
+                raise OtptError(
+                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, names))}; name "
+                    "that method, or leave the calibration out."
+                )
+        return tuple(
+            replace(each, name=each.name + CALIBRATED) if each.name in calibrated else each for each in self.methods
+        )
 
-    def calibrated(self, method: str) -> Calibrated | None:
-        """The calibration of a method, by the name that it has in the results."""
-        found: Sequence[Calibrated] = self.calibrations  # type: ignore[assignment]
-        own = (each for each in found if f"{each.calibration.facts['method']['name']}{CALIBRATED}" == method)
-        return next(own, None)
+    def calibration_of(self, method: str) -> Calibrated | None:
+        """The calibration of a method, by its name in the results."""
+        return next((own for own in self.calibrated if _method_name(own) + CALIBRATED == method), None)
 
-    def seeds_of(self, method: Method) -> tuple[int, ...]:
-        """The seeds that a method is run with.
+    def variants(self, dataset: Dataset) -> list[Dataset]:
+        """The forms in which a data set is evaluated; usually itself alone."""
+        found = [dataset]
+        for hook, methods in self.hooks:
+            found = [each for one in found for each in hook.variants(self, one, methods)]
+        return found
 
-        Nothing in the evaluation of BAPLe is random, and its published numbers are means over target classes. So its
-        seeds **are** the target classes that files were given for: means over seeds are means over targets.
-        """
-        if method.adapt == "fpt" and self.seeds != (0,):
-            raise OtptError("The evaluation of FPT has no seeds to choose: nothing in it is random.")
-        if method.adapt != "baple":
-            return tuple(self.seeds)
-        names = [each.name for each in self.chosen if each.adapt == "baple"]
-        targets = sorted({file.target for file in self.files if file.method in names and file.target is not None})
-        if self.seeds not in {(0,), tuple(targets)}:
-            raise OtptError("The evaluation of BAPLe has no seeds to choose: it runs once for each target class.")
-        if not targets:
-            file_for(self.files, method.name)  # says what is missing
-        for target in targets:
-            file_for(self.files, method.name, target)
-        return tuple(targets)
+    def contexts_for(self, dataset: str) -> Mapping[str, LearnedPrompt]:
+        """The learned prompts of a data set, by the init that they are for."""
+        return find_contexts(self.contexts, dataset, self.methods)
 
-    def contexts_for(self, dataset: Dataset) -> Mapping[str, LearnedPrompt]:
-        """The learned prompts that a data set's images are predicted with, by the init that they are for."""
-        return find_contexts(self.contexts, dataset.name, self.chosen)
-
-    def task_for(self, dataset: Dataset) -> BaseSettings:
+    def for_dataset(self, dataset: Dataset) -> Settings:
         """What decides the predictions of a data set's images."""
-        name = "" if dataset.is_own else dataset.name  # a user's images may be called like a registered set
-        noise_prompt = NOISE_PROMPTS.get(name.partition("-")[0]) if self.prompts is None else None
-        return BaseSettings(
-            methods=self.chosen,
+        plugins = dict(self.plugins)
+        for hook, _ in self.hooks:
+            plugins |= hook.plugins(self, dataset)
+        return Settings(
+            methods=self.run_methods,
             classes=dataset.class_names,
             prompts=self.prompts or (dataset.prompt,),
-            contexts=tuple(self.contexts_for(dataset).values()),
-            attributes=find_attributes(self.attributes, dataset.name, dataset.class_names, self.chosen),
+            contexts=tuple(self.contexts_for(dataset.name).values()),
+            attributes=find_attributes(self.attributes, dataset.name, dataset.class_names, self.methods),
             family=self.family or dataset.family,
-            dataset=name,
+            dataset=dataset.registered_name,
             views=replace(self.recipe, augmix=dataset.augmix),
             augmix=self.augmix,
             official_precision=self.official_precision,
@@ -191,23 +167,76 @@ class Settings:
             fpp=self.fpp,
             reject=self.reject,
             reject_threshold=self.reject_threshold,
-            plugins={
-                "promptsmooth": {"smoothing": self.smoothing, "prompt": noise_prompt},
-                "baple": {"backdoor": dataset.backdoor},
-                "fpt": {"keep": self.keep},
-                "trained": self.files,
-            },
+            plugins=plugins | dataset.plugins,
         )
 
 
-def _is_seed(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def each_once(kind: str, names: Sequence[object]) -> None:
-    """``OtptError`` if there are no names, or one of them is a duplicate."""
+    """``OtptError`` if there are no names, or a duplicate."""
     if not names:
         raise OtptError(f"No {kind} was given; expected at least one.")
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise OtptError(f"The {kind} {twice!r} is given twice; each is run once.")
+
+
+def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method]) -> Mapping[str, LearnedPrompt]:
+    """The learned prompts of a data set, by the init that they are for: "coop", "cocoop", "maple"."""
+    inits = {method.init: method.name for method in methods if method.init in LEARNED}
+    found = read_contexts([_for_dataset(each, dataset) if isinstance(each, (str, Path)) else each for each in sources])
+    for kind in found:
+        if kind not in inits:
+            plain = next((method.name for method in methods if method.init == "words"), None)
+            hint = "" if plain is None else f"take {kind + '+' + plain!r} in place of {plain!r}, or "
+            raise OtptError(
+                f"A prompt of the kind {kind!r} was given, but no method starts from it; {hint}leave the prompt out."
+            )
+    for init, name in inits.items():
+        if init not in found:
+            raise OtptError(
+                f"Method {name!r} starts from a learned prompt of the kind {init!r}; give its file with --context (in "
+                f"Python contexts=[…]), or make one with 'otpt train'."
+            )
+    return found
+
+
+def find_attributes(
+    source: Any, dataset: str, class_names: Sequence[str], methods: Sequence[Method]
+) -> Mapping[str, Sequence[str]]:
+    """The attributes of a data set's classes, from a file or as given; none if no method starts from them."""
+    if not any(method.init == ATTRIBUTES for method in methods):
+        if source is not None:
+            named = ", ".join(method.name for method in methods)
+            raise OtptError(f"Attributes were given, but no method starts from them ({named}); leave them out.")
+        return {}
+    if isinstance(source, (str, Path)):
+        source = read_attributes(Path(_for_dataset(source, dataset)).expanduser())
+    found: Mapping[str, Sequence[str]] = source or {}
+    names_with_attributes(class_names, found)  # raises for classes without attributes
+    return found
+
+
+def overlaps(settings: EvaluationSettings, dataset: Dataset) -> Iterator[str]:
+    """A sentence for each learned prompt or network that was trained on images of ``dataset``, as far as known."""
+    learned: list[tuple[str, Sequence[str]]] = [
+        (f"the prompt of {kind!r}", context.images) for kind, context in settings.contexts_for(dataset.name).items()
+    ]
+    for hook, _ in settings.hooks:
+        learned += hook.learned_from(settings)
+    keys = stratified(dataset).image_keys(settings.limit) if any(images for _, images in learned) else ()
+    for what, images in learned:
+        known = set(images)
+        seen = sum(key in known for key in keys)
+        if seen:
+            yield (
+                f"{seen} of the {len(keys)} images of {dataset.name!r} are among those that {what} was learned from: "
+                "accuracy and calibration on them are not those on new images. Evaluate on another split or folder."
+            )
+
+
+def _method_name(calibrated: Calibrated) -> str:
+    return str(calibrated.calibration.facts["method"]["name"])
+
+
+def _for_dataset(path: str | Path, dataset: str) -> str:
+    return str(path).replace("{dataset}", folder_name(dataset))

@@ -31,7 +31,8 @@ def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any
         return {"name": name, "fpp": settings.fpp.model_dump()}
     if method.init in LEARNED:
         return {"name": name, "fingerprint": fingerprint(settings.learned[method.init])}
-    own = (file for file in settings.plugins.get("trained", ()) if file.method == method.name)
+    target = settings.plugins.get(method.adapt, {}).get("target")
+    own = (file for file in settings.plugins.get("trained", ()) if (file.method, file.target) == (method.name, target))
     return {"name": name, "trained": {"" if f.target is None else str(f.target): f.content.digest for f in own}}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from otpt.errors import OtptError
 from otpt.runs import Run
-from otpt.runs.differences import differences
+from otpt.runs.config import differences
 
 
 def check_comparable(

@@ -24,7 +24,7 @@ from otpt.methods import get_method
 from otpt.report.papers import BACKBONES, OTPT, get_paper, table_datasets
 from otpt.report.results import check_names
 from otpt.runs import Run
-from otpt.runs.run import CONFIG
+from otpt.runs.config import CONFIG
 
 STUDIES = {"paper": OTPT, "cots": "cots"}
 """What can be reproduced, and the papers of its numbers."""
@@ -275,6 +275,6 @@ def _left(run: PlannedRun) -> int | None:
         columns = [column for column in columns if column["prompt"]["name"] in run.prompts]
     if config is None or len(columns) < len(run.methods) * len(run.prompts or ("",)):
         return whole
-    asked = [{**column, "images": {str(seed): run.images for seed in run.seeds}} for column in columns]
-    missing = [opened.missing([{**config, "columns": [column]}]) for column in asked]
+    asked = [column.model_copy(update={"images": dict.fromkeys(run.seeds, run.images)}) for column in columns]
+    missing = [opened.missing([config.model_copy(update={"columns": [column]})]) for column in asked]
     return sum(max(sum(item.images for item in items if item.seed == s) for items in missing) for s in run.seeds)

@@ -20,8 +20,8 @@ from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
 from otpt.report.comparable import check_comparable, image_differences, shared_datasets
 from otpt.runs import Rows, Run, read_rows, results_frame
-from otpt.runs.format import check_bins
-from otpt.runs.run import CONFIG
+from otpt.runs.config import CONFIG
+from otpt.runs.scores import check_bins
 
 LEVEL = 0.95
 """Default confidence level of intervals."""

@@ -1,5 +1,31 @@
-"""One run on disk: configuration, shards, locks, rows, scores; and reading it back. No model is needed."""
+"""One run on disk: configuration, rows, locks, metrics. No model is needed to read it."""
 
-import lazy_loader as lazy
+from otpt.runs.config import CONFIG, ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, folder_name
+from otpt.runs.rows import Rows, read_rows
+from otpt.runs.run import Run, WorkItem
+from otpt.runs.scores import KEYS, Average, Score, averages, left_out, results_frame, score_run, write_metrics
+from otpt.runs.shards import Shard, ShardRows
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = [
+    "CONFIG",
+    "KEYS",
+    "Average",
+    "ColumnConfig",
+    "DatasetConfig",
+    "ModelConfig",
+    "Rows",
+    "Run",
+    "RunConfig",
+    "Score",
+    "Scoring",
+    "Shard",
+    "ShardRows",
+    "WorkItem",
+    "averages",
+    "folder_name",
+    "left_out",
+    "read_rows",
+    "results_frame",
+    "score_run",
+    "write_metrics",
+]

@@ -1,47 +1,51 @@
-"""A run: a folder with its configuration, its rows in shards, and its metrics. It grows.
+"""A run: a folder with its configuration, its rows in shards, and its metrics.
 
-    RUN/config.json                                      everything that decided the numbers
-    RUN/dtd/seed-0/o-tpt/00000000-00000064.parquet …     rows of one method (and prompt), one per image
-    RUN/dtd/metrics-seed-0.json                          of this data set and seed
-    RUN/metrics.json                                     of all, with averages
+    RUN/config.json                                              everything that decided the numbers
+    RUN/rows/dtd/seed-0/o-tpt/a-photo-of-a-…/00000000-00000064.parquet …     rows, one per image
+    RUN/metrics.json                                             metrics of the rows
 
-A column is a method under a prompt, on one data set. A shard holds the rows of one column, one seed and a range of
-images that begins at a multiple of the shard size; it is written whole or not at all, and its bytes depend on the
-configuration alone. So a run may be stopped anywhere, continued by anybody, worked on by several processes, and take
-further methods, prompts, seeds, data sets and images: what is there stays as it is.
+``pd.read_parquet(RUN / "rows")`` reads the rows of everything. A shard is written whole or not at all, and its rows
+depend on the configuration alone. So a run may be stopped anywhere, continued by several processes and machines, and
+extended by methods, prompts, seeds, data sets and images: existing rows do not change.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from filelock import FileLock, Timeout
 
 from otpt.errors import OtptError, cannot_read
-from otpt.files import DISK, Disk, is_there, remove_leftovers, write_atomically
-from otpt.runs.checking import check_asked, check_config, check_rows
-from otpt.runs.growing import CONFIG, LOCKS, METRICS, begun, grown
-from otpt.runs.locks import Locks
-from otpt.runs.sealing import read_sealed, sealed
-from otpt.runs.shards import CorruptShardError, Shard, decode_shard, encode_shard, joined
+from otpt.files import is_there, remove_leftovers
+from otpt.runs.config import (
+    CONFIG,
+    ColumnConfig,
+    DatasetConfig,
+    RunConfig,
+    folder_name,
+    merge_config,
+    read_config,
+    write_config,
+)
+from otpt.runs.shards import DamagedShard, Shard, read_shard, write_shard
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CONFIG", "LOCKS", "METRICS", "SCORING", "Column", "Run", "Unreadable", "WorkItem"]
-
-_GROWING, SCORING = 0, 1
-"""Locks of the configuration and of the metrics, each changed by one process at a time."""
-_FIRST_ITEM = 2
-_SEEN_WITHIN = 90.0  # seconds
-_POLL_SECONDS = 0.05
+ROWS = "rows"
+LOCKS = "locks"
+METRICS_FILE = "metrics.json"
 _SHARD = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._+-]{0,60}")
 
 Column = tuple[str, str]
 """(prompt, method)."""
@@ -64,13 +68,13 @@ class WorkItem:
     """Images ``start`` … ``stop`` − 1 of one data set under one seed, for columns that lack them.
 
     Attributes:
-        first: where their shards begin: a multiple of the shard size, ``start`` unless the run has grown.
+        block: number of the shard-sized block that they belong to.
         in_order: a stream: one column, all of its images in the stream's order.
     """
 
     dataset: str
     seed: int
-    first: int
+    block: int
     start: int
     stop: int
     columns: tuple[Column, ...]
@@ -78,62 +82,43 @@ class WorkItem:
 
     @property
     def images(self) -> int:
-        """How many."""
+        """Number of images."""
         return self.stop - self.start
 
     @property
-    def lock(self) -> int:
-        """The number of its lock: the same for all who would write the same shards."""
-        facts = [self.dataset, self.seed, self.first, self.columns if self.in_order else ""]
-        return _FIRST_ITEM + int.from_bytes(hashlib.sha256(json.dumps(facts).encode()).digest()[:7], "big")
+    def lock_name(self) -> str:
+        """The same for all items that write to the same block, or the same stream."""
+        facts = repr([self.dataset, self.seed, self.block, self.columns if self.in_order else ""])
+        return hashlib.sha256(facts.encode()).hexdigest()[:20]
 
 
 class Run:
-    """A run folder. ``Run(folder)`` opens one; :meth:`create` makes it, or opens it to continue or to grow."""
+    """A run folder. ``Run(folder)`` opens one; :meth:`create` makes it, or opens it to continue or extend it."""
 
-    def __init__(self, folder: str | Path, *, files: Disk = DISK) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.files = files
-        self._digests: dict[tuple[str, Column], str] = {}
-        self.config: dict[str, Any] = read_sealed(self.folder / CONFIG, str(folder))
-        check_config(self.config, self.folder)
-        self._datasets: dict[str, dict[str, Any]] = {str(each["name"]): each for each in self.config["datasets"]}
+        self.config = read_config(self.folder)
+        self._datasets = {each.name: each for each in self.config.datasets}
 
     @classmethod
-    def create(cls, folder: str | Path, config: dict[str, Any]) -> Run:
-        """The run in ``folder``, new or grown by what ``config`` asks for; never with other settings."""
+    def create(cls, folder: str | Path, config: RunConfig) -> Run:
+        """Make the run in ``folder``, or extend it by what ``config`` requests; an error if other settings made it."""
         folder = Path(folder)
         _check_folder(folder)
-        given = json.loads(json.dumps(config, allow_nan=False))
-        check_asked(begun(given), folder)
-        if not is_there(folder / CONFIG):
-            with Locks(folder / LOCKS) as locks:  # of two that begin at once, where there are no hard links
-                locks.wait_for(_GROWING)
-                if not is_there(folder / CONFIG) and not write_atomically(
-                    folder / CONFIG, sealed(begun(given)), exclusive=True
-                ):
-                    _wait_until_seen(folder / CONFIG)
-        run = cls(folder)
-        wanted = grown(run.config, given, str(folder))
-        if wanted != run.config:
-            with Locks(folder / LOCKS) as locks:
-                locks.wait_for(_GROWING)
-                wanted = grown(cls(folder).config, given, str(folder))
-                write_atomically(folder / CONFIG, sealed(wanted))
-            run = cls(folder)
-        run.tidy()
-        return run
+        with locked(folder, "config"):
+            stored = read_config(folder) if is_there(folder / CONFIG) else None
+            merged = merge_config(stored, config, folder)
+            if merged != stored:
+                write_config(folder, merged)
+        return cls(folder)
 
-    def tidy(self) -> None:
-        """Delete what killed processes left: temporary files, and shards of which a longer one is there."""
-        remove_leftovers(self.folder)
-        for dataset, seed, column in self.everything():
-            names = self._names(dataset, seed, column)
-            for first, stop in set(names) - set(_longest(names).items()):
-                self.files.remove(self.shard_path(dataset, seed, column, first, stop))
+    def __repr__(self) -> str:
+        done, total = self.progress()
+        names = ", ".join(self._datasets)
+        return f"Run({str(self.folder)!r}: {self.config.backbone.name} on {names}, {done}/{total} images)"
 
     @property
-    def datasets(self) -> list[dict[str, Any]]:
+    def datasets(self) -> list[DatasetConfig]:
         """The configuration of each data set."""
         return list(self._datasets.values())
 
@@ -144,205 +129,11 @@ class Run:
 
     def columns(self, dataset: str, seed: int | None = None) -> tuple[Column, ...]:
         """(prompt, method) of the rows of a data set; of one seed, if given."""
-        return tuple(
-            _key(each) for each in self._datasets[dataset]["columns"] if seed is None or str(seed) in each["images"]
-        )
+        return tuple(each.key for each in self._datasets[dataset].columns if seed is None or seed in each.images)
 
     def seeds_of(self, dataset: str) -> list[int]:
         """The seeds of a data set."""
-        return sorted({int(seed) for each in self._datasets[dataset]["columns"] for seed in each["images"]})
-
-    def items(self, datasets: Sequence[Mapping[str, Any]] | None = None) -> list[WorkItem]:
-        """Everything that the run consists of; or what of it is asked for, as in its configuration."""
-        return list(self._items(datasets, only_missing=False))
-
-    def missing(self, datasets: Sequence[Mapping[str, Any]] | None = None) -> list[WorkItem]:
-        """What of that is still to be computed."""
-        return list(self._items(datasets, only_missing=True))
-
-    def progress(self, datasets: Sequence[Mapping[str, Any]] | None = None) -> tuple[int, int]:
-        """(images that are done, all images), each counted once per seed and pass."""
-        missing = sum(item.images for item in self.missing(datasets))
-        # Columns that lack different images of a range need a pass each.
-        done = max(sum(item.images for item in self.items(datasets)) - missing, 0)
-        return done, done + missing
-
-    def lacks(self, item: WorkItem) -> bool:
-        """Whether a shard of the item is not there yet; asked often, so without listing folders."""
-        if item.in_order:
-            return any(self._present(item.dataset, item.seed, column) < item.stop for column in item.columns)
-        # Of the item's own length, or of the full one if another process asked for more images meanwhile.
-        stops = {item.stop, item.first + int(self.config["numbers"]["shard_size"])}
-        return not all(
-            any(self.files.exists(self.shard_path(item.dataset, item.seed, column, item.first, stop)) for stop in stops)
-            for column in item.columns
-        )
-
-    def write(self, shard: Shard) -> None:
-        """Store a shard, joined to what is there of its range."""
-        before = shard.start
-        if before > shard.first:
-            earlier = self.read(shard.dataset, shard.seed, shard.column, shard.first, before)
-            if earlier is None:  # damaged, or joined by another process: whoever asks next finds what is missing
-                return
-            shard = joined(earlier, shard)
-        path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, shard.stop)
-        self.files.write(path, encode_shard(shard, owner=self._owner(shard.dataset, shard.seed, shard.column, path)))
-        if before > shard.first:
-            self.files.remove(self.shard_path(shard.dataset, shard.seed, shard.column, shard.first, before))
-
-    def read(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Shard | None:
-        """A shard, None if it is not there; a damaged one is quarantined as ``_*.corrupt`` and then missing.
-
-        Damage is warned of, by whoever finds it.
-        """
-        path = self.shard_path(dataset, seed, column, first, stop)
-        try:
-            data = self.files.read(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
-        try:
-            table, sums = decode_shard(data, owner=self._owner(dataset, seed, column, path), rows=stop - first)
-            check_rows(table, sums, len(self._datasets[dataset]["classes"]))
-        except CorruptShardError as reason:
-            _quarantine(path, reason)
-            return None
-        return Shard(dataset, seed, column, first, first, stop, table, sums)
-
-    def shards(
-        self, dataset: str, seed: int, column: Column, *, start: int = 0, stop: int | None = None
-    ) -> Iterator[Shard]:
-        """The shards of a column that are there, in order; of images ``start`` … ``stop`` − 1 only, if given."""
-        for first, end in sorted(self._shards(dataset, seed, column).items()):
-            if end <= start or (stop is not None and first >= stop):
-                continue
-            shard = self.read(dataset, seed, column, first, end)
-            if shard is not None:
-                yield shard
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Per-image rows of everything that the run holds so far.
-
-        Columns: ``dataset``, ``variant``, ``seed``, then those of :mod:`otpt.runs.shards`. Images that could not be read
-        have an ``error`` and no prediction.
-        """
-        import pandas as pd
-
-        tables = []
-        for dataset, seed, column in self.everything():
-            for shard in self.shards(dataset, seed, column):
-                table = shard.table.to_pandas()
-                table.insert(0, "seed", seed)
-                table.insert(0, "variant", "")
-                table.insert(0, "dataset", dataset)
-                tables.append(table)
-        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-    def unreadable(self) -> Iterator[Unreadable]:
-        """The rows of images that could not be read; all shards are read for it."""
-        for dataset, seed, column in self.everything():
-            for shard in self.shards(dataset, seed, column):
-                if shard.table["error"].null_count == shard.table.num_rows:
-                    continue
-                for row in shard.table.select(["index", "id", "error"]).to_pylist():
-                    if row["error"] is not None:
-                        yield Unreadable(dataset, seed, column, row["index"], row["id"], row["error"])
-
-    def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
-        """Delete the shard that holds an image, so that it is missing; of a stream all, since they depend on it."""
-        in_order = bool(self._column(dataset, column).get("order"))
-        for first, stop in self._names(dataset, seed, column):
-            if in_order or first <= index < stop:
-                path = self.shard_path(dataset, seed, column, first, stop)
-                try:
-                    path.unlink(missing_ok=True)
-                except OSError as error:
-                    raise OtptError(
-                        f"Cannot delete {str(path)!r}: {error.strerror or error}; make its folder writable, or copy "
-                        "the run."
-                    ) from None
-
-    def folder_of(self, dataset: str, seed: int, column: Column | None = None) -> Path:
-        """Where the shards of a data set and seed, or of one of its columns, lie."""
-        folder = self.folder / str(self._datasets[dataset]["folder"]) / f"seed-{seed}"
-        return folder if column is None else folder / str(self._column(dataset, column)["folder"])
-
-    def metrics_path(self, dataset: str, seed: int) -> Path:
-        """The metrics of a data set and seed; beside the folder of its rows, which readers of Parquet take whole."""
-        return self.folder / str(self._datasets[dataset]["folder"]) / f"metrics-seed-{seed}.json"
-
-    def _items(self, datasets: Sequence[Mapping[str, Any]] | None, *, only_missing: bool) -> Iterator[WorkItem]:
-        size = int(self.config["numbers"]["shard_size"])
-        for dataset in self.datasets if datasets is None else datasets:
-            name = str(dataset["name"])
-            in_order = [column for column in dataset["columns"] if column.get("order")]
-            by_image = [column for column in dataset["columns"] if not column.get("order")]
-            for seed in dict.fromkeys(int(seed) for column in dataset["columns"] for seed in column["images"]):
-                yield from self._by_image(name, seed, by_image, size, only_missing)
-                for column in in_order:
-                    count = int(column["images"].get(str(seed), 0))
-                    if count and not (only_missing and self._present(name, seed, _key(column)) >= count):
-                        yield WorkItem(name, seed, 0, 0, count, (_key(column),), in_order=True)
-
-    def _by_image(
-        self, dataset: str, seed: int, columns: Sequence[Mapping[str, Any]], size: int, only_missing: bool
-    ) -> Iterator[WorkItem]:
-        """Range by range; columns that lack the same images of a range share an item."""
-        counts = {_key(column): int(column["images"].get(str(seed), 0)) for column in columns}
-        there = {key: self._shards(dataset, seed, key) if only_missing else {} for key in counts}
-        for first in range(0, max(counts.values(), default=0), size):
-            lacking: dict[tuple[int, int], list[Column]] = {}
-            for key, count in counts.items():
-                stop, done = min(first + size, count), there[key].get(first, first)
-                if done < stop:
-                    lacking.setdefault((done, stop), []).append(key)
-            for (start, stop), own in lacking.items():
-                yield WorkItem(dataset, seed, first, start, stop, tuple(own))
-
-    def _shards(self, dataset: str, seed: int, column: Column) -> dict[int, int]:
-        """first → stop of the shards that are there; of two that begin alike, the longer one."""
-        return _longest(self._names(dataset, seed, column))
-
-    def _names(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
-        """(first, stop) of the files of a column."""
-        try:
-            names = self.files.names(self.folder_of(dataset, seed, column))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise cannot_read("run", self.folder, error) from None
-        found = (_SHARD.fullmatch(name) for name in names)
-        return [(int(match[1]), int(match[2])) for match in found if match and int(match[1]) < int(match[2])]
-
-    def _present(self, dataset: str, seed: int, column: Column) -> int:
-        """How many images of a stream are there from its beginning without a gap."""
-        shards, reached = self._shards(dataset, seed, column), 0
-        while reached in shards:
-            reached = shards[reached]
-        return reached
-
-    def shard_path(self, dataset: str, seed: int, column: Column, first: int, stop: int) -> Path:
-        """The file of a shard, whether it is there or not."""
-        return self.folder_of(dataset, seed, column) / f"{first:08d}-{stop:08d}.parquet"
-
-    def _owner(self, dataset: str, seed: int, column: Column, path: Path) -> str:
-        """Which shard of which configuration a file is: its bytes are good for nothing else."""
-        if (dataset, column) not in self._digests:  # the same for all shards of a column, of which there are many
-            self._digests[dataset, column] = self._digest(dataset, column)
-        return f"{self._digests[dataset, column]} {seed} {path.name}"
-
-    def _digest(self, dataset: str, column: Column) -> str:
-        entry, own = self._datasets[dataset], self._column(dataset, column)
-        facts = {
-            **{key: self.config[key] for key in ("format", "versions", "numbers")},
-            "backbone": {key: value for key, value in self.config["backbone"].items() if key != "name"},
-            "dataset": {key: value for key, value in entry.items() if key not in ("columns", "folder", "source")},
-            "column": {key: value for key, value in own.items() if key not in ("images", "folder")},
-            "method": self.config["methods"][column[1]],
-        }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return sorted({seed for each in self._datasets[dataset].columns for seed in each.images})
 
     def everything(self) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column."""
@@ -351,29 +142,257 @@ class Run:
                 for column in self.columns(dataset, seed):
                     yield dataset, seed, column
 
-    def _column(self, dataset: str, column: Column) -> dict[str, Any]:
-        return next(each for each in self._datasets[dataset]["columns"] if _key(each) == column)
+    # What is missing
+
+    def items(self, datasets: Sequence[DatasetConfig] | None = None) -> list[WorkItem]:
+        """Everything that the run consists of, or the part that ``datasets`` request."""
+        return list(self._items(datasets, only_missing=False))
+
+    def missing(self, datasets: Sequence[DatasetConfig] | None = None) -> list[WorkItem]:
+        """What of that is still to be computed."""
+        return list(self._items(datasets, only_missing=True))
+
+    def progress(self, datasets: Sequence[DatasetConfig] | None = None) -> tuple[int, int]:
+        """(finished images, all images), each counted once per seed and pass."""
+        missing = sum(item.images for item in self.missing(datasets))
+        done = max(sum(item.images for item in self.items(datasets)) - missing, 0)
+        return done, done + missing
+
+    def lacks(self, item: WorkItem) -> bool:
+        """Whether rows of the item are missing."""
+        return any(
+            _gaps(self._ranges(item.dataset, item.seed, column), item.start, item.stop) for column in item.columns
+        )
+
+    def _items(self, datasets: Sequence[DatasetConfig] | None, *, only_missing: bool) -> Iterator[WorkItem]:
+        size = int(self.config.numbers["shard_size"])
+        for dataset in self.datasets if datasets is None else datasets:
+            for seed in dict.fromkeys(seed for column in dataset.columns for seed in column.images):
+                found: dict[tuple[int, int], list[Column]] = {}
+                streams = []
+                for column in dataset.columns:
+                    count = column.images.get(seed, 0)
+                    ranges = self._ranges(dataset.name, seed, column.key) if only_missing else []
+                    gaps = _gaps(ranges, 0, count)
+                    if column.order and gaps:
+                        streams.append(WorkItem(dataset.name, seed, 0, 0, count, (column.key,), in_order=True))
+                    for place in () if column.order else _split(gaps, size):
+                        found.setdefault(place, []).append(column.key)
+                for (start, stop), columns in sorted(found.items()):
+                    yield WorkItem(dataset.name, seed, start // size, start, stop, tuple(columns))
+                yield from streams
+
+    # Locks
+
+    def lock(self, item: WorkItem) -> FileLock | None:
+        """Lock an item for this process; None if another process works on it, or it is no longer missing.
+
+        The operating system releases the lock when the process ends. Call :meth:`unlock` when the rows are written.
+        """
+        if not self.lacks(item):
+            return None
+        lock = FileLock(self._lock_path(item.lock_name), thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None
+        except (OSError, NotImplementedError):  # no locks on this file system: work may be repeated, with equal rows
+            return lock
+        if self.lacks(item):
+            return lock
+        self.unlock(lock)
+        return None
+
+    def unlock(self, lock: FileLock) -> None:
+        """Release a lock of :meth:`lock`."""
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
+        lock.release()
+
+    def _lock_path(self, name: str) -> Path:
+        return _lock_path(self.folder, name)
+
+    # Rows
+
+    def write(self, shard: Shard) -> None:
+        """Store a shard, unless its rows exist."""
+        ranges = self._ranges(shard.dataset, shard.seed, shard.column)
+        if any(start <= shard.start and shard.stop <= stop and (start, stop) != (shard.start, shard.stop)
+               for start, stop in ranges):  # fmt: skip
+            return
+        path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.start, shard.stop)
+        write_shard(path, shard, self._datasets[shard.dataset].classes)
+        self._remove_superseded(shard.dataset, shard.seed, shard.column)
+
+    def shards(self, dataset: str, seed: int, column: Column) -> Iterator[Shard]:
+        """The existing shards of a column, in order; a damaged one is skipped with a warning."""
+        for start, stop in self._ranges(dataset, seed, column):
+            path = self.shard_path(dataset, seed, column, start, stop)
+            try:
+                yield read_shard(path, dataset, seed, column, start, stop)
+            except FileNotFoundError:  # replaced by another process meanwhile
+                continue
+            except OSError as error:
+                raise cannot_read("shard", path, error) from None
+            except DamagedShard as reason:
+                warnings.warn(
+                    f"The shard {str(path)!r} is damaged ({reason}); the next evaluation of this run recomputes it.",
+                    stacklevel=2,
+                )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Per-image rows of everything that the run holds so far; columns as in :mod:`otpt.runs.shards`."""
+        tables = [shard.table for key in self.everything() for shard in self.shards(*key)]
+        if not tables:
+            return pa.table({}).to_pandas()
+        return pa.concat_tables(tables, promote_options="default").to_pandas()
+
+    def unreadable(self) -> Iterator[Unreadable]:
+        """The rows of images that could not be read; reads all shards."""
+        for dataset, seed, column in self.everything():
+            for shard in self.shards(dataset, seed, column):
+                if shard.table["error"].null_count < shard.table.num_rows:
+                    for row in shard.table.select(["index", "id", "error"]).to_pylist():
+                        if row["error"] is not None:
+                            yield Unreadable(dataset, seed, column, row["index"], row["id"], row["error"])
+
+    def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
+        """Delete the shard of an image, so that it is computed again; of a stream all shards."""
+        stream = self.column(dataset, column).order is not None
+        for start, stop in self._ranges(dataset, seed, column):
+            if stream or start <= index < stop:
+                _delete(self.shard_path(dataset, seed, column, start, stop))
+
+    def remove_damaged(self) -> None:
+        """Delete damaged shards, each with a warning, so that they are computed again."""
+        for dataset, seed, column in self.everything():
+            for start, stop in self._ranges(dataset, seed, column):
+                path = self.shard_path(dataset, seed, column, start, stop)
+                try:
+                    read_shard(path, dataset, seed, column, start, stop)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise cannot_read("shard", path, error) from None
+                except DamagedShard as reason:
+                    _delete(path)
+                    warnings.warn(f"The shard {str(path)!r} is damaged ({reason}) and is recomputed.", stacklevel=2)
+
+    def tidy(self) -> None:
+        """Delete what killed processes left: temporary files, and rows that exist twice."""
+        remove_leftovers(self.folder)
+        for key in self.everything():
+            self._remove_superseded(*key)
+
+    # Where things are
+
+    def dataset(self, name: str) -> DatasetConfig:
+        """The configuration of a data set."""
+        return self._datasets[name]
+
+    def column(self, dataset: str, column: Column) -> ColumnConfig:
+        """The configuration of a column."""
+        return next(each for each in self._datasets[dataset].columns if each.key == column)
+
+    def folder_of(self, dataset: str, seed: int, column: Column) -> Path:
+        """The folder of a column's shards."""
+        prompt, method = column
+        return self.folder / ROWS / _unique(dataset) / f"seed-{seed}" / _unique(method) / _unique(prompt)
+
+    def shard_path(self, dataset: str, seed: int, column: Column, start: int, stop: int) -> Path:
+        """The file of a shard, whether it exists or not."""
+        return self.folder_of(dataset, seed, column) / f"{start:08d}-{stop:08d}.parquet"
+
+    def shard_files(self) -> Iterator[Path]:
+        """The existing shard files of the run."""
+        for dataset, seed, column in self.everything():
+            for start, stop in self._ranges(dataset, seed, column):
+                yield self.shard_path(dataset, seed, column, start, stop)
+
+    def _files(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
+        try:
+            names = os.listdir(self.folder_of(dataset, seed, column))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise cannot_read("run", self.folder, error) from None
+        found = (_SHARD.fullmatch(name) for name in names)
+        return [(int(match[1]), int(match[2])) for match in found if match]
+
+    def _ranges(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
+        """(start, stop) of the shards of a column, sorted, without those that overlap an earlier or longer one."""
+        found: list[tuple[int, int]] = []
+        for start, stop in sorted(self._files(dataset, seed, column), key=lambda each: (each[0], -each[1])):
+            if not found or start >= found[-1][1]:
+                found.append((start, stop))
+        return found
+
+    def _remove_superseded(self, dataset: str, seed: int, column: Column) -> None:
+        files = self._files(dataset, seed, column)
+        for start, stop in set(files) - set(self._ranges(dataset, seed, column)):
+            with suppress(OSError):
+                self.shard_path(dataset, seed, column, start, stop).unlink(missing_ok=True)
 
 
-def _key(column: Mapping[str, Any]) -> Column:
-    return str(column["prompt"]["name"]), str(column["method"])
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Wait for a lock of the run and hold it."""
+    path = _lock_path(folder, name)
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+    except NotImplementedError:  # no locks on this file system
+        pass
+    except OSError as error:
+        raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def _longest(names: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """first → the largest stop."""
-    return dict(sorted(names))
+def _lock_path(folder: Path, name: str) -> Path:
+    path = folder / LOCKS / f"{name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
+    return path
 
 
-def _wait_until_seen(path: Path) -> None:
-    """A file that another machine has made: network file systems may hide it from this one for a while."""
-    until = time.monotonic() + _SEEN_WITHIN
-    while not is_there(path) and time.monotonic() < until:
-        time.sleep(_POLL_SECONDS)
+def _gaps(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """The parts of ``start`` … ``stop`` that sorted ranges do not cover."""
+    gaps = []
+    for first, last in ranges:
+        if first >= stop:
+            break
+        if first > start:
+            gaps.append((start, first))
+        start = max(start, last)
+    if start < stop:
+        gaps.append((start, stop))
+    return gaps
+
+
+def _split(gaps: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Cut ranges at multiples of the shard size."""
+    for first, stop in gaps:
+        start = first
+        while start < stop:
+            end = min(stop, (start // size + 1) * size)
+            yield start, end
+            start = end
+
+
+def _unique(name: str) -> str:
+    """A file name for a data set, method or prompt, different for different names on any file system."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return f"{folder_name(name)[:60].lower()}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _check_folder(folder: Path) -> None:
     try:
-        # not counting what another process is just about to make of the same folder
         others = folder.is_dir() and any(path.suffix != ".tmp" and path.name != LOCKS for path in folder.iterdir())
         is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
@@ -386,18 +405,10 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _quarantine(path: Path, reason: CorruptShardError) -> None:
-    aside = path.with_name(f"_{path.name}.corrupt")
+def _delete(path: Path) -> None:
     try:
-        path.replace(aside)
-    except FileNotFoundError:  # another process was first
-        return
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise OtptError(
-            f"The shard {str(path)!r} is damaged ({reason}) and cannot be moved aside: {error.strerror or error}; make "
-            "its folder writable, or copy the run."
+            f"Cannot delete {str(path)!r}: {error.strerror or error}; make its folder writable, or copy the run."
         ) from None
-    warnings.warn(
-        f"The shard {str(path)!r} was damaged ({reason}); it was quarantined as {aside.name!r} and will be recomputed.",
-        stacklevel=4,
-    )

@@ -1,23 +1,30 @@
-"""Every metric from the stored shards alone: ``otpt metrics RUN`` computes, byte for byte, what the run wrote."""
+"""Metrics of a run from its rows alone, and all results as one DataFrame."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from otpt.files import as_json, write_atomically
-from otpt.metrics import METRICS as TABLE
-from otpt.metrics import Metrics, SetMetrics, evaluate_rows, set_metrics
-from otpt.runs.format import check_bins
-from otpt.runs.reading import Rows, read_rows
-from otpt.runs.run import METRICS, Column, Run
+import pandas as pd
 
-AVERAGED = tuple(each.name for each in fields(Metrics) if each.name in TABLE and TABLE[each.name].best)
+from otpt._version import __version__
+from otpt.files import as_json, parse_json, write_atomically
+from otpt.metrics import METRICS, Metrics, SetMetrics, evaluate_rows, set_metrics
+from otpt.metrics.inputs import check_bins
+from otpt.runs.rows import Rows, read_rows
+from otpt.runs.run import METRICS_FILE, Column, Run
+
+MAX_BINS = 100
+"""Probabilities of one percent and more are stored one by one."""
+KEYS = ("model", "dataset", "variant", "seed", "prompt", "method")
+"""Columns that identify a row of :func:`results_frame`; "variant" is "" except for methods that run several times."""
+
+AVERAGED = tuple(each.name for each in fields(Metrics) if each.name in METRICS and METRICS[each.name].best)
 """Metrics that are averaged over data sets, with deviations over seeds."""
 
 
@@ -72,29 +79,59 @@ class Average:
 
 
 def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> list[Score]:
-    """All metrics of the shards that are there; ``bins`` and ``side`` in place of the run's own."""
-    scoring = run.config["scoring"]
-    bins, side = scoring["bins"] if bins is None else bins, side or scoring["side"]
-    check_bins(bins, side)
+    """All metrics of the existing rows; ``bins`` and ``side`` replace the run's own.
+
+    Metrics that were stored in ``metrics.json`` are read back unless shards changed since.
+    """
+    scoring = run.config.scoring
+    bins, side = scoring.bins if bins is None else bins, side or scoring.side
+    check_bins(bins, side, most=MAX_BINS)
+    stored = _read_metrics(run)
+    if stored is not None and (bins, side) == (scoring.bins, scoring.side):
+        return stored
     return [_score(run, dataset, seed, column, bins, side) for dataset, seed, column in run.everything()]
 
 
 def write_metrics(run: Run, scores: Sequence[Score]) -> None:
-    """``metrics.json`` of each data set and seed, and of the run."""
-    for name in (str(dataset["name"]) for dataset in run.datasets):
-        for seed in run.seeds_of(name):
-            own = [score for score in scores if (score.dataset, score.seed) == (name, seed)]
-            _write(run.metrics_path(name, seed), {"scores": [score.as_dict() for score in own]})
-    whole = {"scores": [s.as_dict() for s in scores], "averages": [a.as_dict() for a in averages(scores)]}
-    _write(run.folder / METRICS, whole)
+    """Write ``metrics.json``."""
+    whole = {
+        "state": _state(run),
+        "scores": [score.as_dict() for score in scores],
+        "averages": [average.as_dict() for average in averages(scores)],
+    }
+    write_atomically(run.folder / METRICS_FILE, as_json(whole))
 
 
-def _write(path: Path, value: Any) -> None:
-    data = as_json(value)
-    with suppress(OSError):  # not there, or not readable: it is written anew
-        if path.read_bytes() == data:
-            return
-    write_atomically(path, data)
+def _read_metrics(run: Run) -> list[Score] | None:
+    """The scores in ``metrics.json``; None if they are missing, or not those of the present shards and bins."""
+    try:
+        content = parse_json((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
+        if content["state"] != _state(run):
+            return None
+        return [_from_dict(each) for each in content["scores"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _state(run: Run) -> str:
+    """A digest of what metrics depend on: version, bins, and name, size and time of every shard."""
+    digest = hashlib.sha256(f"{__version__} {run.config.scoring.bins} {run.config.scoring.side}".encode())
+    for path in run.shard_files():
+        with suppress(OSError):
+            stat = path.stat()
+            digest.update(f"{path.relative_to(run.folder)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _from_dict(values: dict[str, Any]) -> Score:
+    """The inverse of :meth:`Score.as_dict`."""
+    own = {
+        name: values[name] for name in ("dataset", "seed", "prompt", "method", "unreadable", "flagged", "mean_cosine")
+    }
+    known = {each.name for each in fields(Metrics)}
+    metrics = Metrics(**{name: values[name] for name in known}) if values["images"] else None
+    sets = {k: tuple(v) if isinstance(v, list) else v for k, v in values.get("sets", {}).items()}
+    return Score(**own, metrics=metrics, sets=SetMetrics(**sets) if sets else None)
 
 
 def averages(scores: Iterable[Score]) -> list[Average]:
@@ -167,3 +204,53 @@ def _sets(rows: Rows) -> SetMetrics | None:
         sizes=sizes,
         answered=None if answered is None else answered > 0,
     )
+
+
+def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side: str | None = None) -> pd.DataFrame:
+    """All metrics of all runs, computed from their rows.
+
+    Args:
+        runs: opened run folders; of different models or data sets, too.
+        n_bins: number of bins of the calibration errors; each run's own by default.
+        side: closed side of the bins, "right" or "left"; each run's own by default.
+
+    Returns:
+        A row per model, data set, variant, seed, prompt and method, in the order of the runs. Columns: these keys,
+        ``run`` (the folder), ``images`` (evaluated), ``planned`` (requested), ``unreadable``, ``flagged``, the fields
+        of :class:`otpt.metrics.Metrics` as fractions, ``mean_cosine``, and for prediction sets and abstention those of
+        :class:`otpt.metrics.SetMetrics`, intervals as ``…_low`` and ``…_high``. Undefined values are NaN.
+    """
+    opened = [runs] if isinstance(runs, Run) else list(runs)
+    rows = [_row(run, score) for run in opened for score in score_run(run, bins=n_bins, side=side)]
+    return pd.DataFrame(rows, columns=None if rows else [*KEYS, "run", "images"])
+
+
+def _row(run: Run, score: Score) -> dict[str, Any]:
+    dataset = run.dataset(score.dataset)
+    metrics = {"images": 0} if score.metrics is None else score.metrics.as_dict()
+    return {
+        "model": run.config.backbone.name,
+        "dataset": dataset.base_name,
+        "variant": dataset.variant,
+        "seed": score.seed,
+        "prompt": score.prompt,
+        "method": score.method,
+        "run": str(run.folder),
+        "planned": run.column(score.dataset, (score.prompt, score.method)).images[score.seed],
+        "unreadable": score.unreadable,
+        "flagged": score.flagged,
+        **metrics,
+        "mean_cosine": score.mean_cosine,
+        **({} if score.sets is None else _flat(score.sets)),
+    }
+
+
+def _flat(sets: SetMetrics) -> dict[str, Any]:
+    """Fields of the set metrics, with an interval as two columns."""
+    found: dict[str, Any] = {}
+    for name, value in sets.as_dict().items():
+        if isinstance(value, list):
+            found[f"{name.removesuffix('_interval')}_low"], found[f"{name.removesuffix('_interval')}_high"] = value
+        else:
+            found[name] = value
+    return found

@@ -1,49 +1,56 @@
-"""A shard of a run as one Parquet file: a row per image, of one method under one prompt; and what rows cannot hold.
+"""A shard: rows of one method under one prompt, data set and seed, as a Parquet file with page checksums.
 
 | column | |
 |---|---|
+| ``dataset``, ``variant``, ``seed``, ``prompt``, ``method`` | what the row belongs to |
 | ``id``, ``index``, ``label`` | the image: its name and position in the data set, its class |
-| ``prompt``, ``method`` | how it was predicted |
 | ``prediction``, ``correct``, ``confidence`` | the most probable class, whether it is the label, its probability |
 | ``probability``, ``rank`` | of the label; number of classes that rank before it |
 | ``entropy``, ``squares`` | −Σ p log p in nats, Σ p² |
 | ``top_classes``, ``top_probabilities`` | the five most probable classes and every further one of 1 % or more |
-| ``mean_cosine`` … | the method's extras: between the text features of different classes; others as methods have them |
-| ``set_size``, ``covered``, ``answered`` | of prediction sets and abstention, where a calibration was asked for them |
-| ``flags`` | what was out of the ordinary |
+| ``mean_cosine`` … | the method's extras |
+| ``set_size``, ``covered``, ``answered`` | of prediction sets and abstention, if a calibration was used for them |
+| ``flags`` | notes on the prediction |
 | ``error`` | why the image could not be read; all columns from ``prediction`` on are then null |
 | ``probabilities`` | all of them, float32; only with ``save_probabilities`` |
 
-The class-wise error (SCE) also needs the sum of each class's probabilities over the images, Σ_n p_nc: it is kept in the
-file's metadata. The file carries a checksum of itself there too.
+The metadata of the file hold the class names, and the sum of each class's probabilities over the images, Σ_n p_nc,
+which the class-wise calibration error needs.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import re
-from dataclasses import dataclass, replace
-from typing import Any
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-TOP = 5
-KEPT_PROBABILITY = float(np.float32(0.01))
-"""Probabilities from here on are kept one by one; so the SCE can be recomputed exactly with up to 100 bins."""
+from otpt.files import write_atomically
 
-SUM_UNIT = 2.0**-32
-"""Sums of probabilities are whole numbers of this unit: exact, so the same however the images are cut into shards."""
+TOP = 5
+STORED_PROBABILITY = float(np.float32(0.01))
+"""Probabilities from here on are stored one by one, so that the SCE can be recomputed exactly with up to 100 bins."""
+
+_UNIT = 2.0**32
+"""Class sums are sums of multiples of 1/_UNIT, so that adding them is exact in any order."""
 
 COLUMNS = {
+    "dataset": pa.string(),
+    "variant": pa.string(),
+    "seed": pa.int64(),
+    "prompt": pa.string(),
+    "method": pa.string(),
     "id": pa.string(),
     "index": pa.int64(),
     "label": pa.int32(),
-    "prompt": pa.string(),
-    "method": pa.string(),
     "prediction": pa.int32(),
     "correct": pa.bool_(),
     "confidence": pa.float64(),
@@ -53,102 +60,164 @@ COLUMNS = {
     "squares": pa.float64(),
     "top_classes": pa.list_(pa.int32()),
     "top_probabilities": pa.list_(pa.float64()),
+    "flags": pa.list_(pa.string()),
+    "error": pa.string(),
 }
-LAST = {"flags": pa.list_(pa.string()), "error": pa.string()}
-OPTIONAL = {"probabilities": pa.list_(pa.float32())}
-
-_MAX_BYTES = 1 << 30  # of a shard's rows in memory
-_SEAL = "sha256:" + 64 * "0"
-_SEAL_PATTERN = re.compile(rb"sha256:([0-9a-f]{64})")
+_PROBABILITIES = pa.list_(pa.float32())
+_METADATA, _CHECKSUM = "otpt", "otpt.crc32"
 
 
-class CorruptShardError(Exception):
-    """A shard that cannot be used: not what was written, or written for another run."""
+class DamagedShard(Exception):
+    """A file that is not the shard that was written."""
+
+
+class OutputLike(Protocol):
+    """What a row is made of; :class:`otpt.methods.Output` has it."""
+
+    @property
+    def probabilities(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def confidence(self) -> float: ...
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+    @property
+    def extras(self) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows of one column: images ``start`` … ``stop`` − 1 of a data set under a seed.
+    """Rows of images ``start`` … ``stop`` − 1 (of a stream: in its order) of a column under a seed.
 
     Attributes:
         column: (prompt, method).
-        first: where the file begins that they belong to.
-        table: the rows, image by image.
-        class_sums: (C,) int64, Σ_n p_nc over the readable images, in units of :data:`SUM_UNIT`.
+        table: the rows.
+        class_sums: (C,) Σ_n p_nc over the readable images.
     """
 
     dataset: str
     seed: int
     column: tuple[str, str]
-    first: int
     start: int
     stop: int
     table: pa.Table
-    class_sums: npt.NDArray[np.int64]
+    class_sums: npt.NDArray[np.float64]
 
 
-def joined(earlier: Shard, later: Shard) -> Shard:
-    """Two shards of a column, one where the other ends, as one."""
-    table = pa.concat_tables([earlier.table, later.table], promote_options="default").combine_chunks()
-    sums = earlier.class_sums + later.class_sums
-    return replace(later, start=earlier.start, table=table.select(_in_order(table)), class_sums=sums)
+class ShardRows:
+    """Collects the rows of one column.
+
+    Args:
+        dataset: unique name of the data set in the run; the rows carry it without ``@variant``.
+        column: (prompt, method).
+        classes: number of classes.
+        save_probabilities: store all probabilities of every row.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        seed: int,
+        column: tuple[str, str],
+        classes: int,
+        *,
+        variant: str = "",
+        save_probabilities: bool = False,
+    ) -> None:
+        self._where = dataset, seed, column
+        prompt, method = column
+        base = dataset.removesuffix(f"@{variant}") if variant else dataset
+        self._key = {"dataset": base, "variant": variant, "seed": seed, "prompt": prompt, "method": method}
+        self._class_sums = np.zeros(classes)
+        self._rows: list[dict[str, Any]] = []
+        self._save = save_probabilities
+
+    def add(self, index: int, image_id: str, label: int, output: OutputLike) -> None:
+        """Add a predicted image."""
+        self._class_sums += np.rint(np.minimum(output.probabilities, 1.0) * _UNIT) / _UNIT
+        row = {"id": image_id, "index": index, "label": label, **_values(output, label), **output.extras}
+        if self._save:
+            row["probabilities"] = output.probabilities.astype(np.float32)
+        self._rows.append(row)
+
+    def add_unreadable(self, index: int, image_id: str, label: int, reason: str) -> None:
+        """Add an image that could not be read."""
+        self._rows.append({"id": image_id, "index": index, "label": label, "error": reason})
+
+    def shard(self, start: int) -> Shard:
+        """Return the rows so far as images ``start`` and following."""
+        names = dict.fromkeys([*COLUMNS, *sorted({name for row in self._rows for name in row} - {*COLUMNS})])
+        types = {**COLUMNS, "probabilities": _PROBABILITIES}
+        if self._save:
+            names["probabilities"] = None
+        columns = {
+            name: pa.array([self._key[name]] * len(self._rows) if name in self._key else
+                           [row.get(name) for row in self._rows], types.get(name, pa.float64()))
+            for name in names
+        }  # fmt: skip
+        return Shard(*self._where, start, start + len(self._rows), pa.table(columns), self._class_sums)
 
 
-def make_table(columns: dict[str, list[Any]]) -> pa.Table:
-    """Rows from lists, with the types above; names that are not among them are extras."""
-    known = {**COLUMNS, **LAST, **OPTIONAL}
-    arrays = {name: pa.array(values, known.get(name, pa.float64())) for name, values in columns.items()}
-    table = pa.table(arrays)
-    return table.select(_in_order(table))
-
-
-def _in_order(table: pa.Table) -> list[str]:
-    extras = sorted(set(table.column_names) - set(COLUMNS) - set(LAST) - set(OPTIONAL))
-    optional = [name for name in OPTIONAL if name in table.column_names]
-    return [*COLUMNS, *extras, *LAST, *optional]
-
-
-def encode_shard(shard: Shard, *, owner: str) -> bytes:
-    """The bytes of the file; ``owner`` says which shard of which run it is."""
-    metadata = {
-        "otpt.owner": owner,
-        "otpt.class_sums": base64.b64encode(shard.class_sums.astype("<i8").tobytes()).decode(),
-        "otpt.seal": _SEAL,
+def _values(output: OutputLike, label: int) -> dict[str, Any]:
+    p = output.probabilities
+    of_label = p[label]
+    order = np.argsort(-p, kind="stable")
+    stored = order[: max(TOP, int((p >= STORED_PROBABILITY).sum()))]
+    logs = np.log(p, out=np.zeros_like(p), where=p > 0)
+    return {
+        "prediction": output.index,
+        "correct": output.index == label,
+        "confidence": min(output.confidence, 1.0),
+        "probability": float(of_label),
+        # of tied classes the one listed first ranks higher
+        "rank": int((p > of_label).sum() + (p[:label] == of_label).sum()),
+        "entropy": max(float(-(p * logs).sum()), 0.0),
+        "squares": float(np.square(p).sum()),
+        "top_classes": stored,
+        "top_probabilities": p[stored],
+        "flags": list(output.flags),
     }
+
+
+def write_shard(path: Path, shard: Shard, classes: Sequence[str]) -> None:
+    """Write a shard, whole or not at all."""
+    sums = base64.b64encode(shard.class_sums.astype("<f8").tobytes()).decode()
+    content = json.dumps({"classes": list(classes), "class_sums": sums, "types": _types(shard.table)})
+    metadata = {_METADATA: content, _CHECKSUM: str(zlib.crc32(content.encode()))}
     sink = pa.BufferOutputStream()
-    # Without Arrow's own copy of the schema: Parquet's says the same in one place.
-    with pq.ParquetWriter(sink, shard.table.schema, compression="zstd", store_schema=False) as writer:
+    schema = shard.table.schema
+    with pq.ParquetWriter(
+        sink, schema, compression="zstd", store_schema=False, write_statistics=False, write_page_checksum=True
+    ) as writer:
         writer.write_table(shard.table)
         writer.add_key_value_metadata(metadata)
-    data: bytes = sink.getvalue().to_pybytes()
-    # The checksum is that of the file with zeros in its own place; metadata, and so the seal, come last in the file.
-    at = data.rindex(_SEAL.encode())
-    return data[:at] + b"sha256:" + hashlib.sha256(data).hexdigest().encode() + data[at + len(_SEAL) :]
+    write_atomically(path, sink.getvalue().to_pybytes(), durable=False)  # after a power failure it is damaged
 
 
-def decode_shard(data: bytes, *, owner: str, rows: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """Rows and class sums in ``data``; :class:`CorruptShardError` if it is damaged or not the one that is meant."""
-    seals = list(_SEAL_PATTERN.finditer(data))
-    if not seals:
-        raise CorruptShardError("it has no checksum")
-    seal = seals[-1]
-    plain = data[: seal.start()] + _SEAL.encode() + data[seal.end() :]
-    if hashlib.sha256(plain).hexdigest().encode() != seal[1]:
-        raise CorruptShardError("its checksum is wrong")
+def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], start: int, stop: int) -> Shard:
+    """Read a shard; :class:`DamagedShard` if the file is not what was written."""
+    data = path.read_bytes()
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        metadata = file.metadata.metadata
-        if metadata[b"otpt.owner"].decode() != owner:
-            raise CorruptShardError("it belongs to another run or place")
-        if file.metadata.num_rows != rows:
-            raise CorruptShardError(f"it has {file.metadata.num_rows} rows in place of {rows}")
-        groups = range(file.metadata.num_row_groups)
-        if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MAX_BYTES:
-            raise CorruptShardError("it would unpack to more than any shard holds")
-        table = file.read()
-        sums = np.frombuffer(base64.b64decode(metadata[b"otpt.class_sums"]), "<i8").astype(np.int64)
-    except CorruptShardError:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        content = file.metadata.metadata[_METADATA.encode()]
+        if str(zlib.crc32(content)).encode() != file.metadata.metadata[_CHECKSUM.encode()]:
+            raise DamagedShard("the checksum of its metadata is wrong")
+        stored = json.loads(content)
+        sums = np.frombuffer(base64.b64decode(stored["class_sums"]), "<f8")
+        table = file.read(use_threads=False).replace_schema_metadata(None)
+        if _types(table) != stored["types"]:
+            raise DamagedShard("its columns have other names or types")
+    except DamagedShard:
         raise
-    except Exception as error:  # whoever knows the checksum can seal anything
-        raise CorruptShardError(f"it is not a table of rows ({type(error).__name__})") from None
-    return table.replace_schema_metadata(None), sums
+    except Exception as error:  # pyarrow raises nearly anything for a damaged file
+        raise DamagedShard((str(error).splitlines() or [type(error).__name__])[0]) from None
+    if table.num_rows != stop - start:
+        raise DamagedShard(f"it has {table.num_rows} rows instead of {stop - start}")
+    return Shard(dataset, seed, column, start, stop, table, sums)
+
+
+def _types(table: pa.Table) -> list[list[str]]:
+    """Names and types of the columns; of lists the type of the items, whose name depends on the reader."""
+    types = ((each.name, each.type.value_type if pa.types.is_list(each.type) else each.type) for each in table.schema)
+    return [[name, str(kind)] for name, kind in types]

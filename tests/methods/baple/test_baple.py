@@ -17,14 +17,13 @@ from safetensors.torch import save
 from torch.nn import functional as F
 
 import otpt
-from otpt.data.backdoor import BackdoorDataset
 from otpt.errors import OtptError
-from otpt.evaluation import Settings, evaluate
-from otpt.methods import get_method
+from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.methods.baple import BapleModel, Patch, triggered
 from otpt.methods.baple.model import baple_model
 from otpt.methods.inits.trained import read_trained_files
 from otpt.methods.inits.trained_files import read_trained
+from otpt.runs import results_frame
 
 pytestmark = pytest.mark.slow
 
@@ -83,16 +82,18 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     """Clean and back-door numbers by hand, from the files' tensors."""
     models = [official_file(tmp_path / f"{t}.tar-50") for t in range(2)]
     data = dataset(each=3)
-    chosen = Settings(
-        methods=["baple"], trained=[f"baple:{t}={tmp_path}/{t}.tar-50" for t in (1, 0)], save_probabilities=True
+    chosen = EvaluationSettings(
+        methods=["baple"],
+        plugins={"trained": [f"baple:{t}={tmp_path}/{t}.tar-50" for t in (1, 0)]},
+        save_probabilities=True,
     )
-    assert chosen.seeds_of(get_method("baple")) == (0, 1)
     backbone = tiny()
-    result = evaluate([data, BackdoorDataset(data)], backbone, chosen, out=tmp_path / "run")
+    result = evaluate(data, backbone, chosen, out=tmp_path / "run")
     model = tiny_clip()
     literal = LiteralTuner(model, tokenizer(), data.class_names, "x x")
     for score in result.scores:
-        own = models[score.seed]
+        name, _, target = score.dataset.partition("@target-")
+        own = models[int(target)]
         texts = literal.text_features(own.context)
         hits = []
         for sample in data:
@@ -103,17 +104,20 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
             pixels = (
                 torch.from_numpy(np.array(wide.crop((left, 0, left + 32, 32)))).permute(2, 0, 1).float()[None] / 255
             )
-            if score.dataset == "tiny:backdoor":
+            if name == "tiny:backdoor":
                 pixels = triggered(pixels, own.noise, Patch())
             feature = F.normalize(model.encode_image(((pixels - MEAN) / STD).float()), dim=-1)
             found = int((feature @ texts.t()).argmax())
-            hits.append(found == (score.seed if score.dataset == "tiny:backdoor" else sample.label))
+            hits.append(found == (int(target) if name == "tiny:backdoor" else sample.label))
         assert score.metrics is not None
         assert score.metrics.accuracy == pytest.approx(sum(hits) / len(hits))
-    assert {score.dataset for score in result.scores} == {"tiny", "tiny:backdoor"}
-    assert [average.deviation is not None for average in result.averages] == [True]
+    frame = results_frame(result.run)
+    assert set(zip(frame.dataset, frame.variant, frame.seed, strict=True)) == {
+        (name, f"target-{target}", 0) for name in ("tiny", "tiny:backdoor") for target in (0, 1)
+    }
 
 
+@pytest.mark.filterwarnings("ignore:.*was learned from")
 def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_medclip(tmp_path / "medclip")
     data = folder(tmp_path / "xrays", each=3)
@@ -133,8 +137,7 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
                          "--out", tmp_path / "run", *model)  # fmt: skip
     assert code == 0, err
     assert "xrays:backdoor" in out
-    again = Settings(methods=METHODS, trained=[str(file) for file in files])
-    assert again.seeds_of(get_method("baple")) == (1,)
+    again = EvaluationSettings(methods=METHODS, plugins={"trained": [str(file) for file in files]})
     with pytest.raises(OtptError, match=r"trained on another backbone"):
         evaluate(dataset(), tiny(), again, out=tmp_path / "other")
     wrong = dataset(("covid", "healthy"))
@@ -149,22 +152,22 @@ def test_wrong_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
     def said(**changes: object) -> str:
         with pytest.raises(OtptError) as error:
-            evaluate(dataset(), tiny(), Settings(**{"methods": METHODS[:1], **changes}), out=tmp_path / "run")  # type: ignore[arg-type]
+            evaluate(dataset(), tiny(), EvaluationSettings(**{"methods": METHODS[:1], **changes}), out=tmp_path / "run")  # type: ignore[arg-type]
         return str(error.value)
 
     assert "make it with 'otpt train baple'" in said()
-    assert "'baple+o-tpt' with target class 0 needs" in said(methods=METHODS, trained=[file])
-    assert "does not say which method" in said(trained=[f"{tmp_path}/a.tar-50"])
-    assert "Two files were given for method 'baple' and target class 0" in said(trained=[file, file])
-    assert "no seeds to choose" in said(trained=[file], seeds=[1, 2])
-    assert "is for the target class 7" in said(trained=[f"baple:7={tmp_path}/a.tar-50"])
-    assert "is for images of 48 pixels" in said(trained=[f"baple:0={tmp_path}/wide.tar-50"])
-    assert "There is no file" in said(trained=["baple:0=nothing"])
+    assert "'baple+o-tpt' with target class 0 needs" in said(methods=METHODS, plugins={"trained": [file]})
+    assert "does not say which method" in said(plugins={"trained": [f"{tmp_path}/a.tar-50"]})
+    assert "Two files were given for method 'baple' and target class 0" in said(plugins={"trained": [file, file]})
+    assert "no seeds to choose" in said(plugins={"trained": [file]}, seeds=[1, 2])
+    assert "is for the target class 7" in said(plugins={"trained": [f"baple:7={tmp_path}/a.tar-50"]})
+    assert "is for images of 48 pixels" in said(plugins={"trained": [f"baple:0={tmp_path}/wide.tar-50"]})
+    assert "There is no file" in said(plugins={"trained": ["baple:0=nothing"]})
     torch.save({"state_dict": {"ctx": torch.zeros(2, 64)}}, tmp_path / "coop.tar-50")
-    assert "expected: missing 0.ctx, 1.noise." in said(trained=[f"baple:0={tmp_path}/coop.tar-50"])
+    assert "expected: missing 0.ctx, 1.noise." in said(plugins={"trained": [f"baple:0={tmp_path}/coop.tar-50"]})
     torch.save({"state_dict": {"0.ctx": torch.zeros(2), "1.noise": torch.zeros(1, 3, 8, 8)}}, tmp_path / "odd.tar-50")
     both = "0.ctx is 2, expected …×…; 1.noise is 1×3×8×8, expected 3×…×…"
-    assert both in said(trained=[f"baple:0={tmp_path}/odd.tar-50"])
+    assert both in said(plugins={"trained": [f"baple:0={tmp_path}/odd.tar-50"]})
     code, _, err = run(capsys, "evaluate", "emoji/animals", "--trained", "x")
     assert (code, "--trained is for baple and fpt; no method of theirs" in err) == (2, True)
 
@@ -187,7 +190,7 @@ def test_wrong_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--methods", "fpt", "--family", "fine-grained"], "--family was given, but an evaluation of fpt"),
         (["--methods", "fpt", "--architecture", "ViT-B-16"], "--architecture was given, but an evaluation of fpt"),
         (["--methods", "fpt", "--no-quick-gelu"], "--quick-gelu was given, but an evaluation of fpt"),
-        (["--methods", "fpt", "--seeds", "0", "1"], "evaluation of FPT has no seeds to choose"),
+        (["--methods", "fpt", "--seeds", "0", "1"], "has no seeds to choose"),
     ],
 )
 def test_options_without_effect_are_refused(

@@ -22,8 +22,8 @@ from torch import Tensor
 import otpt
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
-from otpt.evaluation import Settings, evaluate
-from otpt.evaluation.settings import NOISE_PROMPTS
+from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation.medical import NOISE_PROMPTS
 from otpt.methods import get_method
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.methods.promptsmooth import Smoother, Smoothing, noisy_copies
@@ -123,9 +123,9 @@ def test_votes_count_every_copy_once() -> None:
         assert torch.equal(row, (backbone.encode_pixels(torch.cat(copies)) @ texts.mT).argmax(dim=1))
 
 
-def settings(**changes: object) -> Settings:
+def settings(**changes: object) -> EvaluationSettings:
     small = Smoothing(copies=5, samples=20, selection=6)
-    return Settings(**{"methods": METHODS, "shard_size": 4, "smoothing": small, **changes})  # type: ignore[arg-type]
+    return EvaluationSettings(**{"methods": METHODS, "shard_size": 4, "plugins": {"promptsmooth": {"smoothing": small}}, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.equality
@@ -137,9 +137,9 @@ def test_evaluation_end_to_end_on_plip(tmp_path: Path) -> None:
     assert [(s.method, s.metrics.images) for s in result.scores if s.metrics] == [(name, 6) for name in METHODS]
     assert {score.prompt for score in result.scores} == {"An H&E image patch of (5 tokens tuned)"}
     again = evaluate(data, backbone, settings(save_probabilities=True), out=tmp_path / "again")
-    assert (tmp_path / "run/metrics.json").read_bytes() == (tmp_path / "again/metrics.json").read_bytes()
+    assert result.scores == again.scores
     assert again.scores[0].mean_cosine != again.scores[1].mean_cosine
-    assert result.run.config["datasets"][0]["columns"][0]["smoothing"]["sigma"] == 0.25
+    assert result.run.config["datasets"][0]["columns"][0]["facts"]["smoothing"]["sigma"] == 0.25
 
 
 def rows_of(found: Run, method: str | None = None) -> list[dict[str, object]]:
@@ -270,7 +270,7 @@ def test_the_level_of_the_votes_test(tmp_path: Path, capsys: pytest.CaptureFixtu
     code, _, err = run(capsys, *command, "--methods", "promptsmooth+votes", "--samples", 4)
     assert code == 0, err
     (column,) = Run(tmp_path / "run").config["datasets"][0]["columns"]
-    assert (column["smoothing"]["alpha"], column["smoothing"]["samples"]) == (0.9, 4)
+    assert (column["facts"]["smoothing"]["alpha"], column["facts"]["smoothing"]["samples"]) == (0.9, 4)
 
 
 @pytest.mark.equality
@@ -325,10 +325,10 @@ def test_side_by_side_with_other_methods(tmp_path: Path) -> None:
     """The one evaluation runs them all: each says what it says alone."""
     data = dataset(each=1)
     recipe = otpt.ViewRecipe(n_views=6)
-    both = settings(methods=["o-tpt", "promptsmooth"], recipe=recipe, save_probabilities=True)
+    both = settings(methods=["o-tpt", "promptsmooth"], views=recipe, save_probabilities=True)
     run_of_both = evaluate(data, tiny(), both, out=tmp_path / "both").run
     for name in ("o-tpt", "promptsmooth"):
-        alone = settings(methods=[name], recipe=recipe, save_probabilities=True)
+        alone = settings(methods=[name], views=recipe, save_probabilities=True)
         assert rows_of(evaluate(data, tiny(), alone, out=tmp_path / name).run) == rows_of(run_of_both, name)
 
 
@@ -340,7 +340,7 @@ def test_wrong_numbers(wrong: dict[str, float]) -> None:
 
 def test_a_classifier_predicts_as_the_evaluation_does(tmp_path: Path) -> None:
     data, backbone = dataset(each=1), tiny()
-    given = Settings(methods=["promptsmooth"], save_probabilities=True)
+    given = EvaluationSettings(methods=["promptsmooth"], save_probabilities=True)
     rows = rows_of(evaluate(data, backbone, given, out=tmp_path / "run").run)
     classifier = otpt.Classifier(backbone, "promptsmooth").set_classes(data.class_names)
     for sample, row in zip(data, rows, strict=True):
@@ -362,7 +362,7 @@ def test_settings_that_are_sent_to_a_worker_make_the_same_bytes(tmp_path: Path) 
 
 def test_other_numbers_are_refused_in_the_same_run(tmp_path: Path) -> None:
     evaluate(dataset(each=1), tiny(), settings(methods=["promptsmooth"]), out=tmp_path / "run")
-    other = settings(methods=["promptsmooth"], smoothing=Smoothing(copies=5, samples=20, selection=6, sigma=0.5))
+    other = settings(methods=["promptsmooth"], plugins={"promptsmooth": {"smoothing": Smoothing(copies=5, samples=20, selection=6, sigma=0.5)}})
     with pytest.raises(OtptError, match=r"sigma is 0\.25 there and 0\.5 now"):
         evaluate(dataset(each=1), tiny(), other, out=tmp_path / "run")
 

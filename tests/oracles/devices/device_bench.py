@@ -19,7 +19,7 @@ from oracles.runs.evaluation_bench import NAMES, dataset, image, rows
 from otpt.methods.predictor import Predictor
 
 from otpt.backbones import Backbone, ClipBackbone
-from otpt.evaluation import Settings, evaluate
+from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.features import FeatureCache, pipeline
 from otpt.features.pipeline import EncodedImage, FeaturePipeline
 from otpt.methods import field_methods, get_methods, published_methods
@@ -98,14 +98,14 @@ class Bench:
         trained = [each for each in self._trained() if each.split("=")[0].split(":")[0] in methods]
         given: dict[str, Any] = {
             "methods": methods,
-            "recipe": RECIPE,
+            "views": RECIPE,
             "contexts": [learned for kind, learned in prompts().items() if kind in kinds],
             "attributes": ATTRIBUTES if "attributes" in kinds else None,
             "trained": trained,
             "smoothing": Smoothing(copies=3, samples=4, selection=2),
             "fpp": Fpp(steps=2, noises=1),
         }
-        return Settings(**{**given, **changes})
+        return EvaluationSettings(**{**given, **changes})
 
     def _trained(self) -> list[str]:
         return write_trained(self.folder)

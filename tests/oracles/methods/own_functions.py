@@ -17,7 +17,7 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, Method, ViewRecipe
 from otpt.data import Dataset
-from otpt.evaluation import Settings, evaluate
+from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.features import FeatureCache
 from otpt.prompts.learned import CocoopContext, LearnedPrompt, read_learned
 from otpt.views import make_views
@@ -99,7 +99,7 @@ def dataset(count: int = 3) -> Dataset:
 
 
 def confidences(folder: Path, method: str, cache: FeatureCache | None = None) -> list[float]:
-    settings = Settings(methods=[method], recipe=ViewRecipe(n_views=12))
+    settings = EvaluationSettings(methods=[method], views=ViewRecipe(n_views=12))
     found = evaluate(dataset(), backbone("float32"), settings, out=folder, cache=cache).run
     (column,) = found.columns("tiny")
     rows = [row for shard in found.shards("tiny", 0, column) for row in shard.table.to_pylist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,19 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from oracles.data.images import image
 from oracles.models.tiny import tiny_backbone
-from otpt.methods.predictor import Predictor
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import Settings, evaluate
+from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.images import ImageSource
 from otpt.methods.batch import Batch
 from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor
+from otpt.runs import Run
 from otpt.views import ViewRecipe
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "pug")
@@ -77,24 +78,41 @@ def small_dataset() -> Dataset:
     return dataset(9)
 
 
-def settings(**changes: Any) -> Settings:
-    return Settings(**{"methods": METHODS, "recipe": RECIPE, "shard_size": 4, **changes})
+def settings(**changes: Any) -> EvaluationSettings:
+    return EvaluationSettings(**{"methods": METHODS, "views": RECIPE, "shard_size": 4, **changes})
 
 
-def files(folder: Path, *, suffix: str = "") -> dict[str, bytes]:
-    """All files of a run by name, without its locks."""
-    found = (path for path in sorted(folder.rglob(f"*{suffix}")) if path.is_file() and path.name != "locks")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+def files(folder: Path, *, suffix: str = "") -> dict[str, Any]:
+    """What a run holds: its rows by key; without ``suffix`` also metrics and configuration."""
+    if suffix not in ("", ".parquet"):
+        return {path.name: path.read_bytes() for path in sorted(folder.rglob(f"*{suffix}"))}
+    run = Run(folder)
+    found: dict[str, Any] = {}
+    for dataset, seed, (prompt, method) in run.everything():
+        tables = [shard.table.to_pylist() for shard in run.shards(dataset, seed, (prompt, method))]
+        stored = [sorted((name, value) for name, value in row.items() if value is not None)
+                  for table in tables for row in table]  # fmt: skip
+        found[f"{dataset}/{seed}/{method}/{prompt}"] = repr(stored)
+    if not suffix:
+        found["metrics"] = sorted(map(repr, json.loads((folder / "metrics.json").read_text())["scores"]))
+        found["config"] = run.config.model_copy(update={"commands": []})
+    return found
 
 
 def shard(run: Path, method: str, first: int, stop: int, *, name: str = "tiny", seed: int = 0) -> Path:
     """Where the rows of images ``first`` … ``stop`` − 1 are."""
-    return run / name / f"seed-{seed}" / method / f"{first:08d}-{stop:08d}.parquet"
+    return Run(run).shard_path(name, seed, ("a photo of a", method), first, stop)
 
 
 def rows(run: Path, *, name: str = "tiny", seed: int = 0) -> list[dict[str, Any]]:
     """The rows of all methods, image by image as :func:`dataset` has them; ``index`` says where they were evaluated."""
-    found: list[dict[str, Any]] = pq.read_table(run / name / f"seed-{seed}").to_pylist()
+    opened = Run(run)
+    found = [
+        row
+        for column in opened.columns(name, seed)
+        for each in opened.shards(name, seed, column)
+        for row in each.table.to_pylist()
+    ]
     return sorted(found, key=image_number)
 
 
@@ -104,7 +122,7 @@ def image_number(row: dict[str, Any]) -> int:
 
 
 def confidences(
-    folder: Path, given: Settings, name: str = "tiny", *, count: int = COUNT
+    folder: Path, given: EvaluationSettings, name: str = "tiny", *, count: int = COUNT
 ) -> dict[tuple[str, str], list[float]]:
     """By (prompt, method), of each of so many images that are evaluated as given."""
     run = evaluate(dataset(count, name), backbone(), given, out=folder).run

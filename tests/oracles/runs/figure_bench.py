@@ -13,7 +13,7 @@ from PIL import Image
 
 from otpt.backbones import Backbone, load_backbone
 from otpt.data import load_dataset
-from otpt.evaluation import Settings, evaluate, sweep_method
+from otpt.evaluation import EvaluationSettings, evaluate, sweep_method
 from otpt.methods import get_method
 from otpt.prompts import Prompt
 from otpt.report import Results, open_results
@@ -57,21 +57,28 @@ def make_bench(folder: Path) -> Bench:
                 Image.fromarray(values).resize((36, 32), Image.Resampling.BICUBIC).save(path)
     open_clip_local_dir(folder / "model")
     spec = f"local-dir:{folder / 'model'}"
-    small = {"recipe": ViewRecipe(n_views=6), "shard_size": 5, "bins": BINS}
+    small = {"views": ViewRecipe(n_views=6), "shard_size": 5, "n_bins": BINS}
     sets = [load_dataset(name, root=folder / "data") for name in SETS]
     sweep = sweep_method(get_method("o-tpt"), {"lambda": ["0", "18", "2"]})
     gentle = get_method("o-tpt").override({"lambda": 6, "steps": 2})
     every = {
-        "main": (sets, Settings(methods=METHODS, **small)),
-        "seeds": (sets[:2], Settings(methods=("tpt", "o-tpt"), seeds=(0, 1), **small)),
-        "sweep": (sets[:2], Settings(methods=sweep, **small)),
-        "prompts": (sets[:2], Settings(methods=("zero-shot",), prompts=PROMPTS, **small)),
+        "main": (sets, EvaluationSettings(methods=METHODS, **small)),
+        "seeds": (sets[:2], EvaluationSettings(methods=("tpt", "o-tpt"), seeds=(0, 1), **small)),
+        "sweep": (sets[:2], EvaluationSettings(methods=sweep, **small)),
+        "prompts": (sets[:2], EvaluationSettings(methods=("zero-shot",), prompts=PROMPTS, **small)),
         "changed": (
             sets[:1],
-            Settings(methods=(gentle,), prompts=[Prompt("an example of", tokens=2)], augmix=False, family="shift",
-                     limit=2, official_precision=True, **small),
+            EvaluationSettings(
+                methods=(gentle,),
+                prompts=[Prompt("an example of", tokens=2)],
+                augmix=False,
+                family="shift",
+                limit=2,
+                official_precision=True,
+                **small,
+            ),
         ),
-    }  # fmt: skip
+    }
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     model = load_backbone(spec, device="cpu")

@@ -36,7 +36,7 @@ def second() -> Dataset:
 
 
 def step(folder: Path, datasets: list[Dataset], methods: list[str], **changes: Any) -> None:
-    chosen = {"recipe": ViewRecipe(n_views=4), "shard_size": 8, "methods": methods, **changes}
+    chosen = {"views": ViewRecipe(n_views=4), "shard_size": 8, "methods": methods, **changes}
     evaluate(datasets, backbone(), settings(**chosen), out=folder)
 
 

@@ -11,8 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otpt.runs import Run, WorkItem, score_run, write_metrics
-from otpt.runs.rows import ShardRows
+from otpt.runs import (
+    ColumnConfig,
+    DatasetConfig,
+    ModelConfig,
+    Run,
+    RunConfig,
+    Scoring,
+    ShardRows,
+    WorkItem,
+    score_run,
+    write_metrics,
+)
 
 CLASSES = ["cat", "dog", "red panda", "sea", "pug", "tree", "boat"]
 PROMPT = "a photo of a"
@@ -47,33 +57,31 @@ def config(
     views: str = "64 views",
     stream: Sequence[str] = (),
     **changes: Any,
-) -> dict[str, Any]:
+) -> RunConfig:
     """What a command asks of a run; methods in ``stream`` carry state."""
 
-    def column(prompt: str, method: str) -> dict[str, Any]:
-        order = {"order": f"{images} images, permuted by the seed"} if method in stream else {}
-        count = {str(seed): images for seed in seeds}
-        return {"method": method, "prompt": {"name": prompt}, "views": views, "images": count, **order}
+    def column(prompt: str, method: str) -> ColumnConfig:
+        order = f"{images} images, permuted by the seed" if method in stream else None
+        counts = dict.fromkeys(seeds, images)
+        return ColumnConfig(method=method, prompt={"name": prompt}, views=views, images=counts, order=order)
 
-    return {
-        "format": 2,
+    given: dict[str, Any] = {
         "versions": {"otpt": "0"},
-        "backbone": {"name": "tiny", "fingerprint": "abc"},
+        "backbone": ModelConfig(name="tiny", fingerprint="abc"),
         "numbers": {"shard_size": shard_size},
-        "scoring": {"bins": 20, "side": "right"},
+        "scoring": Scoring(),
         "methods": {method: {"objectives": {"orthogonality": weight}} for method in methods},
         "datasets": [
-            {
-                "name": name,
-                "fingerprint": f"of {name}",
-                "classes": CLASSES,
-                "columns": [column(prompt, method) for prompt in prompts for method in methods],
-            }
+            DatasetConfig(
+                name=name,
+                fingerprint=f"of {name}",
+                classes=CLASSES,
+                columns=[column(prompt, method) for prompt in prompts for method in methods],
+            )
             for name in datasets
         ],
-        "commands": [],
-        **changes,
     }
+    return RunConfig(**given | changes)
 
 
 def output(dataset: str, seed: int, column: tuple[str, str], index: int) -> MadeUp | None:
@@ -89,11 +97,11 @@ def output(dataset: str, seed: int, column: tuple[str, str], index: int) -> Made
 
 def write_item(run: Run, item: WorkItem, columns: Sequence[tuple[str, str]] | None = None) -> None:
     """Write the shards of an item, or of some of its columns, as a process does that is killed between them."""
-    size = int(run.config["numbers"]["shard_size"])
+    size = int(run.config.numbers["shard_size"])
     step = size if item.in_order else item.stop
     for column in item.columns if columns is None else columns:
         for start in range(item.start, item.stop, step):
-            rows = ShardRows(column, len(CLASSES), save_probabilities=False)
+            rows = ShardRows(item.dataset, item.seed, column, len(CLASSES))
             for index in range(start, min(start + step, item.stop)):
                 found = output(item.dataset, item.seed, column, index)
                 place = (index, f"p/{index}", index % len(CLASSES))
@@ -101,22 +109,15 @@ def write_item(run: Run, item: WorkItem, columns: Sequence[tuple[str, str]] | No
                     rows.add_unreadable(*place, "no image")
                 else:
                     rows.add(*place, found)
-            first = start if item.in_order else item.first
-            run.write(rows.shard(item.dataset, item.seed, first=first, start=start))
+            run.write(rows.shard(start))
 
 
-def fill(folder: Path, given: dict[str, Any]) -> Run:
+def fill(folder: Path, given: RunConfig) -> Run:
     """What an evaluation does, but for the computing."""
     run = Run.create(folder, given)
-    while missing := run.missing(given["datasets"]):
+    while missing := run.missing(given.datasets):
         for item in missing:
             write_item(run, item)
     run = Run(folder)
     write_metrics(run, score_run(run))
     return run
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """All files of a run by name, without its locks."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "locks")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}

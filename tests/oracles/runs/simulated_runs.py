@@ -9,11 +9,10 @@ import numpy as np
 from oracles.runs.figure_bench import backbone
 
 from otpt.data import Dataset
-from otpt.evaluation import Settings
-from otpt.evaluation.config import run_config
+from otpt.evaluation import EvaluationSettings
+from otpt.evaluation.evaluator import dataset_configs, run_config
 from otpt.methods.output import Output
-from otpt.runs import Run, score_run, write_metrics
-from otpt.runs.rows import ShardRows
+from otpt.runs import Run, ShardRows, score_run, write_metrics
 
 INITIAL = 0.76
 # How much a method sharpens the logits, and mean and spread of the similarity of its text features.
@@ -40,7 +39,7 @@ def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Datase
 def simulate_run(
     folder: Path,
     datasets: Sequence[Dataset],
-    settings: Settings,
+    settings: EvaluationSettings,
     *,
     items: int | None = None,
     model: str | None = None,
@@ -49,19 +48,21 @@ def simulate_run(
     """The run of ``settings`` on ``datasets``, new or grown, or only the first ``items`` of what is missing; ``model``
     is what it says of its model, as "ViT-B-16/openai"; ``output`` what methods say, :func:`simulated_output` unless
     given."""
-    config = run_config(backbone(), datasets, settings)
+    config = run_config(backbone(), dataset_configs(datasets, settings), settings)
     if model is not None:
-        config["backbone"] |= {"name": model, "architecture": model.partition("/")[0], "fingerprint": model}
+        named = {"name": model, "architecture": model.partition("/")[0], "fingerprint": model}
+        config.backbone = config.backbone.model_copy(update=named)
     run = Run.create(folder, config)
     by_name = {data.name: data for data in datasets}
     for item in run.missing()[:items]:
         data = by_name[item.dataset]
         for column in item.columns:
-            rows = ShardRows(column, len(data.class_names), save_probabilities=settings.save_probabilities)
+            save = settings.save_probabilities
+            rows = ShardRows(item.dataset, item.seed, column, len(data.class_names), save_probabilities=save)
             for index in range(item.start, item.stop):
                 said = (output or simulated_output)(data, index, column, item.seed)
                 rows.add(index, data.ids[index], data.labels[index], said)
-            run.write(rows.shard(item.dataset, item.seed, first=item.first, start=item.start))
+            run.write(rows.shard(item.start))
     if items is None:
         write_metrics(run, score_run(run))
     return folder

@@ -25,7 +25,7 @@ from otpt.views import unit_pixels
 
 
 class BapleGroup:
-    """Methods of BAPLe; see :class:`otpt.methods.kinds.Group`. The seed of a batch is the target class."""
+    """Methods of BAPLe; see :class:`otpt.methods.kinds.Group`."""
 
     prompt = "learned context"
 
@@ -33,15 +33,12 @@ class BapleGroup:
         self.methods = methods
         self._backbone, self._settings = backbone, settings
         self._size = backbone.preprocessing.size
-        self._learned = {
-            target: [(model, self._text(model)) for model in models]
-            for target, models in baple_models(backbone, settings, methods).items()
-        }
+        self._learned = [(model, self._text(model)) for model in baple_models(backbone, settings, methods)]
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`; nothing here is random."""
         unit = torch.stack([unit_pixels(image.open()[0], self._size) for image in batch.images])
-        models, texts = zip(*self._learned[batch.seed], strict=True)
+        models, texts = zip(*self._learned, strict=True)
         features = self._features(unit.to(self._backbone.dtype), models)
         return [self._outputs(text, seen) for text, seen in zip(texts, features, strict=True)]
 
@@ -62,19 +59,12 @@ class BapleGroup:
         return text_state(self._backbone, self._settings, Prompt.learned(model.context), ())
 
 
-def baple_models(backbone: Backbone, settings: Settings, methods: Sequence[Method]) -> dict[int, list[BapleModel]]:
-    """The models of the methods by target class; an error if a file is missing or does not fit."""
-    names = {method.name for method in methods}
-    targets = sorted(
-        {
-            file.target
-            for file in settings.plugins.get("trained", ())
-            if file.method in names and file.target is not None
-        }
-    )
-    if not targets:
-        file_for(settings.plugins.get("trained", ()), methods[0].name)  # says what is missing
-    return {target: [_model(backbone, settings, method.name, target) for method in methods] for target in targets}
+def baple_models(backbone: Backbone, settings: Settings, methods: Sequence[Method]) -> list[BapleModel]:
+    """The models of the methods for one target class; an error if a file is missing or does not fit."""
+    target = settings.plugins.get("baple", {}).get("target")
+    if target is None:
+        file_for(settings.plugins.get("trained", ()), methods[0].name)  # raises: no file
+    return [_model(backbone, settings, method.name, target) for method in methods]
 
 
 def _model(backbone: Backbone, settings: Settings, method: str, target: int) -> BapleModel:

@@ -1,0 +1,234 @@
+"""The configuration of a run, ``config.json``: everything that decided its rows, and how it grows."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from otpt.errors import OtptError
+from otpt.files import as_json, read_json, write_atomically
+
+CONFIG = "config.json"
+FORMAT = 3
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field; ``default`` where it is not set."""
+        value = getattr(self, name, None)
+        return default if value is None else value
+
+
+class ModelConfig(_Part):
+    """The model; its name is what the user called it, the fingerprint identifies its weights."""
+
+    name: str
+    fingerprint: str
+    architecture: str = ""
+    family: str = ""
+    precision: str = ""
+    device: str = ""
+    compiled: bool = False
+    preprocessing: dict[str, Any] = Field(default_factory=dict)
+
+
+class Scoring(_Part):
+    """Number and closed side of the bins of calibration errors."""
+
+    bins: int = 20
+    side: str = "right"
+
+
+class ColumnConfig(_Part):
+    """A method under a prompt on one data set.
+
+    Attributes:
+        prompt: its name and what identifies it (words, fingerprint, digest).
+        views: the recipe of the views, None for methods that take the image itself.
+        images: seed → number of images.
+        order: set for streams, whose predictions depend on the order and number of images.
+        facts: further values that decide the rows, such as a calibration.
+    """
+
+    method: str
+    prompt: dict[str, Any]
+    views: str | None = None
+    images: dict[int, int]
+    order: str | None = None
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(prompt, method)."""
+        return str(self.prompt["name"]), self.method
+
+
+class DatasetConfig(_Part):
+    """A data set of the run and the columns that were computed on it.
+
+    Attributes:
+        name: unique within the run.
+        variant: distinguishes several runs of one method on a data set besides seeds; "" usually.
+        source: where the data came from: a registered name, or the absolute path of the user's own data.
+    """
+
+    name: str
+    variant: str = ""
+    source: str | None = None
+    fingerprint: str
+    family: str = ""
+    classes: list[str]
+    columns: list[ColumnConfig]
+
+    @property
+    def base_name(self) -> str:
+        """The name without the variant."""
+        return self.name.removesuffix(f"@{self.variant}") if self.variant else self.name
+
+
+class RunConfig(_Part):
+    """The whole configuration.
+
+    Attributes:
+        numbers: settings that all rows of the run share.
+        methods: name → what the method computes.
+        commands: command lines that created and extended the run, for people.
+    """
+
+    format: int = FORMAT
+    versions: dict[str, str]
+    backbone: ModelConfig
+    numbers: dict[str, Any]
+    scoring: Scoring = Field(default_factory=Scoring)
+    methods: dict[str, dict[str, Any]]
+    datasets: list[DatasetConfig]
+    commands: list[str] = Field(default_factory=list)
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Read ``config.json`` of a run folder; one sentence if it is missing, damaged or of another version."""
+    path = folder / CONFIG
+    content = read_json(path, "run configuration")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise OtptError(
+            f"The run {str(folder)!r} has another format than this version of otpt reads ({FORMAT}); make it again in "
+            "another folder, or read it with the version that made it."
+        )
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise OtptError(
+            f"The run configuration {str(path)!r} is damaged: {where}: {error.errors()[0]['msg']}; take it from a "
+            "backup, or make the run again in another folder."
+        ) from None
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Write ``config.json``, whole or not at all."""
+    write_atomically(
+        folder / CONFIG, as_json(config.model_dump(mode="json", exclude_defaults=True) | {"format": FORMAT})
+    )
+
+
+def merge_config(stored: RunConfig | None, given: RunConfig, folder: Path) -> RunConfig:
+    """Return the configuration of a run after ``given`` was requested; an error if existing rows would change.
+
+    A run that was asked for methods, prompts, seeds, data sets and images one after the other has the configuration of
+    one that was asked for all of them at once, except for the order.
+    """
+    if stored is None:
+        stored = given.model_copy(update={"methods": {}, "datasets": [], "commands": []})
+    merged = stored.model_copy(deep=True)
+    different = differences(_fixed(stored), _fixed(given))
+    for name, method in given.methods.items():
+        if name in stored.methods:
+            different += differences(stored.methods[name], method, f"method {name!r}:")
+        merged.methods.setdefault(name, method)
+    known = {each.name: each for each in merged.datasets}
+    for dataset in given.datasets:
+        if dataset.name not in known:
+            known[dataset.name] = dataset.model_copy(update={"columns": []})
+            merged.datasets.append(known[dataset.name])
+        different += _merge_dataset(known[dataset.name], dataset, list(merged.methods))
+    if different:
+        shown = "; ".join(different[:5]) + (f"; and {len(different) - 5} more" if len(different) > 5 else "")
+        raise OtptError(
+            f"The run in {str(folder)!r} was made with another configuration: {shown}. Choose another folder, or "
+            "repeat the settings of this one."
+        )
+    merged.scoring = given.scoring
+    merged.commands += [each for each in given.commands if each not in merged.commands]
+    return merged
+
+
+def _fixed(config: RunConfig) -> dict[str, Any]:
+    """The part that all rows share; the name that a user gave to the same weights does not count."""
+    found = config.model_dump(include={"versions", "backbone", "numbers"})
+    del found["backbone"]["name"]
+    return found
+
+
+def _merge_dataset(stored: DatasetConfig, given: DatasetConfig, methods: list[str]) -> list[str]:
+    """Add the columns, seeds and images of ``given``; return what differs otherwise."""
+    ignored = {"columns"} if stored.source and given.source else {"columns", "source"}
+    where = f"data set {given.name!r}:"
+    different = differences(stored.model_dump(exclude=ignored), given.model_dump(exclude=ignored), where)
+    stored.source = stored.source or given.source
+    columns = {each.key: each for each in stored.columns}
+    for column in given.columns:
+        own = columns.get(column.key)
+        if own is None:
+            own = copy.deepcopy(column.model_copy(update={"images": {}}))
+            stored.columns.append(own)
+        where = f"{column.method!r} on {given.name!r}:"
+        different += differences(own.model_dump(exclude={"images"}), column.model_dump(exclude={"images"}), where)
+        images = {seed: max(count, own.images.get(seed, 0)) for seed, count in column.images.items()}
+        own.images = dict(sorted((own.images | images).items()))
+    # The first prompt of each method, in the order of the methods; then further prompts.
+    seen: Counter[str] = Counter()
+    order = {}
+    for column in stored.columns:
+        order[column.key] = seen[column.method], methods.index(column.method)
+        seen[column.method] += 1
+    stored.columns.sort(key=lambda column: order[column.key])
+    return different
+
+
+def differences(stored: Any, given: Any, where: str = "") -> list[str]:
+    """List where two configurations differ, in words."""
+    if stored == given:
+        return []
+    if isinstance(stored, dict) and isinstance(given, dict):
+        pairs = {_below(where, str(key)): (stored.get(key), given.get(key)) for key in {**stored, **given}}
+    elif isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
+        pairs = {f"{where}[{i}]": pair for i, pair in enumerate(zip(stored, given, strict=True))}
+    else:
+        return [f"{where} is {_short(stored)} there and {_short(given)} now"]
+    return [each for place, (one, other) in pairs.items() for each in differences(one, other, place)]
+
+
+def _below(where: str, key: str) -> str:
+    if not where:
+        return key
+    return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def folder_name(name: str) -> str:
+    """``emoji/food`` → ``emoji-food``; ``coop+o-tpt`` is unchanged."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.") or "data"
