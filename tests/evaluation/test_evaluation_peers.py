@@ -31,7 +31,7 @@ def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
     )
     assert found == again
     assert len(found) == 3 * len(METHODS)
-    classifier = Classifier(backbone(), "tca", recipe=RECIPE).set_classes(NAMES, attributes=ATTRIBUTES)
+    classifier = Classifier(backbone(), "tca", views=RECIPE).set_classes(NAMES, attributes=ATTRIBUTES)
     for i in range(3):
         answers = classifier.compare(image(i), METHODS)
         assert {name: answers[name].confidence for name in METHODS} == {name: found[i, name] for name in METHODS}

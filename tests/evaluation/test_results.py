@@ -31,7 +31,7 @@ from otpt.runs import Run, score_run
 
 
 def by_the_classifier(count: int, method: str, **options: object) -> np.ndarray:
-    clf = Classifier(backbone(), recipe=RECIPE, **options).set_classes(NAMES)
+    clf = Classifier(backbone(), views=RECIPE, **options).set_classes(NAMES)
     answers = clf.stream([image(i) for i in range(count)], [method], workers=0)
     return np.stack([answer[method].probabilities for answer in answers])
 
@@ -185,7 +185,7 @@ def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:
     run = evaluate([one, two], backbone(), settings(methods=["o-tpt"]), out=tmp_path / "run").run
     assert ["augmix=on" in str(each.columns[0].views) for each in run.datasets] == [True, False]
     (row,) = (row for row in rows(tmp_path / "run", name="emoji/shift") if row["id"] == "p/0")
-    clf = Classifier(backbone(), "o-tpt", family="shift", recipe=RECIPE.__class__(n_views=12, augmix=False))
+    clf = Classifier(backbone(), "o-tpt", family="shift", views=RECIPE.__class__(n_views=12, augmix=False))
     expected = clf.set_classes(NAMES, "an example of").predict(image(0))
     assert (row["prompt"], row["confidence"]) == ("an example of", expected.confidence)
 
