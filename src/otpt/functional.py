@@ -143,7 +143,7 @@ def calibrate(
     settings: Mapping[str, float] | None = None,
 ) -> Tensor:
     """Rescaled logits (V, C) of an image's views, or (C,) of one, by a calibration of
-    :data:`otpt.calibration.CALIBRATIONS`; ``zero_shot`` are those under the initial prompt, of the same shape.
+    :data:`otpt.registry.CALIBRATIONS`; ``zero_shot`` are those under the initial prompt, of the same shape.
 
     ``method="temperature"`` divides by ``settings={"temperature": T}``; ``method="dac"`` also takes the text features
     (C, D) before and after adapting.

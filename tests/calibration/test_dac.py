@@ -79,5 +79,5 @@ def test_from_plain_tensors_it_asks_for_the_texts() -> None:
     logits = 10 * drawn(5)[:, :2].mT
     found = functional.calibrate(logits, logits, method="dac", text_features=before, adapted_text_features=after)
     torch.testing.assert_close(found, dac(logits, before, after)[0], rtol=0, atol=0)
-    with pytest.raises(OtptError, match="calibration 'dac' needs adapted_text_features=; it was not given"):
+    with pytest.raises(OtptError, match="adapted_text_features"):
         functional.calibrate(logits, logits, method="dac", text_features=before)

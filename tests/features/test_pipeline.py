@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from oracles.runs.evaluation_bench import RECIPE, backbone, image, write_images
-from otpt.features.cache import ShardDigests, file_state
 from PIL import Image
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
 from otpt.features import pipeline as pipeline_module
+from otpt.features.cache import ShardDigests, file_state
 from otpt.images import KEYS, ImageSource, image_digest, open_image
 from otpt.views import ViewRecipe, make_views
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
-from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.prompt_tuning.config import Steps, TuningConfig
 from otpt.objectives import in_order
 from otpt.registry import (
     ADAPTATIONS,
@@ -32,20 +32,19 @@ from otpt.registry import (
     TEXTS,
     VIEWS,
     Component,
-    Fraction,
+    Count,
     NonNegative,
     Numbers,
     Positive,
     Setting,
-    Weight,
     listed_datasets,
     number_for,
 )
 
 
 @dataclass(frozen=True)
-class Method:
-    """A named point on the axes.
+class Method(Steps):
+    """A named point on the axes; the numbers of its steps on the context are those of :class:`Steps`.
 
     Example:
         >>> Method("gentle", objectives={"entropy": 1.0, "orthogonality": 6.0}).tuning("fine-grained").weights
@@ -65,8 +64,6 @@ class Method:
         gate: "none", or a registered function that says whether to adapt an image.
         temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
         summary, source: for people.
-        steps, learning_rate, weight_decay, selection_ratio, selection, reference, two_step: of the steps on the
-            context, see :class:`TuningConfig`; the learning rate is one number, or one for each family of data sets.
         condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
             as TPT's code feeds it).
         views: number of views, the clean one included; None: as the recipe says.
@@ -77,7 +74,7 @@ class Method:
     """
 
     name: str
-    objectives: Mapping[str, Weight] = field(default_factory=dict)
+    objectives: Mapping[str, NonNegative | Mapping[str, NonNegative]] = field(default_factory=dict)
     init: str = "words"
     adapt: str = CONTEXT
     calibrate: str = NONE
@@ -86,16 +83,9 @@ class Method:
     temperature: Positive | None = None
     summary: str = ""
     source: str = ""
-    steps: Annotated[int, Field(ge=1)] = 1
-    learning_rate: Positive | Mapping[str, Positive] = 5e-3
-    weight_decay: NonNegative = 0.01
-    selection_ratio: Fraction = 0.1
-    reference: Literal["confident", "clean"] = "confident"
-    two_step: bool = False
     condition: Literal["unit", "raw"] = "unit"
-    views: Annotated[int, Field(ge=1)] | None = None
+    views: Count | None = None
     augmix: bool | None = None
-    selection: Literal["confident", "strong"] = "confident"
     settings: Mapping[str, Any] = field(default_factory=dict)
     caution: str = ""
 
@@ -118,8 +108,6 @@ class Method:
         settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
         object.__setattr__(self, "settings", {name: self._setting(name, value) for name, value in settings.items()})
         self._check_combination()
-        for family in FAMILIES:
-            self.tuning(family)
 
     def __hash__(self) -> int:
         return hash((self.name, self.init, self.adapt, self.calibrate, self.aggregate, self.gate, *self.objectives))
@@ -235,16 +223,13 @@ class Method:
         if not self.objectives:
             return None
         own = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
-        shared = {name: getattr(self, name) for name in _tuning_fields()}
-        shared["learning_rate"] = float(number_for(self.learning_rate, family))
-        try:
-            return TuningConfig(
-                tuple((name, float(number_for(weight, family))) for name, weight in self.objectives.items()),
-                settings=tuple(each for each in self.settings_for(family, dataset).items() if each[0] in own),
-                **shared,
-            )
-        except OtptError as error:
-            raise OtptError(f"Method {self.name!r}: {error}") from None
+        steps = {each.name: getattr(self, each.name) for each in fields(Steps)}
+        steps["learning_rate"] = float(number_for(self.learning_rate, family))
+        return TuningConfig(
+            tuple((name, float(number_for(weight, family))) for name, weight in self.objectives.items()),
+            tuple(each for each in self.settings_for(family, dataset).items() if each[0] in own),
+            **steps,
+        )
 
     def override(self, settings: Mapping[str, str | float | bool]) -> Method:
         """The method with some settings replaced, as ``--set name=value`` and ``name[setting=value]`` do.
@@ -266,7 +251,7 @@ class Method:
     @property
     def _settable(self) -> list[str]:
         weights = [*(["lambda", "weight"] if self._regularisers() else []), *self.objectives]
-        steps = [name.replace("_", "-") for name in _tuning_fields()] if self.objectives else []
+        steps = [each.name.replace("_", "-") for each in fields(Steps)] if self.objectives else []
         temperature = ["temperature"] if self.calibrate == "temperature" else []
         condition = ["condition"] if self.init == "cocoop" else []
         return [*weights, *self.known_settings, *steps, "calibrate", *temperature, *condition]
@@ -310,13 +295,6 @@ class Method:
             f"Method {self.name!r} has {len(found)} objectives, so {asked} is ambiguous; set each by its name "
             f"({', '.join(found)}), or write the weight after its part, as in tpt+{found[-1]}[weight=20]."
         )
-
-
-@cache
-def _tuning_fields() -> tuple[str, ...]:
-    """Fields that a method shares with its steps."""
-    own = {each.name for each in fields(Method)} - {"settings"}
-    return tuple(each.name for each in fields(TuningConfig) if each.name in own)
 
 
 @cache

@@ -10,12 +10,12 @@ from open_clip import SimpleTokenizer
 from oracles.methods import field
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import tiny_backbone, tiny_clip
-from otpt.methods.attributes import names_with_attributes
 from otpt.methods.prompt_tuning.attribute_side import class_logits
 from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.methods import get_method
+from otpt.methods.attributes import names_with_attributes
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, prompt_state, tune, tune_many_steps
 from otpt.prompts import Prompt, PromptEncoder
 

@@ -16,7 +16,6 @@ from oracles.devices.elsewhere import Counts, counted
 from oracles.methods.maple import maple_state
 from oracles.models.tiny import tiny_clip, tiny_preprocessing, tokenizer
 from oracles.runs.evaluation_bench import NAMES, dataset, image, rows
-from otpt.methods.predictor import Predictor
 
 from otpt.backbones import Backbone, ClipBackbone
 from otpt.evaluation import EvaluationSettings, evaluate
@@ -28,6 +27,7 @@ from otpt.methods.fpt import load_frozen_vit
 from otpt.methods.fpt.files import write_fpt
 from otpt.methods.fpt.network import FptNetwork, sizes_for
 from otpt.methods.output import Output
+from otpt.methods.predictor import Predictor
 from otpt.methods.promptsmooth import Smoothing
 from otpt.prompts.learned import CocoopContext, CoopContext, LearnedPrompt, MaplePrompts
 from otpt.registry import IMAGE
