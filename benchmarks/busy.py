@@ -33,7 +33,7 @@ def cases(name: str, views: int) -> Iterator[tuple[str, str, float, Callable[[],
         return
     classifier = otpt.load("pocket", "o-tpt", device="cpu").set_classes(class_names(CLASSES))
     photographs = [photograph(seed) for seed in range(8)]
-    yield f"pocket, o-tpt, {CLASSES} classes", "ours", 8, lambda: classifier.predict_batch(photographs)
+    yield f"pocket, o-tpt, {CLASSES} classes", "ours", 8, lambda: classifier.predict(photographs)
 
 
 @contextmanager

@@ -85,14 +85,14 @@ def hugging_face_pipeline() -> Call:
 
 
 def otpt_calls(methods: Sequence[str]) -> dict[str, Call]:
-    """By method, :meth:`otpt.Classifier.predict` for one image and ``predict_batch`` for several."""
+    """By method, :meth:`otpt.Classifier.predict` for one image and of a list for several."""
     backbone = random_backbone(ARCHITECTURE)
     found: dict[str, Call] = {}
     for method in methods:
         classifier = otpt.Classifier(backbone, method).set_classes(class_names(CLASSES), allow_duplicates=True)
 
         def call(paths: Sequence[Path], classifier: Any = classifier) -> object:
-            return classifier.predict(paths[0]) if len(paths) == 1 else classifier.predict_batch(list(paths))
+            return classifier.predict(paths[0]) if len(paths) == 1 else classifier.predict(list(paths))
 
         found[method] = call
     return found

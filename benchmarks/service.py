@@ -4,7 +4,7 @@ Four tables, all with ``pocket`` and ``o-tpt``, bounded in count and time:
 
 1. *Load*: so many clients at once for so long; errors, 429s, latencies, and the memory of the service after warm-up and
    at the end.
-2. *Throughput* against ``Classifier.predict_batch`` on the same images in the same run; the two take turns. The clients
+2. *Throughput* against ``Classifier.predict`` on the same images in the same run; the two take turns. The clients
    run on the same cores.
 3. *Batching*: the same load with ``--together 1``, one image at a time.
 4. *Class lists*: requests with 50 class lists in turn, and a text cache that holds some of them.
@@ -206,7 +206,7 @@ def show_throughput(images: int, rounds: int) -> None:
                 rates.append(run_load(where, at, asked, clients=16, seconds=600, most=images).rate)
     best, service_best, single_best = max(alone), max(together), max(single)
     print(f"Throughput: {images} images, best of {rounds} rounds")
-    print(f"  predict_batch {best:.2f} images/s, service {service_best:.2f}: {service_best / best:.2f} of it")
+    print(f"  predict {best:.2f} images/s, service {service_best:.2f}: {service_best / best:.2f} of it")
     print(f"  one at a time {single_best:.2f} images/s: batching is {service_best / single_best:.2f}×", flush=True)
 
 

@@ -9,7 +9,6 @@ import pytest
 from oracles.pages.servers import Server, image_file, serving
 
 import otpt
-from otpt.views import ViewRecipe
 
 ANIMALS = ("cat", "dog", "red panda", "owl")
 METHOD = "tpt"
@@ -19,7 +18,7 @@ VIEWS = 8
 @pytest.fixture(scope="session")
 def classifier() -> otpt.Classifier:
     """The classifier of the service's model, method and views."""
-    return otpt.load("pocket", METHOD, device="cpu", recipe=ViewRecipe(n_views=VIEWS))
+    return otpt.load("pocket", METHOD, device="cpu", views=VIEWS)
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
-import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +13,6 @@ from oracles.pages.browser import CHROMIUM, Browser
 from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 
 import otpt
-from otpt.cli.app import parse
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]
 
@@ -70,7 +64,7 @@ def test_an_image_its_labels_and_the_bars(server: Server, browser: Browser, tmp_
     browser.run(typed("labels", "\n".join(LABELS), "input"))
     bars = ask(browser, DROP.format(image=text_of(image)))
 
-    classifier = otpt.load("pocket", device="cpu", recipe=otpt.ViewRecipe(n_views=8)).set_classes(LABELS)
+    classifier = otpt.load("pocket", device="cpu", views=8).set_classes(LABELS)
     expected = classifier.compare(image, METHODS)
     assert list(bars) == METHODS
     for method, shown in bars.items():
@@ -147,62 +141,3 @@ def test_colours_width_and_errors(server: Server, browser: Browser) -> None:
     assert "image" in browser.wait(f"!{error}.hidden && {error}.textContent")
     # that a request was refused is told by the browser itself, and by nothing else
     assert [line for line in browser.console if "422" not in line] == []
-
-
-def test_set_unknown_and_lists(
-    server: Server, folders: tuple[Path, Path], browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only what was asked for is shown."""
-    browser.open(server.url)
-    browser.wait('document.querySelectorAll("#methods input").length > 0')
-    browser.run(typed("views", 8))
-    browser.run(typed("list", "animals"))
-    bars = ask(browser, DROP.format(image=text_of(image_file(5))))
-    assert {label for label, *_ in bars["tpt"]} == {"cat", "dog", "red panda", "owl"}
-    assert browser.run('document.querySelectorAll("#bars .set, #bars .badge").length') == 0
-    browser.run('document.getElementById("reject").checked = true')
-    ask(browser, typed("calibration", "animals"))
-    assert browser.run('document.querySelectorAll("#bars .set").length') == 1, "the calibration is of one method"
-    assert browser.run('document.querySelector("#bars .set").closest("article").dataset.method') == "tpt"
-    assert browser.run('document.querySelectorAll("#bars .badge").length') == len(METHODS)
-    assert "rejected" not in browser.run('document.getElementById("bars").textContent'), "the badge says it"
-
-    # a part alone is a method too, with a sentence of its own; the Python lines give the same answers
-    bars = ask(browser, 'document.getElementById("method").value = "confident-half"; $ADD.click()'.replace("$ADD", ADD))
-    assert browser.run("""document.querySelector('[data-method="confident-half"] .what').textContent""")
-    browser.run('document.getElementById("tab-1").click()')
-    classes, calibrations = folders
-    for file in (classes / "animals.txt", calibrations / "animals.json"):
-        shutil.copy(file, tmp_path)
-    (tmp_path / "my cat's photo.png").write_bytes(image_file(5))
-    monkeypatch.chdir(tmp_path)
-    told = io.StringIO()
-    with redirect_stdout(told):
-        exec(browser.run('document.getElementById("snippet").textContent'), {})
-    said = [re.split(r" \(| None", line)[0] for line in told.getvalue().splitlines()]
-    assert said == [f"{method} {shown[0][0]} {shown[0][1]:.3f}" for method, shown in bars.items()]
-    assert browser.console == []
-
-
-def test_the_lines_below_the_answers_hold_the_defaults_of_the_service(
-    server: Server, folders: tuple[Path, Path], browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The service calls a model "twin", makes 8 views by default, and has a list without AugMix."""
-    browser.open(server.url)
-    browser.wait('document.querySelectorAll("#methods input").length > 0')
-    assert browser.run('document.getElementById("views").placeholder') == "8"
-    browser.run(typed("model", "twin"))
-    browser.run(typed("list", "drawn"))
-    bars = ask(browser, DROP.format(image=text_of(image_file(6))))
-    browser.run('document.getElementById("tab-1").click()')
-    shutil.copy(folders[0] / "drawn.txt", tmp_path)
-    (tmp_path / "my cat's photo.png").write_bytes(image_file(6))
-    monkeypatch.chdir(tmp_path)
-    told = io.StringIO()
-    with redirect_stdout(told):
-        exec(browser.run('document.getElementById("snippet").textContent'), {})
-    assert told.getvalue().splitlines() == [f"{name} {shown[0][0]} {shown[0][1]:.3f}" for name, shown in bars.items()]
-    browser.run('document.getElementById("tab-2").click()')
-    command = browser.run('document.getElementById("snippet").textContent').replace("\\\n", " ")
-    options = parse(shlex.split(command)[1:])
-    assert (options["model"].backbone, options["method"].views, options["classes"]) == ("pocket", 8, ("@drawn.txt",))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +30,7 @@ def same(result: dict[str, Any], prediction: otpt.Prediction) -> bool:
         and result["top"] == top
         and result["flags"] == list(prediction.flags)
         and result["extras"] == extras
-        and result["set"] == (None if prediction.labels is None else list(prediction.labels))
+        and result["set"] == (None if prediction.set is None else list(prediction.set))
         and result["abstained"] == prediction.abstained
     )
 
@@ -102,7 +98,7 @@ def test_names_of_class_lists_and_calibrations(
         "count": 4,
     }
     recipe = replace(classifier.recipe, augmix=False)
-    own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", recipe=recipe)
+    own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", views=recipe)
     by_file = own.set_classes(["apple", "pear"], "a drawing of a").predict(image_file(4))
     assert same(drawn["results"][0], by_file)
     assert drawn["results"][0]["unknown"] is by_file.rejected
@@ -123,49 +119,6 @@ def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier,
     client = hub.InferenceClient(model=f"{server.url}/models/absent", timeout=PATIENCE)
     with pytest.raises(errors.HfHubHTTPError, match="Unknown model 'absent'"):
         client.zero_shot_image_classification(str(photo), candidate_labels=FRUIT)
-
-
-def test_the_shapes_of_the_javascript_client(server: Server, classifier: otpt.Classifier) -> None:
-    expected = list(classifier(image_file(6), FRUIT))
-    with server.client() as client:
-        for inputs in (text_of(image_file(6)), {"image": text_of(image_file(6))}):
-            asked = {"inputs": inputs, "parameters": {"candidate_labels": FRUIT}, "model": "x", "options": {}}
-            assert client.post("/models/pocket", json=asked).json() == expected
-
-
-JAVASCRIPT = os.environ.get("OTPT_TEST_NODE_MODULES")  # a node_modules folder that holds @huggingface/inference
-PROGRAM = """
-import { readFile } from "node:fs/promises";
-const [library, url, file] = process.argv.slice(1);
-const { InferenceClient, zeroShotImageClassification } = await import(library);
-const inputs = { image: new Blob([await readFile(file)]) };
-const parameters = { candidate_labels: ["apple", "pear", "quince"] };
-const named = await zeroShotImageClassification({ endpointUrl: `${url}/models/pocket`, inputs, parameters });
-const endpoint = await new InferenceClient().endpoint(url).zeroShotImageClassification({ inputs, parameters });
-console.log(JSON.stringify([named, endpoint]));
-"""
-
-
-@pytest.mark.skipif(JAVASCRIPT is None or shutil.which("node") is None, reason="needs node and the library")
-def test_the_javascript_client_itself(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
-    photo = tmp_path / "photo.png"
-    photo.write_bytes(image_file(6))
-    library = Path(str(JAVASCRIPT), "@huggingface/inference/dist/esm/index.js").resolve()
-    command = ["node", "--input-type=module", "--eval", PROGRAM, str(library), server.url, str(photo)]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert printed.returncode == 0, printed.stderr
-    assert json.loads(printed.stdout) == 2 * [list(classifier(image_file(6), FRUIT))]
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_curl(server: Server, classifier: otpt.Classifier, tmp_path: Path) -> None:
-    photo = tmp_path / "photo.png"
-    photo.write_bytes(image_file(7))
-    command = ["curl", "--silent", "--noproxy", "*", f"{server.url}/v1/predict", "-F", f"image=@{photo}"]
-    printed = subprocess.run(
-        [*command, "-F", "labels=apple,pear,quince", "-F", "top=3"], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert same(json.loads(printed.stdout)["results"][0], classifier.set_classes(FRUIT).predict(image_file(7)))
 
 
 @pytest.mark.equality
@@ -190,7 +143,7 @@ def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: 
         answers = list(pool.map(ask, jobs))
     for (name, method, seed, model), answer in zip(jobs, answers, strict=True):
         assert answer.status_code == 200, answer.text
-        own = otpt.Classifier(classifier.backbone, method, recipe=classifier.recipe, seed=seed).set_classes(lists[name])
+        own = otpt.Classifier(classifier.backbone, method, views=classifier.recipe, seed=seed).set_classes(lists[name])
         assert answer.json()["model"] == model
         assert all(map(same, answer.json()["results"], own.predict([image_file(seed), image_file(9)])))
 
@@ -209,7 +162,7 @@ def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:
     names = {each["name"] for each in methods["methods"]}
     assert {"zero-shot", "tpt", "o-tpt"} <= names
     assert not names & {"tda", "baple", "coop+tpt", "promptsmooth"}
-    assert set(methods["parts"]) == {"init", "adapt", "calibrate", "aggregate", "gate"}
+    assert set(methods["parts"]) >= {"init", "adapt", "calibrate", "aggregate", "gate"}
     assert all(each["label"] and each["image"] for each in examples)
     for name in ("requests_total", "request_seconds_bucket", "queue_images", "batch_images_bucket"):
         assert f"otpt_{name}" in counters

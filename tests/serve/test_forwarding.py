@@ -18,7 +18,7 @@ from otpt.serve.limits import Limits
 from otpt.serve.replicas.forwarding import Received, Sent, answer_sent, create_door
 from otpt.serve.service import Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TOKEN = "0123456789abcdef"
 QUESTION: dict[str, Any] = {"image": text_of(image_file(1)), "labels": ["cat", "dog"], "method": "tpt", "views": 4}

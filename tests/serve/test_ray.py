@@ -14,7 +14,6 @@ import pytest
 from oracles.pages.servers import PATIENCE, Server, image_file, serving, text_of
 
 import otpt
-from otpt.cli import main
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +56,7 @@ def test_a_killed_replica_loses_no_request() -> None:
         found = _ask_and_kill(server)
     finally:
         running.__exit__(None, None, None)
-    classifier = otpt.load("pocket", "tpt", device="cpu", recipe=otpt.ViewRecipe(n_views=VIEWS)).set_classes(LABELS)
+    classifier = otpt.load("pocket", "tpt", device="cpu", views=VIEWS).set_classes(LABELS)
     expected = classifier.predict([image_file(seed) for seed in range(IMAGES)])
     for answer, prediction in zip(found, expected, strict=True):
         (result,) = answer["results"]
@@ -85,27 +84,3 @@ def _ask_and_kill(server: Server) -> list[dict[str, Any]]:
         text = client.get("/metrics").text
     assert re.search(r"^otpt_requests_total\{.*status=\"200\"\} 24\.0$", text, re.MULTILINE), text
     return found
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (["--ray-actors", "1", "2"], "--ray-actors was given without --engine ray; expected both."),
-        (["--ray-address", "auto"], "--ray-address was given without --engine ray; expected both."),
-    ],
-)
-def test_options_that_do_not_go_together(given: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--port", "0", *given]) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_impossible_replicas() -> None:
-    module = pytest.importorskip("otpt.serve.replicas.ray_app", reason="needs Ray", exc_type=ImportError)
-    with pytest.raises(otpt.OtptError, match="3 to 2 replicas"):
-        module.app({"min_replicas": "3", "max_replicas": "2"})
-    with pytest.raises(otpt.OtptError, match="Unknown argument"):
-        module.app({"replica": "3"})
-    with pytest.raises(otpt.OtptError, match="expected a number"):
-        module.app({"cpus": "many"})
-    with pytest.raises(otpt.OtptError, match="compile was given 'yes'; expected true or false"):
-        module.app({"compile": "yes"})

@@ -10,11 +10,10 @@ from oracles.pages.servers import PATIENCE, Server
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 12
-
 
 @pytest.mark.filterwarnings("ignore")  # of the generators, about formats that they do not know
-def test_no_request_that_the_description_allows_or_forbids_fails_the_service(server: Server) -> None:
+@pytest.mark.parametrize("examples", [2, pytest.param(30, marks=pytest.mark.long)])
+def test_no_request_that_the_description_allows_or_forbids_fails_the_service(examples: int, server: Server) -> None:
     schemathesis = pytest.importorskip("schemathesis")
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     seen = []
@@ -26,7 +25,7 @@ def test_no_request_that_the_description_allows_or_forbids_fails_the_service(ser
 
             @given(case=operation.as_strategy(generation_mode=mode))
             @settings(
-                max_examples=EXAMPLES,
+                max_examples=examples,
                 derandomize=True,
                 deadline=None,
                 database=None,

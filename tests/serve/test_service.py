@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from oracles.pages.servers import PATIENCE, image_file, text_of
 
 import otpt
 from otpt.errors import OtptError
-from otpt.methods import Predictor, get_methods
 from otpt.serve import Limits, Service, create_app
-from otpt.serve.http.guard import Guard
 from otpt.serve.http.schemas import Asked
 from otpt.serve.jobs import Job
-from otpt.serve.metrics import Metrics
-from otpt.serve.server import protocol
-from otpt.serve.texts import TextCache, held
 
 pytestmark = pytest.mark.slow
 
@@ -65,13 +57,6 @@ def waiting(service: Service, images: int) -> Job:
     return job
 
 
-def test_requests_without_a_seed_take_that_of_the_service(classifier: otpt.Classifier) -> None:
-    service = make(classifier, seed=7)
-    for asked, seed in ((None, 7), (0, 0), (3, 3)):
-        query = service.catalogue.query(Asked(labels=["cat", "dog"], seed=asked), ["zero-shot"], service.limits)
-        assert query.seed == seed
-
-
 def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
     service = make(classifier, limits={"queue": 3})
     job = waiting(service, 3)
@@ -99,29 +84,6 @@ def test_what_takes_too_long_is_given_up(classifier: otpt.Classifier) -> None:
     assert slow.json()["error"]["type"] == "time-out"
     assert slow.headers["retry-after"]
     assert service._engine.length == 0
-
-
-def test_every_body_counts_towards_the_memory() -> None:
-    held: list[int] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        held.append(guard._held)
-
-    guard = Guard(app, Limits(body=1000, memory=1000), Metrics(), token=None, names=None)
-
-    async def ask(method: str, *headers: tuple[bytes, bytes]) -> None:
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        await guard({"type": "http", "method": method, "path": "/", "headers": list(headers)}, receive, receive)
-
-    asyncio.run(ask("GET"))
-    asyncio.run(ask("GET", (b"content-length", b"900")))
-    asyncio.run(ask("GET", (b"transfer-encoding", b"chunked")))
-    asyncio.run(ask("POST"))
-    asyncio.run(ask("POST", (b"content-length", b"7")))
-    assert held == [0, 900, 1000, 1000, 7]
-    assert guard._held == 0
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "[nonsense]", "a b", "", "x]y"])
@@ -157,25 +119,6 @@ def test_a_body_that_does_not_come(classifier: otpt.Classifier) -> None:
 
     asyncio.run(ask())
     assert sent[0]["status"] == 408
-
-
-def test_headers_that_do_not_come() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError("no request came")
-
-    config = uvicorn.Config(app, http=protocol(0.2), ws="none", lifespan="off", log_config=None)
-    server, listening = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        with socket.create_connection(listening.getsockname(), PATIENCE) as client:
-            client.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: local")
-            client.settimeout(PATIENCE)
-            assert client.recv(100) == b""
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-        listening.close()
 
 
 def test_tokens(started: Service) -> None:
@@ -217,69 +160,6 @@ def test_an_unexpected_failure_is_json_and_the_next_request_is_answered(
     assert send(app, {"json": GOOD})[0].status_code == 200
 
 
-def test_class_lists_are_kept_within_the_budget(classifier: otpt.Classifier) -> None:
-    service = make(classifier, method="zero-shot")
-    service.start()
-    app, sizes = create_app(service), []
-    for i in range(12):
-        labels = [f"class {i} {c}" for c in range(20)]
-        before = service._texts.size
-        assert send(app, {"json": {**GOOD, "labels": labels}})[0].status_code == 200
-        if i == 0:
-            service._texts.budget = 4 * (service._texts.size - before)
-        else:
-            sizes.append(service._texts.size)
-    assert 0 < max(sizes) <= service._texts.budget
-    assert 2 <= len(service._texts) <= 6
-    hits, misses = (service.metrics.texts.labels(each)._value.get() for each in ("hit", "miss"))
-    assert send(app, {"json": {**GOOD, "labels": labels}})[0].status_code == 200
-    assert service.metrics.texts.labels("hit")._value.get() == hits + 1
-    assert service.metrics.texts.labels("miss")._value.get() == misses
-    service.close()
-
-
-def test_the_size_of_a_class_list(classifier: otpt.Classifier) -> None:
-    backbone = classifier.backbone
-    shared = held(backbone)
-
-    def size(classes: int, method: str) -> int:
-        task = classifier.set_classes([f"class {c}" for c in range(classes)])._task
-        predictor = Predictor(backbone, task, get_methods([method]))
-        own = held(predictor, beside=shared)
-        assert len(own.objects) < 500  # what belongs to the backbone is not walked again for every class list
-        return predictor.graph_bytes + own.bytes
-
-    features = 4 * backbone.embed_dim
-    assert 40 * features < size(40, "zero-shot") < 100 * 40 * features
-    assert size(40, "tpt") > size(40, "zero-shot")
-    assert held(backbone, beside=shared).bytes == 0
-    assert shared.bytes > 0
-    cache = TextCache(1000)
-    with pytest.raises(OtptError, match="no"):
-        cache.get("key", backbone, lambda: (_ for _ in ()).throw(OtptError("no")))
-    assert len(cache) == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"limits": {"views": 1}}, "refuses its own defaults: 2 views were given; expected 1 at most"),
-        ({"limits": {"queue": 1}}, "2 models, but the queue holds 1 images"),
-        ({"method": "zero", "views": 1}, "needs several views"),
-    ],
-)
-def test_defaults_that_the_service_would_refuse(
-    classifier: otpt.Classifier, options: dict[str, Any], told: str
-) -> None:
-    limits = Limits(**options.get("limits", {}))
-    with pytest.raises(OtptError, match=told):
-        Service(dict.fromkeys(("one", "two"), classifier.backbone), **{"views": 2, **options, "limits": limits})
-    short = make(classifier, method="zero-shot", limits={"label_length": 1})
-    short.start()
-    short.close()
-    assert all(job.future.result(0) for job in short._warm)
-
-
 def test_all_addresses_of_a_request_share_its_time(
     classifier: otpt.Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,11 +183,3 @@ def test_limits_that_make_no_sense() -> None:
     for given in ({"queue": 0}, {"seconds": -1.0}, {"labels": 1}, {"body": 10, "memory": 5}):
         with pytest.raises(OtptError, match=r"expected|raise it"):
             Limits(**given)  # type: ignore[arg-type]
-
-
-def test_images_of_a_pass_are_counted(started: Service) -> None:
-    begun = time.monotonic()
-    answers = send(create_app(started), *[{"json": GOOD}] * 6)
-    assert [each.status_code for each in answers] == [200] * 6
-    assert all(0 < each.json()["seconds"]["total"] <= time.monotonic() - begun for each in answers)
-    assert "otpt_batch_images_count" in started.metrics.text().decode()
