@@ -1,0 +1,104 @@
+"""Figures: what they draw is what the rows hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from otpt import OtptError
+from otpt.report import Results, open_results
+from otpt.report.figures import FIGURES, check_format, draw, draw_similarity, pairwise_cosines, save, styled
+from otpt.report.figures.bins import risk_coverage, wilson_interval
+from otpt.report.figures.cosines import density
+from otpt.report.figures.metrics import pareto_front
+from otpt.report.sweeps import swept_settings
+
+RUN_OF = {"templates": "prompts", "sweep": "sweep", "pareto": "sweep"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FIGURES)
+def test_every_figure_in_every_format(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    results = open_results([runs[RUN_OF.get(kind, "main")]])
+    options = {"best": 3} if kind == "templates" else {}
+    for theme, form in (("light", "png"), ("dark", "svg"), ("light", "pdf")):
+        save(draw(kind, results, theme=theme, **options), tmp_path / f"figure.{form}", dpi=60)
+        assert (tmp_path / f"figure.{form}").stat().st_size > 1000
+    save(draw(kind, results, **options), tmp_path / "again.png", dpi=60)
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
+
+
+def test_five_diagrams_are_a_grid(runs: dict[str, Path], tmp_path: Path) -> None:
+    results = open_results([runs["special"]])
+    methods = results.methods[:5]
+    save(draw("reliability", results, datasets=["dtd"], methods=methods), tmp_path / "figure.png")
+    with Image.open(tmp_path / "figure.png") as image:
+        width, height = image.size
+    assert 0.5 < width / height < 2
+
+
+def test_sweep_draws_the_metric_against_the_setting(runs: dict[str, Path]) -> None:
+    results = open_results([runs["sweep"]])
+    figure = draw("sweep", results, metric="nll", datasets=["dtd"])
+    line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 3)
+    frame = results.select(dataset="dtd").set_index("method")["nll"]
+    assert list(line.get_xdata()) == [0, 2, 18]
+    assert list(line.get_ydata()) == pytest.approx([frame[f"o-tpt[lambda={x}]"] for x in (0, 2, 18)])
+
+
+def test_pareto_legend_has_the_colour_of_the_line(runs: dict[str, Path]) -> None:
+    figure = draw("pareto", open_results([runs["sweep"]]), datasets=["dtd"])
+    drawn = figure.axes[0].lines[0].get_color()
+    shown = {line.get_label(): line.get_color() for line in figure.legends[0].get_lines()}
+    assert drawn in shown.values()
+
+
+def test_bars_are_percentages(results: Results) -> None:
+    figure = draw("posthoc", results, methods=["tpt", "o-tpt"], datasets=["dtd", "own"])
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    means = 100 * results.frame.pivot_table("ece", "method", "dataset").loc[["tpt", "o-tpt"], ["dtd", "own"]]
+    assert heights == pytest.approx([x for row in means.to_numpy() for x in (*row, row.mean())])
+
+
+def test_curves() -> None:
+    coverage, risk = risk_coverage(np.array([0.9, 0.5, 0.5, 0.2]), np.array([True, False, True, False]))
+    np.testing.assert_allclose((coverage, risk), ([0.25, 0.75, 1], [0, 1 / 3, 0.5]))
+    low, high = wilson_interval(np.array([8.0]), np.array([10]))
+    assert (low[0], high[0]) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    front = pareto_front(np.array([0.7, 0.8, 0.6, 0.8]), np.array([0.1, 0.2, 0.3, 0.25]))
+    assert front.tolist() == [1, 0]
+    at = np.linspace(-1, 2, 500)
+    values = np.random.default_rng(0).random(300)
+    assert np.trapezoid(density(values, at), at) == pytest.approx(1.0, abs=1e-3)
+    assert list(swept_settings(["tpt", "a[x=10]", "a[x=9]"])["x"]) == [9, 10]
+
+
+def test_similarity() -> None:
+    cosines = {"a photo of a": pairwise_cosines(np.eye(5)[:, :4] + 0.1), "an icon of": np.linspace(0, 1, 10)}
+    with styled():
+        figure = draw_similarity(cosines, {"an icon of": "ECE 3.00"}, title="dtd", note="note")
+    assert len(figure.axes[0].lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "run", "options", "value"),
+    [
+        ("relability", "main", {}, "relability"),
+        ("sweep", "main", {}, "sweep"),
+        ("sweep", "sweep", {"setting": "steps"}, "steps"),
+        ("sweep", "sweep", {"metric": "eec"}, "eec"),
+        ("radar", "sweep", {}, "three"),
+        ("seeds", "sweep", {}, "one seed"),
+        ("templates", "main", {}, "1 prompts"),
+        ("posthoc", "main", {"methods": ["x"]}, "'x'"),
+        ("posthoc", "main", {"theme": "pink"}, "pink"),
+    ],
+)
+def test_bad_input(kind: str, run: str, options: dict, value: str, runs: dict[str, Path]) -> None:
+    with pytest.raises(OtptError, match=value):
+        draw(kind, open_results([runs[run]]), **options)
+    with pytest.raises(OtptError, match="jpg"):
+        check_format(Path("figure.jpg"))

@@ -1,0 +1,156 @@
+"""The page: one file, every number of the results, nothing that a name could run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
+
+from otpt import OtptError
+from otpt.data import Dataset
+from otpt.evaluation import Settings
+from otpt.report import Results, build_tables, open_models, open_results
+from otpt.report.page import make_page, write_page
+from otpt.report.page.images import choose_images
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def page(results: Results) -> str:
+    return make_page(results, title="<Title> & more", command="otpt report 'my runs' --title x")
+
+
+def rows_of(page: str, table: str) -> list[list[str]]:
+    body = re.search(rf'id="{table}".*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
+    rows = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+    cells = [re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL) for row in rows]
+    return [[html.unescape(re.sub(r"<.*?>", "", cell)).strip() for cell in row] for row in cells]
+
+
+def test_numbers_are_those_of_the_tables(page: str, results: Results) -> None:
+    (table,) = build_tables(results, metrics=["accuracy", "ece"])
+    for row in rows_of(page, "numbers"):
+        cell = table.cell(dataset=row[0], method=row[1], metric="ece")
+        assert row[4] == f"{cell['value']:.2f} ± {cell['deviation']:.2f}"
+    averages = {row[0]: row[1] for row in rows_of(page, "averages")}
+    for method, shown in averages.items():
+        assert shown == f"{table.cell(dataset='average', method=method, metric='accuracy')['value']:.2f}"
+
+
+def test_one_file_that_loads_nothing(page: str, tmp_path: Path) -> None:
+    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
+    style, script = (re.search(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)[1] for tag in ("style", "script"))
+    for text in (style, script):
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in page
+    assert "url(" not in style
+    assert page.count('<img src="data:image/png') == len(build_figures(page))
+    assert "<h1>&lt;Title&gt; &amp; more</h1>" in page
+    write_page(tmp_path / "page.html", page)
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+
+
+def build_figures(page: str) -> list[str]:
+    return re.findall(r"<figure>", page)
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    name = "<script>alert(1)</script>"
+    plain = simulated_dataset("dtd", 3, 12)
+    data = Dataset("dtd", [name, "b", "c"], ids=plain.ids, labels=plain.labels, images=lambda index: b"")
+    folder = simulate_run(tmp_path / "run", [data], Settings(methods=("zero-shot", "tpt")))
+    page = make_page(open_results([folder]), command=f"otpt '{name}")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_several_models_sweeps_and_prompts(runs: dict[str, Path], tmp_path: Path) -> None:
+    settings = Settings(methods=("zero-shot", "tpt"))
+    data = [simulated_dataset(name, 5, 20) for name in ("dtd", "pets")]
+    folders = [simulate_run(tmp_path / name, data, settings, model=f"{name}/openai") for name in ("RN50", "RN101")]
+    page = make_page(open_models(folders), images=0)
+    assert len(rows_of(page, "models")) == 2
+    assert len(rows_of(page, "matrix")) == 4
+    assert make_page(open_results([runs["sweep"]]), images=0).count('class="chart"') == 4
+    prompts = rows_of(make_page(open_results([runs["prompts"]]), images=0), "numbers")
+    assert len(prompts) == 2 * 2 * 4
+
+
+def test_images_on_which_methods_disagree(results: Results) -> None:
+    rows = {m: results.rows(results_key(m)) for m in ("zero-shot", "tpt", "o-tpt")}
+    classes = results.config_of("dtd")["classes"]
+    disagreements, mistakes = choose_images(rows, classes, lambda index: None, 4)
+    pairs = [(a, b) for a in rows for b in rows if a < b]
+    scores = np.max(
+        [
+            np.where(
+                rows[a].predictions != rows[b].predictions, np.minimum(rows[a].confidences, rows[b].confidences), 0
+            )
+            for a, b in pairs
+        ],
+        axis=0,
+    )
+    order = np.argsort(-scores, kind="stable")[:4]
+    assert [each["name"] for each in disagreements] == [rows["tpt"].ids[i] for i in order if scores[i] > 0]
+    assert all(not all(answer["correct"] for answer in each["answers"]) for each in mistakes)
+
+
+def results_key(method: str):
+    from otpt.report import ResultKey
+
+    return ResultKey("dtd", 0, "a photo of a", method)
+
+
+def test_claims_are_hedged(results: Results, page: str) -> None:
+    summary = re.search(r'<ul class="words">(.*?)</ul>', page, re.DOTALL)[1]
+    assert "debiased" in summary
+    assert re.search(r"within noise \(p.=.|they differ by", summary)
+    assert "500 images" in summary
+    with pytest.raises(OtptError, match="-1"):
+        make_page(results, images=-1)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+def test_in_a_browser(page: str, tmp_path: Path) -> None:
+    """It sorts, switches metric and colours, opens data sets, and fits a narrow window."""
+    script = """
+addEventListener("load", () => {
+  const column = (id, k) => [...document.querySelectorAll(`#${id} tbody tr`)].map((r) => r.cells[k].textContent.trim());
+  const found = {};
+  document.querySelectorAll("#averages thead button")[2].click();
+  found.sorted = column("averages", 2);
+  const metric = document.getElementById("metric");
+  metric.value = "accuracy"; metric.dispatchEvent(new Event("change"));
+  found.accuracy = column("matrix", 1);
+  const ink = () => getComputedStyle(document.body).color;
+  found.inks = [ink()]; document.getElementById("theme").click(); found.inks.push(ink());
+  found.open = document.getElementById("dataset-1").open;
+  found.wide = document.documentElement.scrollWidth - innerWidth;
+  const shown = { id: "found", textContent: JSON.stringify(found) };
+  document.body.append(Object.assign(document.createElement("pre"), shown));
+});"""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    (tmp_path / "page.html").write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--enable-logging=stderr", "--virtual-time-budget=4000", "--window-size=400,900", "--dump-dom"]
+    done = subprocess.run(
+        [*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    assert [float(x) for x in found["sorted"]] == sorted(float(x) for x in found["sorted"])
+    assert found["accuracy"] != found["sorted"]
+    assert found["inks"][0] != found["inks"][1]
+    assert found["open"]
+    assert found["wide"] <= 100
+    assert "CONSOLE" not in done.stderr
