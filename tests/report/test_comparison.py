@@ -38,7 +38,7 @@ def test_one_seed_agrees_with_whole_probabilities(runs: dict[str, Path]) -> None
     a, b = probabilities(2, "o-tpt", 5), probabilities(2, "tpt", 5)
     labels = np.array(SETS[2].labels)
     for metric in ("ece", "sce", "brier", "nll"):
-        expected = bootstrap_difference(metric, a, b, labels, resamples=200)
+        expected = bootstrap_difference(metric, (a, labels), (b, labels), resamples=200)
         one = found["dtd"].differences[metric]
         assert (one.difference, one.low, one.high) == pytest.approx(
             (expected.estimate, expected.low, expected.high), abs=2e-5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -21,50 +21,42 @@ def check_comparable(
         given: of "bins" and "side" those that replace the runs' own.
     """
     for first, second in combinations(runs, 2):
-        for reason in _reasons(first, second, seeds, given, one_backbone):
+        for reason in (*image_differences(first, second, seeds), *_reasons(first, second, seeds, given, one_backbone)):
             raise OtptError(f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}.")
 
 
-def shared_datasets(first: Run, second: Run) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def image_differences(first: Run, second: Run, seeds: Sequence[int] | None) -> Iterator[str]:
+    """Why the images of a data set that two runs have are not the same."""
+    for left, right in _shared(first, second):
+        if left["fingerprint"] != right["fingerprint"]:
+            yield f"they saw different images or classes under the name {left['name']!r}"
+        counts = [
+            {n for column in each["columns"] for s, n in column["images"].items() if seeds is None or int(s) in seeds}
+            for each in (left, right)
+        ]
+        if all(counts) and counts[0] != counts[1]:
+            words = " and ".join("/".join(map(str, sorted(each))) for each in counts)
+            yield f"they saw different numbers of images of {left['name']!r}, {words}"
+
+
+def _shared(first: Run, second: Run) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Data sets that both runs have, as each of them configures it."""
     ours = {dataset["name"]: dataset for dataset in first.datasets}
     return [(ours[dataset["name"]], dataset) for dataset in second.datasets if dataset["name"] in ours]
 
 
-def image_differences(left: Mapping[str, Any], right: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterable[str]:
-    """Why the images of a data set in two runs differ."""
-    name = left["name"]
-    if left["fingerprint"] != right["fingerprint"]:
-        yield f"they saw different images or classes under the name {name!r}"
-    counts = [
-        {
-            images
-            for column in dataset["columns"]
-            for seed, images in column["images"].items()
-            if seeds is None or int(seed) in seeds
-        }
-        for dataset in (left, right)
-    ]
-    if all(counts) and counts[0] != counts[1]:
-        words = " and ".join("/".join(map(str, sorted(each))) for each in counts)
-        yield f"they saw different numbers of images of {name!r}, {words}"
-
-
 def _reasons(
     first: Run, second: Run, seeds: Sequence[int] | None, given: Collection[str], one_backbone: bool
-) -> Iterable[str]:
-    """Why two runs cannot be compared, most important first."""
-    a, b = first.config, second.config
-    shared = shared_datasets(first, second)
-    for left, right in shared:
-        yield from image_differences(left, right, seeds)
-    if (one_backbone or shared) and a["backbone"]["fingerprint"] != b["backbone"]["fingerprint"]:
+) -> Iterator[str]:
+    a, b, shared = first.config, second.config, _shared(first, second)
+    together = one_backbone or shared
+    if together and a["backbone"]["fingerprint"] != b["backbone"]["fingerprint"]:
         yield f"their models differ, {a['backbone']['name']!r} and {b['backbone']['name']!r}"
     for left, right in shared:
         for ones, others in product(left["columns"], right["columns"]):
-            yield from _column_differences(left["name"], ones, others, a["methods"], b["methods"], seeds)
+            yield from _column_differences(left["name"], ones, others, (a["methods"], b["methods"]), seeds)
     chosen = [[seed for seed in run.seeds if seeds is None or seed in seeds] for run in (first, second)]
-    if (one_backbone or shared) and set(chosen[0]) != set(chosen[1]):
+    if together and set(chosen[0]) != set(chosen[1]):
         words = " and ".join(", ".join(map(str, each)) or "none" for each in chosen)
         yield f"their seeds differ, {words}; choose common ones with --seeds"
     for name in ("bins", "side"):
@@ -81,10 +73,9 @@ def _column_differences(
     dataset: str,
     left: Mapping[str, Any],
     right: Mapping[str, Any],
-    left_methods: Mapping[str, Any],
-    right_methods: Mapping[str, Any],
+    methods: tuple[Mapping[str, Any], Mapping[str, Any]],
     seeds: Sequence[int] | None,
-) -> Iterable[str]:
+) -> Iterator[str]:
     """Why a column of one run and one of the other cannot be compared on a data set."""
     one, other = left["prompt"], right["prompt"]
     both = {int(seed) for seed in left["images"] if seed in right["images"] and (seeds is None or int(seed) in seeds)}
@@ -92,7 +83,7 @@ def _column_differences(
         yield f"both hold {left['method']!r} on {dataset!r} with the prompt {one['name']!r}; leave one of them out"
     if one["name"] == other["name"] and one.get("fingerprint") != other.get("fingerprint"):
         yield f"they start from different learned prompts of {one['name']!r} on {dataset!r}"
-    methods = left_methods[left["method"]], right_methods[right["method"]]
-    alike = all(methods[0].get(key) == methods[1].get(key) for key in ("views", "augmix"))
-    if alike and all(method.get("objectives") for method in methods) and left.get("views") != right.get("views"):
+    a, b = methods[0][left["method"]], methods[1][right["method"]]
+    alike = all(a.get(key) == b.get(key) for key in ("views", "augmix"))
+    if alike and a.get("objectives") and b.get("objectives") and left.get("views") != right.get("views"):
         yield f"their views of {dataset!r} differ, {left['views']!r} and {right['views']!r}"

@@ -251,30 +251,27 @@ def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, 
 def _left_out(study: str, rows: pd.DataFrame) -> dict[str, str]:
     """Methods of the paper that this package cannot run, with the reason."""
     paper = get_paper(STUDIES[study])
-    found = {name: why for name in dict.fromkeys(rows["method"]) if (why := paper.lacks(name)) is not None}
+    found = {}
     for name in dict.fromkeys(rows.loc[rows["layout"].isin(list(_GROUP_OF)), "method"]):
-        if name not in found:
-            try:
-                get_method(name)
-            except OtptError as error:
-                found[name] = str(error).partition(". ")[0].rstrip(".")
+        try:
+            why = paper.lacks(name) or (get_method(name) and None)
+        except OtptError as error:
+            why = str(error).partition(". ")[0].rstrip(".")
+        if why is not None:
+            found[name] = why
     return found
 
 
 def _left(run: PlannedRun) -> int | None:
-    """Images that a run has still to predict, over all seeds; it may have been made for fewer methods."""
+    """Images that a run has still to predict, over all seeds."""
     if run.images is None:
         return None
     whole = run.images * len(run.seeds)
     if not (run.folder / CONFIG).is_file():
         return whole
     opened = Run(run.folder)
-    config = next((each for each in opened.datasets if each["name"] == run.dataset), None)
-    columns = [] if config is None else [each for each in config["columns"] if each["method"] in run.methods]
-    if run.prompts is not None:
-        columns = [column for column in columns if column["prompt"]["name"] in run.prompts]
-    if config is None or len(columns) < len(run.methods) * len(run.prompts or ("",)):
+    held = {(method, seed) for _, seed, (_, method) in opened.everything()}
+    if not held.issuperset((method, seed) for method in run.methods for seed in run.seeds):
         return whole
-    asked = [column.model_copy(update={"images": dict.fromkeys(run.seeds, run.images)}) for column in columns]
-    missing = [opened.missing([config.model_copy(update={"columns": [column]})]) for column in asked]
-    return sum(max(sum(item.images for item in items if item.seed == s) for items in missing) for s in run.seeds)
+    done, total = opened.progress()
+    return total - done

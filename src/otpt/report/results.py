@@ -18,7 +18,7 @@ import pandas as pd
 
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
-from otpt.report.comparable import check_comparable, image_differences, shared_datasets
+from otpt.report.comparable import check_comparable, image_differences
 from otpt.runs import Rows, Run, read_rows, results_frame
 from otpt.runs.config import CONFIG
 from otpt.runs.scores import check_bins
@@ -221,7 +221,7 @@ def open_models(
     """
     runs = open_runs(folders)
     for first, second in combinations(runs, 2):
-        for reason in (each for pair in shared_datasets(first, second) for each in image_differences(*pair, seeds)):
+        for reason in image_differences(first, second, seeds):
             both = f"{str(first.folder)!r} and {str(second.folder)!r}"
             raise OtptError(f"The runs {both} cannot be shown side by side: {reason}.")
     _check_selection(runs, seeds=None, methods=methods)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ _MOST_ROWS = 100_000
 _MOST_LINES = 40
 """Lines of the closing table; of more data sets only the average is shown."""
 
+_EMPTY: dict[str, Any] = {**dict.fromkeys(NUMBERS, np.nan), **dict.fromkeys(FLAGS, False)}
+
 Prompts = Mapping[tuple[str, str], str]
 """(data set, method) → prompt."""
 
@@ -71,35 +74,33 @@ def make_cells(
         prompts: under which a method is shown.
         level: of bootstrap intervals, None for none.
     """
+    plain = list(dict.fromkeys(metric.removesuffix(DEVIATION) for metric in metrics))
     found = []
-    for method in methods:
-        for name, datasets in groups.items():
-            own = _chosen(results, datasets, prompts, method)
-            places = [(dataset, prompts.get((dataset, method), "")) for dataset in datasets]
-            whole = 0 < len(own) == len(datasets) * len(own[["variant", "seed"]].drop_duplicates())
-            resampled: Mapping[str, Resampled] = {}
-            plain = [metric.removesuffix(DEVIATION) for metric in metrics]
-            if level is not None and whole and own["images"].all() and plain == list(metrics):
-                resampled = resample_method(results, plain, method, places)
-            for metric, base in zip(metrics, plain, strict=True):
-                scale = 100.0 if METRICS[base].unit == "%" else 1.0
-                cell: dict[str, Any] = dict.fromkeys(NUMBERS, np.nan) | dict.fromkeys(FLAGS, False)
-                cell |= {"dataset": name, "method": method, "metric": metric, "partial": bool(own["partial"].any())}
-                cell["prompt"] = "; ".join(dict.fromkeys(prompt for _, prompt in places if prompt))
-                if metric != base:
-                    deviations = own.groupby("dataset")[base].std()
-                    if whole and deviations.notna().all():
-                        cell["value"] = scale * deviations.mean()
-                elif whole:
-                    by_seed = own.groupby(["variant", "seed"])[base].sum(min_count=len(datasets)) / len(datasets)
-                    cell["value"] = scale * by_seed.mean(skipna=False)
-                    cell["deviation"] = scale * by_seed.std() if len(by_seed) > 1 else np.nan
-                if base in resampled and pd.notna(cell["value"]):
+    for method, (name, datasets) in product(methods, groups.items()):
+        own = _chosen(results, datasets, prompts, method)
+        replicates = own.groupby(["variant", "seed"], sort=False)
+        whole = 0 < len(own) == len(datasets) * replicates.ngroups
+        by_seed = replicates[plain].sum(min_count=len(datasets)) / len(datasets)
+        means, deviations = by_seed.mean(skipna=False), by_seed.std()
+        places = [(dataset, prompts.get((dataset, method), "")) for dataset in datasets]
+        resampled: Mapping[str, Resampled] = {}
+        if level is not None and whole and own["images"].all():
+            resampled = resample_method(results, plain, method, places)
+        shown_prompt = "; ".join(dict.fromkeys(prompt for _, prompt in places if prompt))
+        keys = {"dataset": name, "method": method, "prompt": shown_prompt, "partial": bool(own["partial"].any())}
+        for metric in metrics:
+            base = metric.removesuffix(DEVIATION)
+            scale = 100.0 if METRICS[base].unit == "%" else 1.0
+            cell = {**_EMPTY, **keys, "metric": metric}
+            if whole and metric != base:
+                cell["value"] = scale * own.groupby("dataset")[base].std().mean(skipna=False)
+            elif whole:
+                cell["value"], cell["deviation"] = scale * means[base], scale * deviations[base]
+                if base in resampled and pd.notna(means[base]):
                     interval = resampled[base].interval(level or LEVEL)
                     cell["low"], cell["high"] = scale * interval.low, scale * interval.high
-                found.append(cell)
-    cells = pd.DataFrame(found, columns=[*KEYS, *NUMBERS, *FLAGS])
-    return mark_best(cells)
+            found.append(cell)
+    return mark_best(pd.DataFrame(found, columns=[*KEYS, *NUMBERS, *FLAGS]))
 
 
 def mark_best(cells: pd.DataFrame) -> pd.DataFrame:
@@ -195,7 +196,7 @@ def evaluation_table(results: Results) -> Table:
     legend = [words for flag, words in marks.items() if cells[flag].any()]
     legend += ["± standard deviation over seeds"] if cells["deviation"].notna().any() else []
     notes += [f"{'; '.join(legend)}."] if legend else []
-    notes += [*missing_averages(results), *([few_images(results)] if few_images(results) else [])]
+    notes += [*missing_averages(results), *few_images(results)]
     order = list(groups)
     cells = cells.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
     rows = ("dataset", "method", "prompt") if several else ("dataset", "method")
@@ -226,62 +227,50 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
 
 def set_table(results: Results) -> pd.DataFrame:
     """Prediction sets and abstention as strings, a line per data set, seed and method that has them; may be empty."""
-    frame = results.frame
-    names = ("coverage", "set_size", "answered", "risk")
-    if not any(name in frame for name in names):
-        return pd.DataFrame()
-    frame = frame.reindex(columns=[*frame.columns, *(n for n in names if n not in frame), *_ends(frame)])
-    own = frame[frame[[*names]].notna().any(axis=1)]
+    names = ["coverage", "set_size", "answered", "risk"]
+    ends = [f"{name}_{end}" for name in ("coverage", "risk") for end in ("low", "high")]
+    found = results.frame.reindex(columns=["method", "dataset", "seed", *names, *ends]).dropna(subset=names, how="all")
+
+    def show(name: str) -> list[str]:
+        return [NOTHING if pd.isna(value) else percent(value) for value in found[name]]
+
+    def interval(name: str) -> list[str]:
+        return [" … ".join(pair) for pair in zip(show(f"{name}_low"), show(f"{name}_high"), strict=True)]
+
     return pd.DataFrame(
         {
-            "method": own["method"],
-            "data set": own["dataset"],
-            "seed": own["seed"].astype(str),
-            "coverage %": own["coverage"].map(_percent),
-            "95 %": _interval(own, "coverage"),
-            "set size": own["set_size"].map(lambda size: NOTHING if pd.isna(size) else f"{size:.2f}"),
-            "answered %": own["answered"].map(_percent),
-            "risk %": own["risk"].map(_percent),
-            "95 % ": _interval(own, "risk"),
+            "method": found["method"],
+            "data set": found["dataset"],
+            "seed": found["seed"].astype(str),
+            "coverage %": show("coverage"),
+            "95 %": interval("coverage"),
+            "set size": [NOTHING if pd.isna(size) else f"{size:.2f}" for size in found["set_size"]],
+            "answered %": show("answered"),
+            "risk %": show("risk"),
+            "95 % of it": interval("risk"),
         }
     )
 
 
-def few_images(results: Results) -> str:
+def few_images(results: Results) -> list[str]:
     """A caution about an ECE from few images; empty if there are enough."""
-    least = int(
-        results.frame.loc[results.frame["images"] > 0, "images"].min() if results.frame["images"].any() else FEW
-    )
-    if least >= FEW:
-        return ""
-    return (
-        f"With fewer than {FEW} images of a data set ({least} here), most of an ECE may be bias, which a calibrated "
-        "model would have too; the debiased ECE is without it."
-    )
+    images = results.frame.loc[results.frame["images"] > 0, "images"]
+    if images.empty or images.min() >= FEW:
+        return []
+    return [
+        f"With fewer than {FEW} images of a data set ({images.min()} here), most of an ECE may be bias, which a "
+        "calibrated model would have too; the debiased ECE is without it."
+    ]
 
 
 def missing_averages(results: Results) -> list[str]:
-    """A sentence for the methods that have no average over the data sets, and why."""
-    found: dict[tuple[str, str], list[str]] = {}
-    datasets = results.datasets
-    for prompts, methods in by_prompt(results) if len(datasets) > 1 else ():
-        for method in methods:
-            own = _chosen(results, datasets, prompts, method)
-            others = [name for name in datasets if name not in set(own["dataset"])]
-            pairs = set(zip(own["dataset"], own["seed"], strict=True))
-            seeds = {seed for _, seed in pairs}
-            fewer = [f"{d} with {s}" for d in datasets if d not in others for s in sorted(seeds) if (d, s) not in pairs]
-            empty = list(dict.fromkeys(own.loc[own["images"] == 0, "dataset"]))
-            reasons = [f"not evaluated with it: {', '.join(others)}"] if others else []
-            reasons += [f"not evaluated with all seeds: no {', '.join(fewer)}"] if fewer else []
-            reasons += [f"without an image that was read: {', '.join(empty)}"] if empty else []
-            if reasons:
-                prompt = "; ".join(dict.fromkeys(own["prompt"]))
-                found.setdefault((prompt, "; ".join(reasons)), []).append(method)
-    return [
-        f"No average of {', '.join(names)} with the prompt {prompt!r} ({reason})."
-        for (prompt, reason), names in found.items()
-    ]
+    """A sentence that names the methods without an average over the data sets, if there are some."""
+    missing = []
+    for prompts, methods in by_prompt(results) if len(results.datasets) > 1 else ():
+        cells = make_cells(results, {AVERAGE: results.datasets}, prompts, methods, ["accuracy"])
+        missing += list(cells.loc[cells["value"].isna(), "method"])
+    names = ", ".join(dict.fromkeys(missing))
+    return [f"No average of {names}: not evaluated on every data set with the same seeds."] if names else []
 
 
 def guess_backbone(results: Results) -> str | None:
@@ -487,51 +476,30 @@ def _group_tables(
     tables = []
     for dataset in datasets:
         words = prompt_of(results, dataset, SPLIT_BY, prompt)
-        own = [method for method in methods if words in results.prompts_of(dataset, method)]
         keys = [ResultKey(dataset, s, words, SPLIT_BY) for s in results.seeds_of(dataset, SPLIT_BY, words)]
         notes = progress_notes(results)
         splits = SPLITS if init_cosine(results, keys[0]) is not None else SPLITS[:1]
         if len(splits) == 1:
             notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
-        printed = layout_tables("groups", paper)[:1] if paper is not None and not results.is_own(dataset) else []
-        theirs = printed[0].set_index(["dataset", "method", "metric"])["value"] if printed else pd.Series(dtype=float)
+        printed = layout_tables("groups", paper)[0] if paper is not None and not results.is_own(dataset) else None
         for split in splits:
             groups = [two_groups(results, key, split) for key in keys]
             found = []
-            for method in own:
+            for method in (each for each in methods if words in results.prompts_of(dataset, each)):
                 rows = [group_rows(results, k._replace(method=method), g) for k, g in zip(keys, groups, strict=True)]
-                for metric in ("accuracy", "ece"):
-                    for at, column in enumerate((f"{dataset}:group 1", f"{dataset}:group 2", dataset)):
-                        masks = [(g.above, ~g.above, np.ones_like(g.above))[at] for g in groups]
-                        values = [group_value(results, r, metric, mask) for r, mask in zip(rows, masks, strict=True)]
-                        value = 100.0 * float(np.mean(values))
-                        found.append(
-                            dict.fromkeys(NUMBERS, np.nan)
-                            | dict.fromkeys(FLAGS, False)
-                            | {"dataset": column, "method": method, "prompt": words, "metric": metric, "value": value}
-                            | {"paper": theirs.get((column, method, metric), np.nan)}
-                            | {"partial": bool(results.select(dataset=dataset, method=method)["partial"].any())}
-                        )
+                for metric, (at, part) in product(("accuracy", "ece"), enumerate((":group 1", ":group 2", ""))):
+                    masks = [(g.above, ~g.above, np.ones_like(g.above))[at] for g in groups]
+                    values = [group_value(results, r, metric, mask) for r, mask in zip(rows, masks, strict=True)]
+                    keyed = {"dataset": dataset + part, "method": method, "prompt": words, "metric": metric}
+                    partial = bool(results.select(dataset=dataset, method=method)["partial"].any())
+                    found.append({**_EMPTY, **keyed, "value": 100.0 * float(np.mean(values)), "partial": partial})
             cells = mark_best(pd.DataFrame(found))
-            cells["difference"] = cells["value"] - cells["paper"]
+            if printed is not None:
+                cells, _ = _with_paper(cells, printed, [dataset], [])
             sizes = [f"{g.above.sum()} above and {(~g.above).sum()} below {g.threshold:.4f}" for g in groups]
-            at = "its median" if split == "median" else "the initial prompt's value"
-            title = f"{dataset}: images split by TPT's mean cosine similarity at {at}"
+            at_value = "its median" if split == "median" else "the initial prompt's value"
+            title = f"{dataset}: images split by TPT's mean cosine similarity at {at_value}"
             own_notes = (*notes, f"Sizes of the groups: {'; '.join(sizes)}.")
-            number = str(printed[0]["table"].iloc[0]) if printed else None
+            number = None if printed is None else str(printed["table"].iloc[0])
             tables.append(Table("groups", title, cells, notes=own_notes, paper=number))
     return tables
-
-
-def _percent(value: float) -> str:
-    return NOTHING if pd.isna(value) else percent(value)
-
-
-def _ends(frame: pd.DataFrame) -> list[str]:
-    names = [f"{name}_{end}" for name in ("coverage", "risk") for end in ("low", "high")]
-    return [name for name in names if name not in frame]
-
-
-def _interval(frame: pd.DataFrame, name: str) -> list[str]:
-    ends = zip(frame[f"{name}_low"], frame[f"{name}_high"], strict=True)
-    return [NOTHING if pd.isna(low) else f"{percent(low)} … {percent(high)}" for low, high in ends]

@@ -157,13 +157,12 @@ def _number(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _matrix(lines: Sequence[Line], datasets: Sequence[str]) -> list[Line]:
-    """Methods of each model down, data sets across."""
-    found: dict[tuple[str, str], Line] = {}
+    """Methods of each model down, data sets across; data sets with their own prompts share a row."""
+    own = {(line["model"], line["method"]) for line in lines if line["prompt"] == OWN_PROMPT}
+    found: dict[tuple[str, ...], Line] = {}
     for line in lines:
-        own = [each["prompt"] for each in lines if (each["model"], each["method"]) == (line["model"], line["method"])]
-        alone = own.count(line["prompt"]) <= 1 and len(set(own)) > 1  # data sets with their own prompts share a row
-        prompt = OWN_PROMPT if OWN_PROMPT in own and alone else line["prompt"]
-        row = found.setdefault((line["model"], line["method"], prompt), {**line, "prompt": prompt, "by_dataset": {}})  # type: ignore[arg-type]
+        prompt = OWN_PROMPT if (line["model"], line["method"]) in own else line["prompt"]
+        row = found.setdefault((line["model"], line["method"], prompt), {**line, "prompt": prompt, "by_dataset": {}})
         row["by_dataset"][line["dataset"]] = line["numbers"]
     return [{**row, "numbers": [row["by_dataset"].get(name, {}) for name in datasets]} for row in found.values()]
 
@@ -274,16 +273,13 @@ def _run(run: Run) -> dict[str, Any]:
 def _settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Nested settings as (dotted name, text); lists of classes and of columns are counted."""
     if isinstance(value, Mapping):
-        label = value.get("name") if name.endswith(".datasets") or name == "datasets" else None
         for key, each in value.items():
-            if key in {"classes", "columns"} and isinstance(each, Sequence):
-                yield f"{name}.{key}", str(len(each))
-            elif key != "commands":
-                yield from _settings(f"{name}.{label or ''}{key}".strip("."), each)
+            if key != "commands":
+                yield from _settings(f"{name}.{key}".strip("."), len(each) if key in {"classes", "columns"} else each)
     elif isinstance(value, (list, tuple)) and any(isinstance(each, Mapping) for each in value):
         for each in value:
             yield from _settings(f"{name}.{each.get('name', '')}".rstrip("."), each)
-    elif value not in (None, {}, []):
+    elif value not in (None, []):
         yield name, ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
