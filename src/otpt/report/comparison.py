@@ -163,16 +163,13 @@ def ranked(
     datasets = list(datasets or results.datasets)
     found = {}
     for method in results.methods:
-        means = []
-        for dataset in datasets:
-            try:
-                held = prompt_of(results, dataset, method, prompt)
-            except OtptError:  # several prompts
-                break
-            values = results.select(dataset=dataset, prompt=held, method=method)[metric]
-            means.append(values.mean(skipna=False) if len(values) else float("nan"))
-        if len(means) == len(datasets) and not pd.isna(means).any():
-            found[method] = float(sum(means) / len(means))
+        try:
+            places = [(name, prompt_of(results, name, method, prompt)) for name in datasets]
+        except OtptError:  # several prompts
+            continue
+        values = [results.select(dataset=name, prompt=held, method=method)[metric] for name, held in places]
+        if all(len(own) and own.notna().all() for own in values):
+            found[method] = float(sum(own.mean() for own in values) / len(values))
     return dict(sorted(found.items(), key=lambda item: METRICS[metric].cost(item[1])))
 
 

@@ -1,34 +1,16 @@
-"""The layouts of the paper's tables as data: metrics, methods and data sets, their order and titles."""
+"""The layouts of the paper's tables, from ``layouts.toml``: metrics, methods and data sets, their order and titles."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 from otpt.errors import OtptError
 from otpt.metrics import get_metric
 from otpt.report.papers import SHIFTS, layout_tables
 from otpt.report.results import Results, check_names
-
-DATASET_TITLES = {
-    "imagenet": "INet", "dtd": "DTD", "flowers102": "FLW", "food101": "Food", "sun397": "SUN", "aircraft": "Air",
-    "pets": "Pets", "caltech101": "Calt", "ucf101": "UCF", "eurosat": "SAT", "cars": "Car",
-    "imagenet-a": "I-A", "imagenet-v2": "I-V2", "imagenet-r": "I-R", "imagenet-sketch": "I-S",
-    "covid:backdoor": "Covid(BA)", "covid": "Covid(CA)", "isic2018": "ISIC'18", "kather-500": "KC",
-    "kather": "KC (all)", "average": "Avg", "printed": "printed Avg",
-}  # fmt: skip
-"""In the order of the paper's columns; the shifts are those of ImageNet."""
-
-_PARTS = {
-    "zero-shot": "Zero-shot", "tpt": "TPT", "c-tpt": "C-TPT", "o-tpt": "O-TPT", "coop": "CoOp", "cocoop": "CoCoOp",
-    "maple": "MaPLe", "baple": "BAPLe", "fpt": "FPT", "promptsmooth": "PromptSmooth",
-}  # fmt: skip
-_METHOD_TITLES = {
-    "c-tpt+sals": "Robust-adapt SaLS + C-TPT",
-    "c-tpt+penalty": "Robust-adapt Penalty + C-TPT",
-    "c-tpt+zs": "Robust-adapt ZS + C-TPT",
-    "o-tpt-rows": "O-TPT without Householder",
-}
 
 DEVIATION = "_deviation"
 """Ends the name of a metric's standard deviation over seeds."""
@@ -36,15 +18,7 @@ DEVIATION = "_deviation"
 
 @dataclass(frozen=True)
 class Layout:
-    """A form of table.
-
-    Attributes:
-        metrics: a line for each.
-        chosen: show only the methods that the paper has there and those that start from what the layout is named
-            after, in place of all methods of the runs.
-        shifts: for data sets of the family "shift", or for all others.
-        average: end with the average over the data sets.
-    """
+    """A form of table; see ``layouts.toml``."""
 
     title: str
     metrics: tuple[str, ...] = ("accuracy", "ece")
@@ -53,25 +27,14 @@ class Layout:
     average: bool = True
 
 
-LAYOUTS = {
-    "main": Layout("Accuracy and calibration"),
-    "shifts": Layout("Accuracy and calibration under distribution shift", shifts=True),
-    "coop": Layout("From CoOp's learned context", chosen=True),
-    "maple": Layout("From MaPLe's learned prompts", chosen=True),
-    "medical": Layout("Medical data sets", chosen=True, average=False),
-    "sce": Layout("Static calibration error", ("sce",)),
-    "prompts": Layout("Other prompts"),
-    "seeds": Layout("Standard deviation over seeds", ("accuracy_deviation", "ece_deviation")),
-    "groups": Layout("Images split by TPT's mean cosine similarity", average=False),
-    "householder": Layout("O-TPT with and without Householder", chosen=True),
-    "combination": Layout("O-TPT and C-TPT together", chosen=True),
-}
+_DATA = tomllib.loads(resources.files("otpt.report").joinpath("layouts.toml").read_text(encoding="utf-8"))
+LAYOUTS = {name: Layout(**each) for name, each in _DATA["layouts"].items()}
 """Layouts of the paper's tables, by name."""
 
 
 def dataset_title(name: str) -> str:
     """Short title of a data set's column."""
-    return DATASET_TITLES.get(name, name)
+    return str(_DATA["datasets"].get(name, name))
 
 
 def method_title(name: str) -> str:
@@ -80,10 +43,9 @@ def method_title(name: str) -> str:
     >>> method_title("coop+o-tpt"), method_title("tda")
     ('CoOp + O-TPT', 'tda')
     """
-    parts = name.split("+")
-    if name in _METHOD_TITLES or any(part not in _PARTS for part in parts):
-        return _METHOD_TITLES.get(name, name)
-    return " + ".join(_PARTS[part] for part in parts)
+    titles, parts = _DATA["methods"], name.split("+")
+    joined = " + ".join(titles[part] for part in parts) if all(part in titles for part in parts) else name
+    return str(titles.get(name, joined))
 
 
 def metric_title(name: str) -> str:
@@ -130,7 +92,7 @@ def layout_datasets(results: Results, layout: str, names: Sequence[str] | None =
             f"The runs hold no {kind}, which the layout {layout!r} shows; they hold "
             f"{', '.join(results.datasets)}. Choose with --datasets, or another layout."
         )
-    order = list(DATASET_TITLES)
+    order = list(_DATA["datasets"])
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
 
@@ -160,6 +122,6 @@ def selected(kind: str, names: Iterable[str], held: Sequence[str]) -> list[str]:
 
 
 def _is_shift(results: Results, name: str) -> bool:
-    if name in DATASET_TITLES:
+    if name in _DATA["datasets"]:
         return name in SHIFTS
     return bool(results.config_of(name)["family"] == "shift")

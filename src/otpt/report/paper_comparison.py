@@ -56,14 +56,13 @@ def compare_with_paper(
         cells = _joined(results, printed, [n for n in names if n not in strange], shared, prompts)
         lacking = [name for name in held if name not in names or name in strange]
         if not cells.empty:
-            cells = _with_errata(cells, source, number, backbone, shared)
-            notes = _notes(results, source, printed, cells, shared)
+            cells, errata = _with_errata(cells, source, number, backbone, shared)
+            notes = [*_notes(results, source, printed, cells, shared), *errata]
             notes += [_strange_note(results, name) for name in strange if name in held]
             several = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
             rows = ("dataset", "method", "prompt") if several else ("dataset", "method")
             title = f"{source.title}, {backbone}: {number}"
-            own_notes = (*notes, *_errata_notes(cells, source, number, backbone, shared))
-            found.append(Table(str(number), title, cells, rows, "metric", own_notes, paper=str(number), across=True))
+            found.append(Table(str(number), title, cells, rows, "metric", tuple(notes), paper=str(number), across=True))
         elif shared and printed["metric"].isin(METRICS).any():
             words = f"its {backbone} numbers of {', '.join(shared.values())} need {', '.join(lacking)}"
             known = words if lacking else f"it averages over data sets that are not known here ({', '.join(shared)})"
@@ -176,24 +175,16 @@ def _strange_note(results: Results, name: str) -> str:
     return f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
 
 
-def _errata(paper: Paper, table: str, backbone: str, methods: dict[str, str]) -> dict[tuple[str, str], dict[str, str]]:
-    """(our method, metric) → erratum of its printed average."""
-    ours = {theirs: method for method, theirs in methods.items()}
-    own = (each for each in paper.errata if (each["table"], each["backbone"]) == (table, backbone))
-    return {(ours[each["method"]], each["metric"]): dict(each) for each in own if each["method"] in ours}
-
-
-def _with_errata(cells: pd.DataFrame, paper: Paper, table: str, backbone: str, methods: dict[str, str]) -> pd.DataFrame:
-    wrong = _errata(paper, table, backbone, methods)
-    keys = zip(cells["dataset"], cells["method"], cells["metric"], strict=True)
-    return cells.assign(wrong=[d == AVERAGE and (m, metric) in wrong for d, m, metric in keys])
-
-
-def _errata_notes(
+def _with_errata(
     cells: pd.DataFrame, paper: Paper, table: str, backbone: str, methods: dict[str, str]
-) -> Iterator[str]:
-    errata = _errata(paper, table, backbone, methods)
-    for cell in cells[cells["wrong"]].drop_duplicates(["method", "metric"]).itertuples():
-        each = errata[cell.method, cell.metric]
-        what = f"{each['printed']} as {metric_title(each['metric'])} of {each['method']}"
-        yield f"! {what}, elsewhere {each['other']}: {each['reason']}."
+) -> tuple[pd.DataFrame, list[str]]:
+    """Cells with the averages marked that contradict others of the paper, and a note for each."""
+    wrong, notes = pd.Series(False, index=cells.index), []
+    for each in paper.errata:
+        own = (cells["dataset"] == AVERAGE) & (cells["metric"] == each["metric"])
+        own &= cells["method"].map(methods) == each["method"]
+        if (each["table"], each["backbone"]) == (table, backbone) and own.any():
+            wrong |= own
+            what = f"{each['printed']} as {metric_title(each['metric'])} of {each['method']}"
+            notes.append(f"! {what}, elsewhere {each['other']}: {each['reason']}.")
+    return cells.assign(wrong=wrong), notes
