@@ -143,8 +143,8 @@ class Results:
         """Whether the data set is user-supplied; runs without a recorded source count as registered."""
         return any(is_own(each.get("source")) for run in self.runs for each in run.datasets if each["name"] == dataset)
 
-    def score(self, key: ResultKey) -> pd.Series | None:
-        """The row of the frame; None if there is none, or not a single image of it was read."""
+    def score(self, key: ResultKey) -> Any:
+        """The row of the frame, a Series; None if there is none, or not a single image of it was read."""
         found = self.select(**key._asdict())
         return None if found.empty or not found["images"].iloc[0] else found.iloc[0]
 

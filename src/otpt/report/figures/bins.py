@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +112,7 @@ def draw_confidence(selection: Selection) -> Figure:
         total, left, width = bins.counts / bins.total, bins.edges[:-1], np.diff(bins.edges)
         right = np.nan_to_num(bins.accuracy) * total
         panel.bar(left, right, width, align="edge", color=looks(selection.methods)[method].colour)
-        wrong = {"color": paper(), "edgecolor": VERMILION, "hatch": "//////", "linewidth": 0.5}
+        wrong: dict[str, Any] = {"color": paper(), "edgecolor": VERMILION, "hatch": "//////", "linewidth": 0.5}
         panel.bar(left, total - right, width, bottom=right, align="edge", **wrong)
         panel.axvline(float(own.confidences.mean()), color=ink(), linewidth=1.0)
         panel.axvline(float(own.correct.mean()), color=ink(), linewidth=1.0, dashes=(2, 2))
@@ -208,7 +209,7 @@ def _finish(figure: Figure, axes: list[list[Axes]], count: int, columns: int) ->
     for at in range(count, len(axes) // 2 * columns):
         for panel in (axes[2 * (at // columns)][at % columns], axes[2 * (at // columns) + 1][at % columns]):
             panel.set_visible(False)
-    interval = {"color": ink(), "linewidth": 0.9, "marker": "|", "markersize": 9, "linestyle": "none"}
+    interval: dict[str, Any] = {"color": ink(), "linewidth": 0.9, "marker": "|", "markersize": 9, "linestyle": "none"}
     legend(
         figure,
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +31,17 @@ def draw_cosine(selection: Selection) -> Figure:
         edges = np.linspace(values.min(), values.max() + 1e-9, 41)
         for method, look in looks(selection.methods).items():
             own = found[method].mean_cosines
-            dots = {"marker": look.marker, "edgecolor": paper(), "linewidth": 0.2, "rasterized": len(own) > 3000}
+            dots: dict[str, Any] = {
+                "marker": look.marker,
+                "edgecolor": paper(),
+                "linewidth": 0.2,
+                "rasterized": len(own) > 3000,
+            }
             label = f"{short(method)}, mean {own.mean():.4f}"
             size = float(np.clip(900 / len(own), 5.0, 18.0))
-            points.scatter(found[method].indices, own, s=size, color=look.colour, label=label, **dots)
+            points.scatter(
+                found[method].indices, own, s=size, color=look.colour, label=label, rasterized=len(own) > 3000, **dots
+            )
             fractions = np.histogram(own, edges)[0] / len(own)
             marginal.stairs(fractions, edges, orientation="horizontal", color=look.colour, fill=True, alpha=0.45)
         initial = init_cosine(selection.results, selection.key(dataset, selection.methods[0]))
@@ -65,7 +73,12 @@ def draw_groups(selection: Selection) -> Figure:
             for k, (method, look) in enumerate(looks(selection.methods).items()):
                 rows = group_rows(results, selection.key(dataset, method), groups)
                 heights = [100 * group_value(results, rows, metric, mask) for mask in masks]
-                style = {"color": look.colour, "hatch": look.hatch, "edgecolor": paper(), "linewidth": 0.4}
+                style: dict[str, Any] = {
+                    "color": look.colour,
+                    "hatch": look.hatch,
+                    "edgecolor": paper(),
+                    "linewidth": 0.4,
+                }
                 bars = panel.bar(np.arange(2) - 0.4 + (k + 0.5) * width, heights, width, label=short(method), **style)
                 for bar, faded in zip(bars, small, strict=True):
                     bar.set_alpha(0.35 if faded else 1.0)
@@ -140,7 +153,7 @@ def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *,
     ):
         values = density(own, at)
         label = "\n".join(filter(None, [f"{short(prompt, 34)}, mean {own.mean():.3f}", labels.get(prompt, "")]))
-        line = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+        line: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
         axes.plot(at, values, markevery=[int(values.argmax())], label=label, **line)
         axes.plot(own.mean(), 0, color=look.colour, marker=look.marker, clip_on=False, zorder=3)
     axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=short(title, 60))

@@ -28,7 +28,7 @@ def draw_posthoc(selection: Selection) -> Figure:
     width, at = 0.8 / count, np.arange(len(groups))
     several = len(selection.results.seeds) > 1
     for k, (method, look) in enumerate(looks(selection.methods).items()):
-        bars = {"color": look.colour, "edgecolor": paper(), "hatch": look.hatch, "linewidth": 0.4}
+        bars: dict[str, Any] = {"color": look.colour, "edgecolor": paper(), "hatch": look.hatch, "linewidth": 0.4}
         whiskers: dict[str, Any] = {"ecolor": ink(), "elinewidth": 0.8, "capsize": 2.0}
         over = errors.loc[method, groups].fillna(0.0) if several else None
         heights = values.loc[method, groups]
@@ -176,7 +176,11 @@ def draw_pareto(selection: Selection) -> Figure:
                 text = short(own["label"].iloc[at], 14)
                 panel.annotate(text, (x[at], y[at]), offset, textcoords="offset points", fontsize=6)
         for method in singles:
-            marker = {"color": paper(), "edgecolor": style[method].colour, "marker": style[method].marker}
+            marker: dict[str, Any] = {
+                "color": paper(),
+                "edgecolor": style[method].colour,
+                "marker": style[method].marker,
+            }
             place = ece.loc[method, dataset], accuracy.loc[method, dataset]
             handles[method] = panel.scatter(*place, s=34, linewidth=1.3, zorder=4, label=short(method), **marker)
         panel.set(xlabel="ECE %", ylabel="accuracy %")

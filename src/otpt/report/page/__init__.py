@@ -204,7 +204,9 @@ def _dataset(
     for line in known:
         first.setdefault(line["method"], keys[id(line)])
     chosen = (plain_methods(list(first)) or list(first))[:_MAX_ANSWERS]
-    disagreements, mistakes, missing = [], [], None
+    disagreements: list[Any] = []
+    mistakes: list[Any] = []
+    missing = None
     if count and known:
         thumbnail, missing = thumbnails(config, root)
         rows = {method: results.rows(first[method]) for method in chosen}
