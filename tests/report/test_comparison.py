@@ -10,7 +10,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from scipy import stats
 
 from otpt import OtptError
-from otpt.evaluation import Settings
+from otpt.evaluation import EvaluationSettings as Settings
 from otpt.methods.output import Output
 from otpt.metrics import bootstrap_difference
 from otpt.report import Results, build_tables, compare_methods, comparison_table, gap, open_results, ranked

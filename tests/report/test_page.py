@@ -17,7 +17,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
 from otpt.data import Dataset
-from otpt.evaluation import Settings
+from otpt.evaluation import EvaluationSettings as Settings
 from otpt.report import Results, build_tables, open_models, open_results
 from otpt.report.page import make_page, write_page
 from otpt.report.page.images import choose_images

@@ -9,7 +9,7 @@ import pytest
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
-from otpt.evaluation import Settings
+from otpt.evaluation import EvaluationSettings as Settings
 from otpt.report import ResultKey, Results, confusions, open_models, open_results, per_class
 
 from .conftest import METHODS, SEEDS, SETS, probabilities
@@ -58,7 +58,7 @@ def test_runs_that_cannot_be_compared(tmp_path: Path) -> None:
         "twice": (data, Settings(methods=("zero-shot",)), "zero-shot"),
         "images": ([simulated_dataset("dtd", 4, 20)], Settings(methods=("tpt",)), "images"),
         "seeds": (data, Settings(methods=("tpt",), seeds=(3,)), "seeds"),
-        "bins": (data, Settings(methods=("tpt",), bins=10), "bins"),
+        "bins": (data, Settings(methods=("tpt",), n_bins=10), "bins"),
         "precision": (data, Settings(methods=("tpt",), official_precision=True), "official"),
     }
     for name, (sets, settings, word) in pairs.items():

@@ -130,18 +130,20 @@ class Results:
 
     def config_of(self, dataset: str) -> dict[str, Any]:
         """Configuration of a data set: its classes, family, fingerprint."""
-        return next(each for run in self.runs for each in run.datasets if each["name"] == dataset)
+        return next(each for run in self.runs for each in run.datasets if each.base_name == dataset)
 
     def columns_of(self, dataset: str) -> Iterator[dict[str, Any]]:
         """Configurations of a data set's columns: method, prompt, views, images by seed."""
         for run in self.runs:
             for each in run.datasets:
-                if each["name"] == dataset:
+                if each.base_name == dataset:
                     yield from each["columns"]
 
     def is_own(self, dataset: str) -> bool:
         """Whether the data set is user-supplied; runs without a recorded source count as registered."""
-        return any(is_own(each.get("source")) for run in self.runs for each in run.datasets if each["name"] == dataset)
+        return any(
+            is_own(each.get("source")) for run in self.runs for each in run.datasets if each.base_name == dataset
+        )
 
     def score(self, key: ResultKey) -> Any:
         """The row of the frame, a Series; None if there is none, or not a single image of it was read."""
@@ -160,7 +162,9 @@ class Results:
                 f"{key.prompt!r}."
             )
         run = next(run for run in self.runs if str(run.folder) == found["run"].iloc[0])
-        rows = read_rows(run, key.dataset, key.seed, (key.prompt, key.method))
+        variant = found["variant"].iloc[0]
+        name = f"{key.dataset}@{variant}" if variant else key.dataset
+        rows = read_rows(run, name, key.seed, (key.prompt, key.method))
         if rows is None or not len(rows):
             raise OtptError(
                 f"No image of {key.dataset!r} has been predicted by {key.method!r} with seed {key.seed} yet, or none "

@@ -267,8 +267,8 @@ def _sweeps(model: str, results: Results) -> Iterator[dict[str, Any]]:
 def _run(run: Run) -> dict[str, Any]:
     """Settings, versions and commands of a run."""
     done, total = run.progress()
-    commands = [_option_per_line(command) for command in run.config.get("commands", ())]
-    settings = list(_settings("", run.config))
+    commands = [_option_per_line(command) for command in run.config.commands]
+    settings = list(_settings("", run.config.model_dump(mode="json", exclude_defaults=True)))
     return {"folder": str(run.folder), "done": done, "images": total, "commands": commands, "settings": settings}
 
 
