@@ -16,7 +16,16 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 from pydantic import model_validator as validator
 
 from otpt.calibration.maps import CalibrationMap, Floats
@@ -91,9 +100,9 @@ class Calibration(BaseModel):
         confidences: before the map, falling; correct: "1" where the prediction is correct, "0" where it is wrong.
     """
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True)
 
-    facts: dict[str, Any] = Field(alias="for")
+    facts: dict[str, Any] = Field(validation_alias=AliasChoices("for", "facts"), serialization_alias="for")
     origin: dict[str, Any] = {}
     labels: PositiveInt
     map: CalibrationMap

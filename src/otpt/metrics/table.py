@@ -175,6 +175,6 @@ def metric(
                 return_annotation=float,
             ),
         )
-        return function
+        return function  # type: ignore[return-value]  # the two arguments may also be named
 
     return register
