@@ -195,7 +195,7 @@ def prepare(folder: Path) -> dict[str, Any]:
         "labels": torch.from_numpy(draw.integers(0, 5, 40)),
         "views": torch.nn.functional.normalize(torch.randn(2, 8, 16), dim=-1),
         "texts": torch.nn.functional.normalize(torch.randn(5, 16), dim=-1),
-        "clf": otpt.load("pocket", device="cpu", recipe=otpt.ViewRecipe(n_views=8)),
+        "clf": otpt.load("pocket", device="cpu", views=otpt.ViewRecipe(n_views=8)),
         "zs": otpt.load("pocket", method="zero-shot", device="cpu"),
     }
     for name in ("metrics", "functional"):

@@ -118,7 +118,7 @@ def numbers(answers: Iterable[Prediction]) -> list[Any]:
 
 def predictions(name: str, backbone: Backbone, threads: int, methods: list[str]) -> Iterator[tuple[str, str]]:
     """One image at a time, several in one call, in another order."""
-    classifier = Classifier(backbone, "o-tpt", recipe=RECIPE).set_classes(NAMES)
+    classifier = Classifier(backbone, "o-tpt", views=RECIPE).set_classes(NAMES)
     yield from texts(name, backbone)
     count = 3 if name == "ViT" else 2
     images = [image(i) for i in range(count)]
@@ -130,7 +130,7 @@ def predictions(name: str, backbone: Backbone, threads: int, methods: list[str])
         assert digest(numbers([found])) == digest(numbers([alone[i]["o-tpt"]])), f"{name}: batch or order"
     if name == "ViT":
         many, labels = images * 7, [0, 1, 2] * 7
-        fitted = Classifier(backbone, "tpt", recipe=RECIPE).set_classes(NAMES).calibrate(many, labels)
+        fitted = Classifier(backbone, "tpt", views=RECIPE).set_classes(NAMES).calibrate(many, labels)
         yield f"{name}: calibration", digest([*fitted.map.parameters.values(), *fitted.cross_validation.values()])
 
 

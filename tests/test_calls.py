@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
-from otpt.answering import _KEPT
 from PIL import Image
 
 import otpt
+from otpt import classifier as module
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
@@ -33,11 +33,11 @@ def image(seed: int = 1) -> Image.Image:
 
 @cache
 def shared() -> Classifier:
-    return Classifier(tiny_backbone(), recipe=RECIPE).set_classes(NAMES)
+    return Classifier(tiny_backbone(), views=RECIPE).set_classes(NAMES)
 
 
 def fresh(method: str = DEFAULT_METHOD, **options: Any) -> Classifier:
-    return Classifier(shared().backbone, method, recipe=RECIPE, **options)
+    return Classifier(shared().backbone, method, views=RECIPE, **options)
 
 
 def same(one: Prediction, other: Prediction) -> bool:
@@ -97,18 +97,16 @@ def test_predictions_are_equal_if_all_of_them_is() -> None:
 
 
 def test_text_features_of_label_lists_are_kept_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    import otpt.answering as module
-
     made: list[tuple[str, ...]] = []
     real = module.Predictor
 
-    def counted(backbone: Any, task: Any, methods: Any) -> Any:
-        made.append(task.class_names)
-        return real(backbone, task, methods)
+    def counted(backbone: Any, settings: Any, methods: Any) -> Any:
+        made.append(settings.classes)
+        return real(backbone, settings, methods)
 
     monkeypatch.setattr(module, "Predictor", counted)
     clf = fresh("zero-shot")
-    lists = [("cat", f"thing{'s' * i}") for i in range(_KEPT)]
+    lists = [("cat", f"thing{'s' * i}") for i in range(module._PREPARED)]
     for labels in (*lists, *lists):
         clf(image(), labels)
     assert made == lists
@@ -121,7 +119,7 @@ def test_text_features_of_label_lists_are_kept_and_the_oldest_forgotten(monkeypa
 def test_a_bad_image_in_a_list(tmp_path: Path) -> None:
     images = [image(1), tmp_path / "missing.png", b"no image", image(2)]
     clf = shared()
-    for call in (clf.predict_batch, clf):
+    for call in (clf.predict, clf):
         with pytest.raises(OtptError, match=r"Image 2 of the list cannot be used: There is no image at .*missing.png"):
             call(images)
         found = call(images, errors="return")
@@ -142,38 +140,52 @@ def test_a_bad_image_in_a_list(tmp_path: Path) -> None:
         clf.predict(images, errors="ignore")
 
 
-def test_a_single_image_is_no_list(tmp_path: Path) -> None:
+def test_streams_take_whatever_holds_images(tmp_path: Path) -> None:
     clf, path = shared(), tmp_path / "one.png"
-    image().save(path)
-    for one in (str(path), path, image(), np.array(image()), path.read_bytes(), 3):
-        with pytest.raises(OtptError, match=r"A single image .* was given; expected a list of images"):
-            clf.predict(one)  # type: ignore[arg-type]
-        with pytest.raises(OtptError, match="expected a list of images"):
-            list(clf.stream(one, ["zero-shot"]))  # type: ignore[arg-type]
+    image(0).save(path)
+    expected = [clf.predict(image(i)) for i in range(2)]
 
     class ByIndex:
-        """As data sets of torch: no iterator, only items."""
+        """As data sets of torch: no iterator, only items, which are (image, label) pairs."""
 
-        def __getitem__(self, index: int) -> Image.Image:
+        def __getitem__(self, index: int) -> tuple[Image.Image, int]:
             if index > 1:
                 raise IndexError
-            return image(index)
+            return image(index), 7
 
-    assert same(clf.predict(ByIndex())[1], clf.predict(image(1)))  # type: ignore[arg-type]
+    loader = torch.utils.data.DataLoader([(np.array(image(i)).transpose(2, 0, 1), i) for i in range(2)], batch_size=2)
+    rows = [{"image": image(i), "label": i} for i in range(2)]
+    for images in ([path, image(1)], ByIndex(), loader, rows):
+        assert all(same(a, b) for a, b in zip(clf.stream(images), expected, strict=True))
+        assert all(same(a, b) for a, b in zip(clf.predict(images), expected, strict=True))
+    assert [set(each) for each in clf.compare([path, image(1)], ["zero-shot", "tpt"])] == [{"zero-shot", "tpt"}] * 2
+
+    endless = (image(i) for i in iter(int, 1))
+    assert same(next(iter(clf.stream(endless))), expected[0]), "read lazily"
+    for one in (str(path), path, image(), np.array(image()), path.read_bytes(), 3):
+        with pytest.raises(OtptError):
+            list(clf.stream(one))
+    with pytest.raises(OtptError, match="colour"):
+        clf.predict([{"colour": 1}])
 
 
-def test_options_that_load_does_not_have() -> None:
-    for option, told in (
-        ("methods", r"did you mean method\?"),
-        ("views", r"recipe=otpt\.ViewRecipe\(n_views=8\)"),
-        ("classes", "set_classes"),
-        ("backbone", "it is the first argument"),
-        ("colour", r"see help\(otpt\.load\)"),
-    ):
-        with pytest.raises(OtptError, match=f"load has no option '{option}'; .*{told}"):
+def test_bad_options() -> None:
+    for option, offending in (("vews", "'views'"), ("recipe", "views="), ("backbone", "first argument"), ("colour", "'colour'")):
+        with pytest.raises(OtptError, match=offending):
             otpt.load("pocket", **{option: 8})
-    with pytest.raises(OtptError, match="The seed is 'x'; expected an integer"):
+    with pytest.raises(OtptError, match="'x'"):
         fresh(seed="x")
+    with pytest.raises(OtptError, match=r"otpt\.load\('pocket'\)"):
+        Classifier("pocket")  # type: ignore[arg-type]
+
+
+def test_a_prediction_is_shown_in_one_line() -> None:
+    found = shared().predict(image(), method="zero-shot")
+    assert repr(found) == f"Prediction(label={found.label!r}, confidence={found.confidence:.2f}, method='zero-shot')"
+    assert all(name in str(found) for name, _ in found.top(3))
+    assert found._repr_html_().count("<tr>") == 4
+    assert (found.set, found.abstained, found.rejected) == (None, None, None)
+    assert fresh("zero-shot", reject=True).set_classes(NAMES).predict(image()).rejected in (True, False)
 
 
 def test_a_prediction_is_ready_for_json() -> None:
@@ -244,7 +256,7 @@ def test_templates_descriptions_and_text_features_are_averaged_as_literally() ->
 
     functions = [lambda c, t=t: t.format(c) for t in templates]  # as open_clip writes its templates
     assert same(fresh("zero-shot").set_classes(NAMES, templates=functions)(image()), clf(image()))
-    with pytest.raises(OtptError, match="text features of 32 classes, but 4 class names; transpose them"):
+    with pytest.raises(OtptError, match="text features of 32 classes, but 4 names; transpose them"):
         fresh("zero-shot").set_classes(NAMES[:4], text_features=expected.T)
 
     texts = {
@@ -281,7 +293,7 @@ def test_methods_that_need_words_refuse_in_a_sentence() -> None:
     with pytest.raises(OtptError, match="starts from 'templates-7', but the classes were set with text features"):
         fresh("zero-shot+templates-7").set_classes(NAMES, text_features=features)
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: clf.set_classes(NAMES, text_features=features[:2]), "text features of 2 classes, but 4 class names"),
+        (lambda: clf.set_classes(NAMES, text_features=features[:2]), "text features of 2 classes, but 4 names"),
         (
             lambda: clf.set_classes(NAMES, text_features=torch.randn(4, 9)),
             "have 9 dimensions; those of this model have 32",
@@ -291,7 +303,7 @@ def test_methods_that_need_words_refuse_in_a_sentence() -> None:
         (lambda: clf.set_classes({"cat": [], "dog": "a dog."}), "Class 1 of 2 has no description"),
         (
             lambda: clf.set_classes(NAMES, "a photo of a", templates=["a {}"]),
-            "prompt and templates were given together",
+            "prompt and templates were given",
         ),
         (lambda: clf.set_classes(NAMES, templates=["a thing"]), "one {}"),
         (lambda: clf.set_classes("cat"), "Class names are the single text 'cat'"),
@@ -327,5 +339,5 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
 
 
 def test_loading_by_path_object() -> None:
-    with pytest.raises(OtptError, match="no checkpoint file nowhere"):
+    with pytest.raises(OtptError, match="nowhere.pt"):
         otpt.load(Path("nowhere.pt"))

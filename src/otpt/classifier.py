@@ -46,7 +46,7 @@ class Classifier:
 
     Args:
         backbone: from :func:`otpt.backbones.load_backbone`.
-        method: a name ("o-tpt"), a TOML file ("mine.toml"), or a :class:`Method`.
+        method: a name ("o-tpt"), a TOML file ("mine.toml"), a :class:`Method`; or :class:`otpt.settings.Settings`.
         urls: limits of images that are given as http(s) addresses; None refuses addresses.
         fields: of :class:`otpt.settings.Settings`: ``views=16``, ``seed=1``, ``classes=[…]`` …
     """
@@ -54,27 +54,24 @@ class Classifier:
     def __init__(
         self,
         backbone: Backbone,
-        method: str | Method = DEFAULT_METHOD,
+        method: str | Method | Settings = DEFAULT_METHOD,
         *,
         urls: UrlLimits | None = LIMITS,
         **fields: Any,
     ) -> None:
         if isinstance(backbone, str):
             raise OtptError(f"Classifier takes a loaded backbone, not {backbone!r}; write otpt.load({backbone!r}).")
-        if isinstance(fields.get("reject"), bool) and not fields["reject"]:
-            fields["reject"] = None
-        self._prepare(backbone, Settings(methods=(method,), **fields), urls)
-
-    def _prepare(self, backbone: Backbone, settings: Settings, urls: UrlLimits | None) -> None:
+        settings = method.replace(**fields) if isinstance(method, Settings) else _read_settings(method, fields)
         self.backbone, self.settings, self.urls = backbone, settings, urls
         self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         refuse_trained([self.method])
-        check_fit(backbone, settings.replace(classes=()), [self.method])
         if settings.calibrations:
             self.use_calibrations(settings.calibrated)
         if settings.classes:
             self._set(settings)
+        else:
+            check_fit(backbone, settings, [self.method])
 
     @property
     def method(self) -> Method:
@@ -410,7 +407,7 @@ def load(
     ``fields`` are those of :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]``, ``seed=1`` …); the others
     are those of :func:`otpt.backbones.load_backbone`.
     """
-    Settings(methods=(_method_of(model, method),), **fields)  # fail early, before a large model is read
+    settings = _read_settings(_method_of(model, method), fields)  # fail early, before a large model is read
     backbone = load_backbone(
         model,
         device=device,
@@ -421,7 +418,14 @@ def load(
         tokenizer=tokenizer,
         preprocess=preprocess,
     )
-    return Classifier(backbone, method, urls=urls, **fields)
+    return Classifier(backbone, settings, urls=urls)
+
+
+def _read_settings(method: str | Method, fields: Mapping[str, Any]) -> Settings:
+    """The settings of a classifier; files of learned prompts are read too."""
+    settings = Settings(methods=(method,), **fields)
+    _ = settings.learned
+    return settings
 
 
 def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labels | None:

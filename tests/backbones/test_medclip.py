@@ -65,7 +65,7 @@ def test_published_constants() -> None:
 
 
 def test_methods_of_the_core_run_on_it(folder: Path) -> None:
-    classifier = otpt.load(f"medclip:{folder}", "o-tpt", device="cpu", recipe=otpt.ViewRecipe(n_views=4))
+    classifier = otpt.load(f"medclip:{folder}", "o-tpt", device="cpu", views=otpt.ViewRecipe(n_views=4))
     classifier.set_classes(["covid", "normal"])
     from PIL import Image
 

@@ -98,7 +98,7 @@ def test_tuning_works_and_the_model_is_not_touched() -> None:
     model = tiny_clip("vit")
     before = facts(model)
     clf = otpt.load(
-        model, "o-tpt", tokenizer=tokenizer(), preprocess=transform(), recipe=ViewRecipe(n_views=8)
+        model, "o-tpt", tokenizer=tokenizer(), preprocess=transform(), views=ViewRecipe(n_views=8)
     ).set_classes(["cat", "dog"])
     clf.predict(image())
     assert_unchanged(before, model)
@@ -210,7 +210,7 @@ def test_a_siglip_model_of_transformers_with_its_processor() -> None:
     images = transformers.SiglipImageProcessor(size={"height": 32, "width": 32})
     words = word_tokenizer(16)
     before = facts(model)
-    clf = otpt.load(model, "o-tpt", preprocess=Processor(words, images), recipe=ViewRecipe(n_views=8))
+    clf = otpt.load(model, "o-tpt", preprocess=Processor(words, images), views=ViewRecipe(n_views=8))
     clf.set_classes(["cat", "red panda"], "a photo of a")
     clf.predict(image())
     assert_unchanged(before, model)

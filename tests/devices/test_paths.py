@@ -36,7 +36,7 @@ MANY = list(dict.fromkeys(ALIKE))
 
 def test_compare_on_two_devices_in_one_process() -> None:
     methods = ["tpt+agreement", "zero-shot", "o-tpt"]
-    classifiers = [Classifier(backbone_on(device), "tpt", recipe=RECIPE) for device in DEVICES]
+    classifiers = [Classifier(backbone_on(device), "tpt", views=RECIPE) for device in DEVICES]
     answers = []
     for classifier, device in zip(classifiers, DEVICES, strict=True):
         with counted() as counts:

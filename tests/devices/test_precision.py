@@ -35,7 +35,7 @@ def test_names_that_begin_alike_have_low_precision_too(precision: str) -> None:
 def test_methods_in_low_precision(precision: str) -> None:
     methods = ["zero-shot", "o-tpt", "tpt+sals", "tps", "zero"]
     answers = [
-        Classifier(backbone_on("cpu", each), "tpt", recipe=RECIPE).set_classes(NAMES).compare(image(1), methods)
+        Classifier(backbone_on("cpu", each), "tpt", views=RECIPE).set_classes(NAMES).compare(image(1), methods)
         for each in ("float32", precision)
     ]
     for name in methods:

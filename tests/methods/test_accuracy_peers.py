@@ -44,7 +44,7 @@ def oracle() -> LiteralTuner:
 
 
 def classifier(family: str = "fine-grained", *, official: bool = False) -> Classifier:
-    return Classifier(backbone(), recipe=RECIPE, family=family, official_precision=official).set_classes(NAMES)
+    return Classifier(backbone(), views=RECIPE, family=family, official_precision=official).set_classes(NAMES)
 
 
 @cache
@@ -284,7 +284,7 @@ def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
         return literal_reward(logits, zero_shot / 100)
 
     torch.save({"state_dict": maple_state("vit", 2)}, tmp_path / "maple.pt")
-    clf = Classifier(backbone(), recipe=RECIPE, contexts=[read_learned(tmp_path / "maple.pt")]).set_classes(NAMES)
+    clf = Classifier(backbone(), views=RECIPE, contexts=[read_learned(tmp_path / "maple.pt")]).set_classes(NAMES)
     numbers = {"steps": 2, "learning-rate": 7e-3, "weight-decay": 5e-4}
     methods = [compose(name).override(numbers) for name in ("maple+rlcf", "maple+own-reward")]
     ours, own, start = clf.compare(image(1), [*methods, "maple"], image_id="1").values()

@@ -93,7 +93,7 @@ def test_functions_of_all_views_see_the_classes() -> None:
     generator = torch.Generator().manual_seed(0)
     views = normalize(torch.randn(2, 12, 32, generator=generator, dtype=torch.float64), dim=-1)
     recipe = otpt.ViewRecipe(n_views=12)
-    classifier = Classifier(tiny_backbone("vit", "float64"), "tca", recipe=recipe)
+    classifier = Classifier(tiny_backbone("vit", "float64"), "tca", views=recipe)
     classifier.set_classes(NAMES, attributes=ATTRIBUTES)
     for answer in classifier.classify_features(views, ["tca", "tca+seen-by-tca"]):
         assert not np.allclose(answer["tca"].probabilities, answer["tca+seen-by-tca"].probabilities)

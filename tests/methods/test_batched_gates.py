@@ -61,7 +61,7 @@ def backbone() -> Backbone:
 
 def _group(*names: str) -> PromptGroup:
     """A predictor of its own each time: nothing is known from before."""
-    classifier = Classifier(backbone(), recipe=RECIPE).set_classes(NAMES)
+    classifier = Classifier(backbone(), views=RECIPE).set_classes(NAMES)
     (group,) = classifier._predictor(get_methods(names))._groups
     assert isinstance(group, PromptGroup)
     return group

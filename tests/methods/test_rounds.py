@@ -51,7 +51,7 @@ def literal_count(clf: Classifier, source: Any) -> int:
 
 
 def classifier(recipe: ViewRecipe, method: str = "tpt") -> Classifier:
-    return Classifier(backbone(), method, recipe=recipe).set_classes(NAMES)
+    return Classifier(backbone(), method, views=recipe).set_classes(NAMES)
 
 
 @pytest.mark.parametrize("seed", range(20))

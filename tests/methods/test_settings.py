@@ -27,7 +27,7 @@ def backbone() -> otpt.Backbone:
 
 
 def classifier() -> Classifier:
-    return Classifier(backbone(), recipe=ViewRecipe(n_views=12)).set_classes(NAMES)
+    return Classifier(backbone(), views=ViewRecipe(n_views=12)).set_classes(NAMES)
 
 
 def predicted(method: str | Method) -> Prediction:

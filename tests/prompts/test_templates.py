@@ -96,7 +96,7 @@ def test_methods_predict_under_templates(backbone: Backbone) -> None:
         return logits + text_features @ text_features[-1]
 
     names = ["cat", "red panda", "dog"]
-    clf = otpt.Classifier(backbone, "templates-7", templates=MINE, recipe=otpt.ViewRecipe(n_views=4))
+    clf = otpt.Classifier(backbone, "templates-7", templates=MINE, views=otpt.ViewRecipe(n_views=4))
     clf.set_classes(names)
     views = backbone.encode_pixels(torch.randn(4, 3, 32, 32, dtype=torch.float64))
     methods = ["templates-7", "templates", "dataset-templates+zero-shot", "templates+ts", "templates+nearer-to-dog"]

@@ -51,7 +51,7 @@ def images(count: int = 40, *, doubt: float = 1.0) -> Tensor:
 
 
 def classifier(family: str = "fine-grained") -> Classifier:
-    return Classifier(backbone(), recipe=ViewRecipe(n_views=VIEWS), family=family).set_classes(NAMES)
+    return Classifier(backbone(), views=ViewRecipe(n_views=VIEWS), family=family).set_classes(NAMES)
 
 
 def predicted(name: str | otpt.Method, features: Tensor, family: str = "fine-grained") -> Array:
@@ -152,7 +152,7 @@ def test_confident_images_leave_everything_finite(name: str) -> None:
     """In single precision the least probable classes underflow; a log-probability must not."""
     model = tiny_backbone("vit", "float32")
     features = images(12, doubt=0.0).float()
-    found = Classifier(model, recipe=ViewRecipe(n_views=VIEWS)).set_classes(NAMES).classify_features(features, [name])
+    found = Classifier(model, views=ViewRecipe(n_views=VIEWS)).set_classes(NAMES).classify_features(features, [name])
     assert all(np.isfinite(each[name].probabilities).all() for each in found)
 
 

@@ -121,7 +121,7 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 def test_tpt_from_the_context_is_the_literal_one(backbone: Backbone) -> None:
     """``fpp+tpt`` and ``fpp+o-tpt`` tune from FPP's context; ``fpp`` alone predicts under it."""
     settings = replace(FEW, seed=3)
-    clf = otpt.Classifier(backbone, "fpp", fpp=settings, recipe=otpt.ViewRecipe(n_views=20)).set_classes(NAMES)
+    clf = otpt.Classifier(backbone, "fpp", fpp=settings, views=otpt.ViewRecipe(n_views=20)).set_classes(NAMES)
     pixels = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     (answer,) = clf.classify_features(backbone.encode_pixels(pixels)[None], ["fpp", "fpp+tpt", "fpp+o-tpt"])
     literal = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)

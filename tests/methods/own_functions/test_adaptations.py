@@ -48,7 +48,7 @@ def test_a_stream_carries_its_state_from_image_to_image() -> None:
         return state["sum"] / state["count"]
 
     assert compose("mean-so-far").scope == "stream"
-    clf = Classifier(backbone(), "mean-so-far", recipe=RECIPE).set_classes(NAMES)
+    clf = Classifier(backbone(), "mean-so-far", views=RECIPE).set_classes(NAMES)
     found = [torch.from_numpy(each.probabilities) for each in clf.predict([image(seed) for seed in (1, 2, 3)])]
     literal, total = oracle(), torch.zeros(4, dtype=torch.float64)
     for i, seed in enumerate((1, 2, 3)):

@@ -42,7 +42,7 @@ def test_a_calibration_sees_one_image_at_a_time() -> None:
     def mixing(logits: Tensor) -> Tensor:
         return logits / logits.abs().mean()
 
-    clf = Classifier(backbone(), "zero-shot+mixing", recipe=RECIPE).set_classes(NAMES)
+    clf = Classifier(backbone(), "zero-shot+mixing", views=RECIPE).set_classes(NAMES)
     batch = [each.probabilities for each in clf.predict([image(1), image(2)])]
     features = torch.stack([clf.encode_views(image(seed)) for seed in (1, 2)])
     by_features = [each["zero-shot+mixing"].probabilities for each in clf.classify_features(features, [clf.method])]

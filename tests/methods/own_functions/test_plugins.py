@@ -67,7 +67,7 @@ def test_plugin_on_the_command_line_and_in_python(bench: Path, capsys: pytest.Ca
     assert code == 0, err
     answers = {answer["method"]: answer for answer in map(json.loads, out.splitlines())}
     assert otpt.load_plugin(bench / "mine.py") == otpt.load_plugin(bench / "mine.py")
-    clf = otpt.load("tiny", "zero-shot", device="cpu", recipe=ViewRecipe(n_views=8)).set_classes(NAMES)
+    clf = otpt.load("tiny", "zero-shot", device="cpu", views=ViewRecipe(n_views=8)).set_classes(NAMES)
     found = clf.compare(bench / "data/cat/0.png", methods)
     for name in methods:
         assert answers[name]["confidence"] == pytest.approx(found[name].confidence, abs=1e-12)

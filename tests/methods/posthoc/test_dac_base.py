@@ -26,7 +26,7 @@ def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> Non
     before, after = (
         prompt_state(backbone(), every, prompt).text_features.tolist() for prompt in (Prompt(), Prompt.learned(vectors))
     )
-    clf = Classifier(backbone(), recipe=RECIPE, contexts=[CoopContext(vectors, base)]).set_classes(NAMES)
+    clf = Classifier(backbone(), views=RECIPE, contexts=[CoopContext(vectors, base)]).set_classes(NAMES)
     changed = set()
     for seed in SEEDS:
         found = clf.compare(image(seed), ["coop", "coop+dac-base"])
@@ -41,6 +41,6 @@ def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> Non
 
 
 def test_dac_of_a_context_that_does_not_name_its_classes_is_refused() -> None:
-    clf = Classifier(backbone(), "coop+dac-base", recipe=RECIPE, contexts=[CoopContext(torch.randn(4, 64))])
+    clf = Classifier(backbone(), "coop+dac-base", views=RECIPE, contexts=[CoopContext(torch.randn(4, 64))])
     with pytest.raises(OtptError, match=r"'coop\+dac-base' needs the classes that the context was learned on, but its"):
         clf.set_classes(NAMES)

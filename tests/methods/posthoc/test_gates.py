@@ -61,7 +61,7 @@ def test_views_that_share_nothing_with_the_clean_one_have_no_score() -> None:
 @pytest.mark.parametrize("gate", ["agreement", "cas"])
 def test_a_closed_gate_spares_the_text_passes(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = f"tpt+{gate}"
-    clf = Classifier(backbone(), method, recipe=RECIPE).set_classes(NAMES)
+    clf = Classifier(backbone(), method, views=RECIPE).set_classes(NAMES)
     side = next(group.text for group in clf._predictor((clf.method,))._groups if isinstance(group, PromptGroup))
     assert isinstance(side, PromptState)
     encoder = type(side.encoder)

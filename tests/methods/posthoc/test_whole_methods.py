@@ -94,7 +94,7 @@ def test_learned_prompts(init: str, tmp_path: Path) -> None:
         shapes = ((4, 64), (2, 32), (2,), (64, 2), (64,))
         generator = torch.Generator().manual_seed(0)
         context = CocoopContext(*(0.5 * torch.randn(*shape, generator=generator) for shape in shapes))
-    clf = Classifier(backbone(), recipe=RECIPE, contexts=[context]).set_classes(NAMES)
+    clf = Classifier(backbone(), views=RECIPE, contexts=[context]).set_classes(NAMES)
     name = f"{init}+tpt+e-cots"
     found = clf.compare(image(2), [f"{init}+tpt+noting", name])[name]
     adapted, zero_shot = (each.tolist() for each in seen[0][:2])
@@ -138,7 +138,7 @@ def test_an_image_gets_the_same_alone_and_in_a_batch() -> None:
 
 
 def test_official_precision_selects_by_the_rounded_logits() -> None:
-    clf = Classifier(backbone("float32"), "tpt+e-cots", recipe=RECIPE, official_precision=True).set_classes(NAMES)
+    clf = Classifier(backbone("float32"), "tpt+e-cots", views=RECIPE, official_precision=True).set_classes(NAMES)
     rounded = clf.predict(image(0), image_id="0")
     plain = answers(0, ("tpt+e-cots",), "float32")["tpt+e-cots"]
     assert rounded.probabilities == pytest.approx(plain.probabilities, abs=0.02)

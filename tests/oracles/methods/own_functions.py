@@ -33,7 +33,7 @@ def backbone(precision: str = "float64") -> otpt.Backbone:
 
 
 def classifier(*contexts: LearnedPrompt, recipe: ViewRecipe = RECIPE) -> Classifier:
-    return Classifier(backbone(), recipe=recipe, contexts=contexts).set_classes(NAMES)
+    return Classifier(backbone(), views=recipe, contexts=contexts).set_classes(NAMES)
 
 
 def predicted(method: str | Method, seed: int = 1, *contexts: LearnedPrompt) -> Tensor:

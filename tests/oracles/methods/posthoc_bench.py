@@ -36,7 +36,7 @@ def backbone(precision: str = "float64") -> Backbone:
 
 @cache
 def classifier(precision: str = "float64") -> Classifier:
-    return Classifier(backbone(precision), recipe=RECIPE).set_classes(NAMES)
+    return Classifier(backbone(precision), views=RECIPE).set_classes(NAMES)
 
 
 @cache
