@@ -17,8 +17,8 @@ from oracles.models.tiny import tiny_backbone
 from PIL import Image
 
 import otpt
-from otpt import classifier as module
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
+from otpt import classifier as module
 from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 
@@ -41,7 +41,9 @@ def fresh(method: str = DEFAULT_METHOD, **options: Any) -> Classifier:
 
 
 def same(one: Prediction, other: Prediction) -> bool:
-    return one.class_names == other.class_names and np.array_equal(one.probabilities, other.probabilities)
+    return one.class_names == other.class_names and np.allclose(
+        one.probabilities, other.probabilities, rtol=0, atol=1e-6
+    )
 
 
 def test_a_call_predicts_one_image_or_many() -> None:
@@ -170,7 +172,12 @@ def test_streams_take_whatever_holds_images(tmp_path: Path) -> None:
 
 
 def test_bad_options() -> None:
-    for option, offending in (("vews", "'views'"), ("recipe", "views="), ("backbone", "first argument"), ("colour", "'colour'")):
+    for option, offending in (
+        ("vews", "'views'"),
+        ("recipe", "views="),
+        ("backbone", "first argument"),
+        ("colour", "'colour'"),
+    ):
         with pytest.raises(OtptError, match=offending):
             otpt.load("pocket", **{option: 8})
     with pytest.raises(OtptError, match="'x'"):

@@ -182,17 +182,13 @@ class Classifier:
     def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
         """One image by several methods, {name: prediction}; its views are encoded once. A list for several images."""
         one = is_one_image(images)
-        answers = self.stream(
-            [images] if one else images,
-            methods,
-            image_ids=None if image_id is None else [image_id],
-            workers=0 if one else None,
-        )
+        chosen = get_methods(methods)
+        ids = None if image_id is None else [image_id]
         found = []
-        for answer in answers:
-            if isinstance(answer, OtptError):
-                raise answer
-            found.append(answer)
+        for _, outputs in self._outputs([images] if one else images, chosen, ids, one=one):
+            if isinstance(outputs, Exception):
+                raise outputs
+            found.append(predictions(chosen, outputs, self.class_names, self._calibrations))
         return found[0] if one else found
 
     def stream(
@@ -313,8 +309,9 @@ class Classifier:
             [images] if one else images,
             methods,
             None if image_id is None else [image_id],
-            0 if one else workers,
+            workers,
             labels,
+            one=one,
         )
         names = self._settings_for(labels).classes
         found: list[Any] = []
@@ -334,6 +331,8 @@ class Classifier:
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
         labels: Labels | None = None,
+        *,
+        one: bool = False,
     ) -> Iterator[tuple[EncodedImage, list[Output] | Exception]]:
         """(image, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
         predictor = self._predictor(methods, labels)
@@ -341,7 +340,9 @@ class Classifier:
             predictor.task(each.shown, each.source, seed=self.seed, image_id=each.image_id, urls=self.urls)
             for each in image_inputs(images, image_ids)
         )
-        return stream(tasks, FeaturePipeline(self.backbone, threads=workers))
+        # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
+        threads = 0 if one else workers
+        return stream(tasks, FeaturePipeline(self.backbone, threads=threads, fixed_chunks=not one))
 
     def _settings_for(self, labels: Labels | None) -> Settings:
         """The settings with the classes that are set, or with those of one call."""

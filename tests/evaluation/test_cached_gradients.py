@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image, settings
-from otpt.methods.prompt_tuning.gradient_cache import CachedGradients
-from otpt.methods.prompt_tuning.gradients import ViewObjective
 from torch import Tensor
 
 from otpt.backbones import Backbone
@@ -24,6 +21,7 @@ from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 from otpt.methods import Method, get_method
 from otpt.methods.prompt_tuning import prompt_state, tune
+from otpt.methods.prompt_tuning.tuner import GradientEntry, ViewObjective
 from otpt.prompts import Linearisation, Prompt
 
 pytestmark = pytest.mark.slow
@@ -100,18 +98,16 @@ def test_a_damaged_or_foreign_gradient_is_recomputed(tmp_path: Path, damage: str
     data = entry.read_bytes()
     if damage in {"shape", "type"}:
         shape, dtype = ((3, 64), np.float32) if damage == "shape" else ((4, 64), np.float64)
-        cache.put_gradient(entry.stem, np.ones(shape, dtype))
+        cache.put(entry.stem, np.ones(shape, dtype), kind="gradients")
     else:
         entry.write_bytes({"flip": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-9], "empty": b""}[damage])
-    told = nullcontext() if damage in {"shape", "type"} else pytest.warns(UserWarning, match=r"damaged\.gradients")
-    with told:
-        assert run(tmp_path / "second", cache, ["tpt"], 2) == first
+    assert run(tmp_path / "second", cache, ["tpt"], 2) == first
     assert entry.read_bytes() == data
 
 
-def known(cache: FeatureCache, views: Tensor, model: Backbone | None = None, **changes: Any) -> CachedGradients:
+def known(cache: FeatureCache, views: Tensor, model: Backbone | None = None, **changes: Any) -> GradientEntry:
     text = prompt_state(model or backbone(), changes.pop("names", NAMES), changes.pop("prompt", None), **changes)
-    return CachedGradients(cache, text, views)
+    return GradientEntry(cache, text, views)
 
 
 def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
@@ -176,10 +172,9 @@ def test_the_batch_of_a_gpu_asks_only_for_what_is_missing(tmp_path: Path, backwa
     config = get_method("tpt").tuning("fine-grained")
     assert config is not None
     alone = tune(text, views, [config])[config]
-    stores = [CachedGradients(cache, text, image) for image in views]
-    tune(text, views[1:3], [config], known=stores[1:3])
+    tune(text, views[1:3], [config], cache=cache)
     backward.clear()
-    mixed = tune(text, views, [config], known=stores)[config]
+    mixed = tune(text, views, [config], cache=cache)[config]
     assert len(backward) == 2  # three images, two at a time
     for name in ("logits", "contexts", "mean_cosine", "skipped"):
         assert torch.equal(getattr(mixed, name), getattr(alone, name)), name
@@ -196,15 +191,15 @@ def test_gradients_count_towards_the_bound_and_go_when_oldest(tmp_path: Path) ->
     value = np.zeros((4, 64), np.float32)
     cache = FeatureCache(tmp_path / "cache")
     cache.put("aa" * 32, value)
-    cache.put_gradient("bb" * 32, value)
+    cache.put("bb" * 32, value, kind="gradients")
     whole = cache.info()
     assert (whole.entries, whole.gradients) == (1, 1)
     assert whole.bytes == sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.*"))
     os.utime(cache._path("gradients", "bb" * 32), (1000, 1000))
     FeatureCache(tmp_path / "cache", max_bytes=whole.bytes - 1).shrink()
-    assert cache.get_gradient("bb" * 32) is None
-    assert cache.get("aa" * 32, 4) is not None
-    cache.put_gradient("bb" * 32, value)
+    assert cache.get("bb" * 32, kind="gradients") is None
+    assert cache.get("aa" * 32) is not None
+    cache.put("bb" * 32, value, kind="gradients")
     assert cache.clear() == whole
     assert cache.info().bytes == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -23,7 +22,7 @@ from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
 from otpt.features import pipeline as pipeline_module
 from otpt.features.cache import ShardDigests, file_state
-from otpt.images import KEYS, ImageSource, image_digest, open_image
+from otpt.images import ImageSource, image_digest, open_image
 from otpt.views import ViewRecipe, make_views
 
 SOME = ViewRecipe(n_views=4)
@@ -161,9 +160,6 @@ def test_the_image_is_handed_on_only_if_it_is_asked_for(images: list[Path], tmp_
         opened, digest = good(encoded).open()
         assert digest == image_digest(images[0])
         np.testing.assert_array_equal(np.asarray(opened), np.asarray(open_image(images[0])))
-    alone = EncodedImage.of_features({SOME.kind: torch.ones(1, 32)}, seed=0)
-    with pytest.raises(OtptError, match="the method needs its pixels"):
-        alone.open()
 
 
 def test_a_file_that_looks_as_it_did_is_not_read(
@@ -212,25 +208,32 @@ def test_views_of_two_contents_are_not_mixed(images: list[Path], tmp_path: Path)
     cache = FeatureCache(tmp_path / "cache")
     recipe = ViewRecipe(n_views=6, rounds=(4,))
     digests = ShardDigests(cache.folder, "data", 0, 8)
-
-    def changes(_: ViewRecipe, features: Tensor) -> bool:
+    pipeline = FeaturePipeline(backbone(), cache=cache)
+    for changed in (False, True):
+        ((encoded,),) = pipeline.batches(tasks(images[:1], recipe, digests=digests), in_rounds=True)
+        if not changed:
+            pipeline.store([encoded])
+            continue
         image(99).save(images[0])
-        return False
-
-    def found(is_enough: Any) -> EncodedImage | OtptError:
-        given = tasks(images[:1], recipe, digests=digests, is_enough=is_enough)
-        ((_, encoded),) = FeaturePipeline(backbone(), cache=cache)(given)
-        return encoded
-
-    good(found(lambda *_: True))
-    error = found(changes)
-    assert isinstance(error, OtptError)
-    assert str(error) == "The image changed between two reads; leave its file alone and try again."
-    assert cache.info().entries == 1
-    assert torch.equal(good(found(lambda *_: False)).features[recipe.kind], literal(images[0], recipe))
+        encoded.missing, encoded.opened = {recipe.kind: 6}, None
+        pipeline.encode_more([encoded])
+        assert isinstance(encoded.error, OtptError)
+    ((_, found),) = pipeline(tasks(images[:1], recipe, digests=digests))
+    assert torch.equal(good(found).features[recipe.kind], literal(images[0], recipe))
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[1]", "[[1]]", "[" * 100_000])
+def test_large_images_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    Image.new("RGB", (3000, 2000)).save(path)
+    recipe = ViewRecipe(n_views=6, rounds=(2,))
+    ((encoded,),) = FeaturePipeline(backbone()).batches(tasks([path], recipe), in_rounds=True)
+    assert encoded.opened is None
+    encoded.missing = {recipe.kind: 6}
+    FeaturePipeline(backbone()).encode_more([encoded])
+    assert torch.equal(encoded.features[recipe.kind], literal(path, recipe))
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1]"])
 def test_damaged_digests_are_as_none(images: list[Path], tmp_path: Path, damage: str) -> None:
     cache = tmp_path / "cache"
     digests = ShardDigests(cache, "data", 0, 8)
@@ -239,29 +242,6 @@ def test_damaged_digests_are_as_none(images: list[Path], tmp_path: Path, damage:
     (file,) = (cache / "images").iterdir()
     file.write_text(damage)
     assert ShardDigests(cache, "data", 0, 8).find(file_state(images[0])) is None
-
-
-@pytest.mark.equality
-def test_the_two_kinds_of_keys_are_not_confused_by_the_cache(images: list[Path], tmp_path: Path) -> None:
-    """Warm and cold, in either order, with digests of files that were read before."""
-    for path in images:
-        os.utime(path, ns=(10**18, 10**18))  # long ago, so that their looks are trusted
-    for order in (KEYS, KEYS[::-1]):
-        cache = FeatureCache(tmp_path / order[0])
-        for key in (*order, *order):
-            digests = ShardDigests(cache.folder, "data", 0, 8, key)
-            last = len(images) - 1
-            given = [
-                ImageTask(i, partial(_as_it_is, path), (SOME,), 5, digests=digests, last=i == last, view_key=key)
-                for i, path in enumerate(images)
-            ]
-            found = [good(each).features[SOME.kind] for _, each in FeaturePipeline(backbone(), cache=cache)(given)]
-            for path, features in zip(images, found, strict=True):
-                data = path.read_bytes() if key == "file" else None
-                pixels = np.asarray(Image.open(path).convert("RGB"))
-                data = data or b"%d %d\n" % (pixels.shape[1], pixels.shape[0]) + pixels.tobytes()
-                name = hashlib.sha256(data).hexdigest()[:32]
-                assert torch.equal(features, literal(path, name=name))
 
 
 def test_the_clock_is_told_of_the_passes_that_an_image_was_in(images: list[Path], tmp_path: Path) -> None:

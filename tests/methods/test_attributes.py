@@ -108,7 +108,9 @@ def test_methods_that_need_attributes_say_so() -> None:
 def test_settings_of_an_evaluation(file: Path) -> None:
     pattern = str(file.with_name("{dataset}.json"))
     for source in (pattern, file, ATTRIBUTES):
-        settings = EvaluationSettings(methods=["tca", "o-tpt"], prompts=["a photo of a", "an example of"], attributes=source)
+        settings = EvaluationSettings(
+            methods=["tca", "o-tpt"], prompts=["a photo of a", "an example of"], attributes=source
+        )
         assert settings.task_for(dataset()).attributes == ATTRIBUTES
         columns = dataset_configs([dataset()], settings)[0]["columns"]
         assert [(each["method"], "attributes" in each["prompt"]) for each in columns] == 2 * [

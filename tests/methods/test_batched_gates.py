@@ -13,19 +13,18 @@ import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import dataset, rows, settings
-from otpt.methods.path import PromptGroup
 from torch import Tensor
 from torch.nn import functional as F
 
 from otpt import Classifier, ViewRecipe
 from otpt.backbones import Backbone
 from otpt.evaluation import evaluate
-from otpt.features.pipeline import EncodedImage
+from otpt.features.pipeline import EncodedImage, ImageTask
 from otpt.methods import get_methods
 from otpt.methods.batch import Batch
 from otpt.methods.output import Output
+from otpt.methods.path import PromptGroup
 from otpt.prompts import Linearisation, PromptEncoder
-from otpt.transfers import run
 
 NAMES = ("cat", "dog", "red panda", "sea", "2012 BMW M3 coupe", "house")
 RECIPE = ViewRecipe(n_views=20)
@@ -62,7 +61,7 @@ def backbone() -> Backbone:
 def _group(*names: str) -> PromptGroup:
     """A predictor of its own each time: nothing is known from before."""
     classifier = Classifier(backbone(), views=RECIPE).set_classes(NAMES)
-    (group,) = classifier._predictor(get_methods(names))._groups
+    (group,) = classifier._predictor(get_methods(names)).groups
     assert isinstance(group, PromptGroup)
     return group
 
@@ -77,15 +76,15 @@ def _views(text_features: Tensor) -> Tensor:
 
 
 def _predict(group: PromptGroup, views: Tensor) -> list[list[Output]]:
-    (kind,) = {recipe.kind for recipe in group._recipes}
-    images = [EncodedImage.of_features({kind: own}, seed=0) for own in views]
-    return run(group.steps(Batch(images, 0)))
+    (kind,) = {recipe.kind for recipe in group.recipes}
+    images = [EncodedImage(ImageTask("features", lambda: None, (), 0), {kind: own}) for own in views]
+    return group.outputs(Batch(images, 0))
 
 
 @pytest.mark.parametrize("gate", ["agreement", "cas"])
 def test_only_images_with_an_open_gate_are_tuned(gate: str) -> None:
     group, plain = _group(f"tpt+{gate}"), _group("tpt", "zero-shot")
-    views = _views(group.text.text_features)
+    views = _views(group.state.text_features)
     with counting() as passes:
         (found,) = _predict(group, views)
     assert passes == {"forward": len(OPEN), "backward": len(OPEN)}
@@ -97,13 +96,13 @@ def test_only_images_with_an_open_gate_are_tuned(gate: str) -> None:
         assert output.extras["mean_cosine"] == expected.extras["mean_cosine"]
 
 
-def test_methods_with_and_without_a_gate_share_gradients() -> None:
+def test_methods_with_and_without_a_gate_share_passes() -> None:
     group = _group("tpt", "o-tpt+agreement", "tpt+agreement", "o-tpt+agreement+weak-strong")
-    group.text.text_gradient("orthogonality", {})  # a constant of the class list
-    views = _views(group.text.text_features)
+    group.state.text_gradient("orthogonality", {})  # a constant of the class list
+    views = _views(group.state.text_features)
     with counting() as passes:
         found = _predict(group, views)
-    assert passes == {"forward": 6 + len(OPEN), "backward": 6}
+    assert passes == {"forward": 6 + len(OPEN), "backward": 6 + len(OPEN)}
     alone = _predict(_group("o-tpt+agreement"), views)[0]
     assert [each.index for each in found[1]] == [each.index for each in alone]
     for one, other in zip(found[1], alone, strict=True):
@@ -112,7 +111,7 @@ def test_methods_with_and_without_a_gate_share_gradients() -> None:
 
 def test_nothing_is_computed_where_all_gates_are_closed() -> None:
     group = _group("o-tpt+agreement")
-    views = _views(group.text.text_features)
+    views = _views(group.state.text_features)
     with counting() as passes:
         _predict(group, views[[0, 2, 3, 5]])
     assert passes == {"forward": 0, "backward": 0}

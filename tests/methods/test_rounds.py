@@ -11,9 +11,6 @@ import pytest
 import torch
 from oracles.models.tiny import tiny_clip, tokenizer
 from oracles.runs.evaluation_bench import NAMES, backbone, dataset, image, rows, settings, write_images
-from otpt.methods.preparing import make_groups
-from otpt.methods.path import is_enough
-from otpt.methods.task import Task
 from torch import Tensor
 
 from otpt import Classifier, OtptError
@@ -22,7 +19,10 @@ from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Predictor, get_methods
 from otpt.methods.batch import Batch
-from otpt.transfers import run
+from otpt.methods.path import is_enough
+from otpt.methods.predictor import stream
+from otpt.methods.preparing import make_groups
+from otpt.settings import Settings
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow
@@ -70,10 +70,10 @@ def test_the_bench_has_images_of_every_number_of_views() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_an_image_gets_what_its_first_views_give(method: str) -> None:
     for i in SEEDS:
-        found = classifier(IN_ROUNDS, method).predict(image(i))
+        (found,) = classifier(IN_ROUNDS, method).predict([image(i)])
         count = literal_count(classifier(ViewRecipe(n_views=12)), image(i))
         assert found.extras["views"] == count
-        alone = classifier(ViewRecipe(n_views=count), method).predict(image(i))
+        (alone,) = classifier(ViewRecipe(n_views=count), method).predict([image(i)])
         np.testing.assert_array_equal(found.probabilities, alone.probabilities)
 
 
@@ -94,27 +94,28 @@ def test_only_so_many_views_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.equality
 def test_neither_batch_nor_threads_nor_other_methods_matter() -> None:
     clf = classifier(IN_ROUNDS)
-    alone = [clf.predict(image(i)).probabilities for i in SEEDS]
+    alone = [clf.predict([image(i)])[0].probabilities for i in SEEDS]
     for workers in (0, 1, 3):
         together = clf.predict([image(i) for i in SEEDS], workers=workers)
         assert all(np.array_equal(a, b.probabilities) for a, b in zip(alone, together, strict=True))
     for expected, i in zip(alone[:3], SEEDS, strict=False):
-        beside = clf.compare(image(i), ["tpt", "zero-shot", "mean-feature"])
+        (beside,) = clf.compare([image(i)], ["tpt", "zero-shot", "mean-feature"])
         np.testing.assert_array_equal(beside["tpt"].probabilities, expected)
 
 
 @pytest.mark.equality
 def test_images_with_different_numbers_of_views_go_through_a_group_together() -> None:
     methods = get_methods(METHODS)
-    task = Task(NAMES, recipe=IN_ROUNDS)
+    task = Settings(classes=NAMES, views=IN_ROUNDS)
     predictor = Predictor(backbone(), task, methods)
     sources = [image(i) for i in SEEDS]
     given = [predictor.task(i, lambda source=source: source, seed=0) for i, source in enumerate(sources)]
-    encoded: Sequence[Any] = [found for _, found in FeaturePipeline(backbone())(given)]
+    answers = list(stream(given, FeaturePipeline(backbone())))
+    encoded: Sequence[Any] = [found for found, _ in answers]
     assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 9, 12}
     (group,) = make_groups(backbone(), task, methods)
-    together = run(group.steps(Batch(encoded, 0)))
-    for i, own in enumerate(predictor(Batch(encoded, 0))):
+    together = group.outputs(Batch(encoded, 0))
+    for i, (_, own) in enumerate(answers):
         for k in range(len(methods)):
             np.testing.assert_allclose(together[k][i].probabilities, own[k].probabilities, atol=1e-5)
             assert together[k][i].extras["views"] == own[k].extras["views"]
@@ -154,11 +155,11 @@ def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> N
         calls[i] = calls.get(i, 0) + 1
         return paths[i] if calls[i] == 1 else tmp_path / "gone.png"
 
-    task = Task(NAMES, recipe=IN_ROUNDS)
+    task = Settings(classes=NAMES, views=IN_ROUNDS)
     predictor = Predictor(backbone(), task, get_methods(["tpt"]))
     given = [predictor.task(i, lambda i=i: source(i), seed=0) for i in range(12)]
     # the image is kept while its rounds last, so that it is read once
-    assert not any(isinstance(found, OtptError) for _, found in FeaturePipeline(backbone(), cache=cache)(given))
+    assert not any(isinstance(found, OtptError) for _, found in stream(given, FeaturePipeline(backbone(), cache=cache)))
     assert set(calls.values()) == {1}
 
 

@@ -107,6 +107,8 @@ class FeaturePipeline:
         cache: None to encode everything.
         threads: that decode and augment; by default one per core, 16 at most. 0: none, all in the calling thread.
         features: "full", as the backbone gives them, or "float16", rounded.
+        fixed_chunks: encode views in chunks of a fixed size, so that a view has the same bits in any batch; without,
+            few views are encoded faster and agree to rounding.
         clock: called with an image's task, "views", "encode" or "predict", and the seconds that its views took, or the
             batch that it was in; from any thread.
     """
@@ -118,13 +120,14 @@ class FeaturePipeline:
         cache: FeatureCache | None = None,
         threads: int | None = None,
         features: str = "full",
+        fixed_chunks: bool = True,
         clock: Callable[[ImageTask, str, float], None] | None = None,
     ) -> None:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
         self._backbone, self._cache, self._form = backbone, cache, features
         self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
-        self._clock = clock
+        self._clock, self._fixed_chunks = clock, fixed_chunks
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
     def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
@@ -244,7 +247,7 @@ class FeaturePipeline:
         begun = time.perf_counter()
         new = [torch.from_numpy(pixels) for image in pending for pixels in image.pixels.values()]
         features = self._backbone.encode_pixels(
-            to_device(torch.cat(new), self._backbone.device), chunk=self._backbone.chunk
+            to_device(torch.cat(new), self._backbone.device), chunk=self._backbone.chunk if self._fixed_chunks else None
         )
         if self._form == "float16":
             features = features.half()

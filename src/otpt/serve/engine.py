@@ -112,7 +112,7 @@ class Engine:
         """Images of one model, until there are none, or one of another model is next."""
         backbone = self._models[model]
         try:
-            pipeline = FeaturePipeline(backbone, threads=self._ahead, clock=_note)
+            pipeline = FeaturePipeline(backbone, threads=self._ahead, fixed_chunks=False, clock=_note)
             for batch in stream_batches(self._tasks(model), pipeline, catch=True):
                 self._watch(len(batch))
                 for image, outputs in batch:

@@ -15,7 +15,7 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
 from otpt.methods.maple import MapleState
-from otpt.methods.prompt_tuning import tuner, Scores, TuningConfig, tune
+from otpt.methods.prompt_tuning import Scores, TuningConfig, tune, tuner
 from otpt.prompts.learned import MaplePrompts, read_learned
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,9 @@ def test_all_views_are_those_of_the_literal_way(method: str, tmp_path: Path) -> 
     torch.testing.assert_close(initial.view_logits[0], oracle.logits(pixels(), oracle.start), **EXACT)
     assert initial.features.shape == (1, 64, side.text_features.shape[1])
     torch.testing.assert_close(tuned[config].view_logits[0, :1], tuned[config].logits, **EXACT)
-    assert (tuned[config].view_logits[0] - initial.view_logits[0]).abs().amax(dim=1).min() > 1e-3, "all views are adapted"
+    assert (tuned[config].view_logits[0] - initial.view_logits[0]).abs().amax(dim=1).min() > 1e-3, (
+        "all views are adapted"
+    )
 
 
 @pytest.mark.equality

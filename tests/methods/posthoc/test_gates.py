@@ -9,10 +9,10 @@ import pytest
 import torch
 from oracles.methods import field, posthoc
 from oracles.methods.posthoc_bench import NAMES, RECIPE, SOME_DISAGREE, answers, backbone, image, literal
-from otpt.methods.path import PromptGroup
 
 from otpt import Classifier
 from otpt.methods.gates import agreement, cas, strong_agreement
+from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning import PromptState
 from otpt.prompts import PromptEncoder
 

@@ -125,7 +125,9 @@ def test_votes_count_every_copy_once() -> None:
 
 def settings(**changes: object) -> EvaluationSettings:
     small = Smoothing(copies=5, samples=20, selection=6)
-    return EvaluationSettings(**{"methods": METHODS, "shard_size": 4, "plugins": {"promptsmooth": {"smoothing": small}}, **changes})  # type: ignore[arg-type]
+    return EvaluationSettings(
+        **{"methods": METHODS, "shard_size": 4, "plugins": {"promptsmooth": {"smoothing": small}}, **changes}
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.equality
@@ -362,7 +364,10 @@ def test_settings_that_are_sent_to_a_worker_make_the_same_bytes(tmp_path: Path) 
 
 def test_other_numbers_are_refused_in_the_same_run(tmp_path: Path) -> None:
     evaluate(dataset(each=1), tiny(), settings(methods=["promptsmooth"]), out=tmp_path / "run")
-    other = settings(methods=["promptsmooth"], plugins={"promptsmooth": {"smoothing": Smoothing(copies=5, samples=20, selection=6, sigma=0.5)}})
+    other = settings(
+        methods=["promptsmooth"],
+        plugins={"promptsmooth": {"smoothing": Smoothing(copies=5, samples=20, selection=6, sigma=0.5)}},
+    )
     with pytest.raises(OtptError, match=r"sigma is 0\.25 there and 0\.5 now"):
         evaluate(dataset(each=1), tiny(), other, out=tmp_path / "run")
 
