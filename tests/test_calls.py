@@ -346,5 +346,5 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
 
 
 def test_loading_by_path_object() -> None:
-    with pytest.raises(OtptError, match="nowhere.pt"):
+    with pytest.raises(OtptError, match=r"nowhere\.pt"):
         otpt.load(Path("nowhere.pt"))

@@ -115,7 +115,7 @@ def test_clean_view_as_reference(name: str, double) -> None:
 def test_both_engines_agree_where_both_apply(name: str, double) -> None:
     _, text, _, features = double
     config = get_method(name).override({"steps": 1}).tuning("fine-grained")
-    one, many = tune_one_step(text, features, [config])[0], tune_many_steps(text, features, config)
+    one, many = tune(text, features, [config])[config], tune_many_steps(text, features, config)
     torch.testing.assert_close(one.logits.softmax(-1), many.logits.softmax(-1), rtol=0, atol=1e-10)
     torch.testing.assert_close(one.mean_cosine, many.mean_cosine, rtol=0, atol=1e-10)
 
