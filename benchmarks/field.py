@@ -32,7 +32,7 @@ from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Method, Predictor, get_method
 from otpt.methods.batch import Batch
 from otpt.registry import FPP, STREAM
-from otpt.report.statistics import all_resampled
+from otpt.report.statistics import resample
 from otpt.runs import Rows, Run, read_rows
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe
@@ -74,7 +74,8 @@ Cells = dict[str, tuple[float, Floats]]
 def summarise(run: Run, method: str, seeds: Sequence[int], datasets: Sequence[str]) -> Cells:
     """Seeds are averaged per set, then the sets; every seed and method sees the same resamples of a set's images."""
     rows = [[_rows(run, dataset, seed, method) for seed in seeds] for dataset in datasets]
-    return all_resampled(list(COLUMNS), rows, 20, "right", resamples=RESAMPLES)
+    found = resample(list(COLUMNS), rows, 20, "right", resamples=RESAMPLES)
+    return {metric: (each.estimate, each.values) for metric, each in found.items()}
 
 
 def _rows(run: Run, dataset: str, seed: int, method: str) -> Rows:

@@ -7,7 +7,7 @@ from itertools import combinations, product
 from typing import Any
 
 from otpt.errors import OtptError
-from otpt.runs import Run
+from otpt.runs import ColumnConfig, DatasetConfig, Run
 from otpt.runs.config import differences
 
 
@@ -39,7 +39,7 @@ def image_differences(first: Run, second: Run, seeds: Sequence[int] | None) -> I
             yield f"they saw different numbers of images of {left['name']!r}, {words}"
 
 
-def _shared(first: Run, second: Run) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def _shared(first: Run, second: Run) -> list[tuple[DatasetConfig, DatasetConfig]]:
     """Data sets that both runs have, as each of them configures it."""
     ours = {dataset["name"]: dataset for dataset in first.datasets}
     return [(ours[dataset["name"]], dataset) for dataset in second.datasets if dataset["name"] in ours]
@@ -71,8 +71,8 @@ def _reasons(
 
 def _column_differences(
     dataset: str,
-    left: Mapping[str, Any],
-    right: Mapping[str, Any],
+    left: ColumnConfig,
+    right: ColumnConfig,
     methods: tuple[Mapping[str, Any], Mapping[str, Any]],
     seeds: Sequence[int] | None,
 ) -> Iterator[str]:

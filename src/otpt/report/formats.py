@@ -212,7 +212,8 @@ def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> s
         for at, own in enumerate(columns)
         for size in [max(map(len, own))]
     ]
-    left, parts = padded[:names], [[]]
+    left = padded[:names]
+    parts: list[list[list[str]]] = [[]]
     for own in padded[names:]:
         used = sum(len(each[0]) + 2 for each in [*left, *parts[-1]])
         if parts[-1] and width is not None and used + len(own[0]) > width:

@@ -118,8 +118,8 @@ def get_paper(name: str) -> Paper:
         raise unknown("paper", name, PAPERS)
     text = resources.files("otpt.report").joinpath("papers.toml").read_text(encoding="utf-8")
     data: dict[str, Any] = tomllib.loads(text)[name]
-    lists = {key: tuple(data[key]) for key in ("own", "inferred", "remarks", "errata") if key in data}
-    return Paper(name=name, **(data | lists))
+    data |= {key: tuple(data[key]) for key in ("own", "inferred", "remarks", "errata") if key in data}
+    return Paper(name=name, **data)
 
 
 def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = None) -> pd.DataFrame:

@@ -253,10 +253,11 @@ def _left_out(study: str, rows: pd.DataFrame) -> dict[str, str]:
     paper = get_paper(STUDIES[study])
     found = {}
     for name in dict.fromkeys(rows.loc[rows["layout"].isin(list(_GROUP_OF)), "method"]):
+        why = paper.lacks(name)
         try:
-            why = paper.lacks(name) or (get_method(name) and None)
+            get_method(name)
         except OtptError as error:
-            why = str(error).partition(". ")[0].rstrip(".")
+            why = why or str(error).partition(". ")[0].rstrip(".")
         if why is not None:
             found[name] = why
     return found

@@ -18,10 +18,9 @@ import pandas as pd
 
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
+from otpt.metrics.inputs import check_bins
 from otpt.report.comparable import check_comparable, image_differences
-from otpt.runs import Rows, Run, read_rows, results_frame
-from otpt.runs.config import CONFIG
-from otpt.runs.scores import check_bins
+from otpt.runs import CONFIG, ColumnConfig, DatasetConfig, Rows, Run, read_rows, results_frame
 
 LEVEL = 0.95
 """Default confidence level of intervals."""
@@ -128,11 +127,11 @@ class Results:
         """Number of images requested of a data set, for one method or at most."""
         return int(self.select(dataset=dataset, method=method)["planned"].max())
 
-    def config_of(self, dataset: str) -> dict[str, Any]:
+    def config_of(self, dataset: str) -> DatasetConfig:
         """Configuration of a data set: its classes, family, fingerprint."""
         return next(each for run in self.runs for each in run.datasets if each.base_name == dataset)
 
-    def columns_of(self, dataset: str) -> Iterator[dict[str, Any]]:
+    def columns_of(self, dataset: str) -> Iterator[ColumnConfig]:
         """Configurations of a data set's columns: method, prompt, views, images by seed."""
         for run in self.runs:
             for each in run.datasets:
@@ -206,7 +205,7 @@ def open_results(
     _check_selection(runs, seeds=seeds, methods=methods)
     scoring = runs[0].config["scoring"]
     n_bins, side = scoring["bins"] if n_bins is None else n_bins, side or scoring["side"]
-    check_bins(n_bins, side)
+    check_bins(n_bins, side, most=100)
     return Results(runs, n_bins=n_bins, side=side, seeds=seeds, methods=methods)
 
 

@@ -35,9 +35,8 @@ def draw_posthoc(selection: Selection) -> Figure:
         axes.bar(
             at - 0.4 + (k + 0.5) * width, heights, width, yerr=over, error_kw=whiskers, label=short(method), **bars
         )
-    axes.set_xticks(
-        at, [short(name, 18) for name in groups], **({"rotation": 25, "ha": "right"} if at[1:].any() else {})
-    )
+    turned: dict[str, Any] = {"rotation": 25, "ha": "right"} if len(groups) > 1 else {}
+    axes.set_xticks(at, [short(name, 18) for name in groups], **turned)
     axes.grid(visible=False, axis="x")
     axes.set(ylabel="ECE %", xlim=(-0.5, len(groups) - 0.5))
     legend(figure)
@@ -166,7 +165,7 @@ def draw_pareto(selection: Selection) -> Figure:
             points = panel.scatter(
                 x, y, s=22, color=colour, marker=style[base].marker, zorder=3, label=f"{short(base)}, swept"
             )
-            handles[points.get_label()] = points
+            handles[str(points.get_label())] = points
             panel.plot(x[front], y[front], color=colour, linewidth=1.0)
             line = Line2D([], [], color=colour, linewidth=1.0, label=f"Pareto front of {short(base)}")
             handles[str(line.get_label())] = line

@@ -17,13 +17,13 @@ from otpt.data import find_entry, load_dataset, stratified
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError
 from otpt.images import open_image
-from otpt.runs import Rows
+from otpt.runs import DatasetConfig, Rows
 
 THUMBNAIL = 128
 """Longer side of a thumbnail in pixels."""
 
 
-def thumbnails(config: Mapping[str, Any], root: Path | None) -> tuple[Callable[[int], str | None], str | None]:
+def thumbnails(config: DatasetConfig, root: Path | None) -> tuple[Callable[[int], str | None], str | None]:
     """A function from the position of an image to its thumbnail as a data URI; or why there are none."""
     name = str(config["source"] if is_own(config.get("source")) else config["name"])
     reason = None
