@@ -86,22 +86,22 @@ class Results:
     @property
     def datasets(self) -> list[str]:
         """Data sets in order of first appearance, as are the following."""
-        return list(dict.fromkeys(self.frame["dataset"]))
+        return _unique(self.frame, "dataset")
 
     @property
     def seeds(self) -> list[int]:
         """Seeds of the views."""
-        return [int(seed) for seed in dict.fromkeys(self.frame["seed"])]
+        return _unique(self.frame, "seed")
 
     @property
     def methods(self) -> list[str]:
         """Methods."""
-        return list(dict.fromkeys(self.frame["method"]))
+        return _unique(self.frame, "method")
 
     @property
     def prompts(self) -> list[str]:
         """Prompts of all data sets."""
-        return list(dict.fromkeys(self.frame["prompt"]))
+        return _unique(self.frame, "prompt")
 
     def select(self, **keys: Any) -> pd.DataFrame:
         """Rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
@@ -117,11 +117,11 @@ class Results:
 
     def prompts_of(self, dataset: str, method: str | None = None) -> list[str]:
         """Prompts of one data set, or of a method there: one that starts from a learned prompt has its own."""
-        return list(dict.fromkeys(self.select(dataset=dataset, method=method)["prompt"]))
+        return _unique(self.select(dataset=dataset, method=method), "prompt")
 
     def seeds_of(self, dataset: str, method: str | None = None, prompt: str | None = None) -> list[int]:
         """Seeds of one data set, or of a method or prompt there; a run that has grown may have several for some."""
-        return [int(s) for s in dict.fromkeys(self.select(dataset=dataset, method=method, prompt=prompt)["seed"])]
+        return _unique(self.select(dataset=dataset, method=method, prompt=prompt), "seed")
 
     def images_of(self, dataset: str, method: str | None = None) -> int:
         """Number of images requested of a data set, for one method or at most."""
@@ -265,6 +265,10 @@ def check_names(kind: str, names: Iterable[str] | None, known: Collection[str]) 
     for name in names or ():
         if name not in known:
             raise unknown(kind, name, known)
+
+
+def _unique(frame: pd.DataFrame, name: str) -> list[Any]:
+    return list(frame[name].drop_duplicates().tolist())
 
 
 def _check_selection(runs: Sequence[Run], *, seeds: Sequence[int] | None, methods: Sequence[str] | None) -> None:

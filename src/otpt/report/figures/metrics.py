@@ -14,7 +14,7 @@ from otpt.errors import OtptError
 from otpt.metrics import get_metric
 from otpt.report.figures.selection import Selection
 from otpt.report.figures.style import footnote, ink, legend, looks, panel_grid, panels, paper, short
-from otpt.report.sweeps import plain_methods, swept_settings
+from otpt.report.layouts import plain_methods, swept_settings
 
 
 def draw_posthoc(selection: Selection) -> Figure:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from otpt.errors import OtptError
-from otpt.report.layouts import selected
+from otpt.report.layouts import plain_methods, selected
 from otpt.report.results import FEW, ResultKey, Results
-from otpt.report.sweeps import plain_methods
 from otpt.runs import Rows
 
 

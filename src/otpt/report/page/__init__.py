@@ -29,11 +29,11 @@ from otpt.report.figures import draw
 from otpt.report.figures.bins import draw_bins, make_bins
 from otpt.report.figures.style import BLUE, figure_bytes, styled
 from otpt.report.formats import number_text
+from otpt.report.layouts import plain_methods, swept_settings
 from otpt.report.page.images import choose_images, thumbnails
 from otpt.report.page.summary import isolated, summary
 from otpt.report.papers import AVERAGE
 from otpt.report.results import ResultKey, Results
-from otpt.report.sweeps import plain_methods, swept_settings
 from otpt.report.tables import all_groups, by_prompt, make_cells, mark_best, set_table
 from otpt.runs import Run
 
