@@ -20,7 +20,7 @@ from benchmarks.calibration_tables import LABELS, Column, Columns, coverage_tabl
 from benchmarks.measuring import measure
 from benchmarks.pages import put_into
 from otpt.data import Dataset, load_dataset
-from otpt.data.emoji.sets import GROUPS, SHIFTS
+from otpt.data.emoji import GROUPS, SHIFTS
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings
 from otpt.features import FeatureCache

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from benchmarks.measuring import measure, model_on
 from benchmarks.pages import put_into
 from otpt.data import Dataset, load_dataset
-from otpt.data.emoji.sets import GROUPS, SHIFTS
+from otpt.data.emoji import GROUPS, SHIFTS
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings
 from otpt.features import FeatureCache, FeaturePipeline

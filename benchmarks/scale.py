@@ -24,11 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from otpt.runs.locks import LockFile, Locks
+from otpt.runs.schedule import MISSES, Schedule
+
 from otpt.errors import OtptError
 from otpt.files import Disk
-from otpt.runs.locks import LockFile, Locks
 from otpt.runs.run import Run, WorkItem
-from otpt.runs.schedule import MISSES, Schedule
 
 SECONDS_PER_IMAGE = 0.1
 RESTART_SECONDS = 120.0

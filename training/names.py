@@ -1,6 +1,6 @@
 """What an emoji is called: Unicode's code points, CLDR's English names and keywords, and every artist's own slugs.
 
-python -m training.names WORK        # writes src/otpt/data/emoji/classes.json from WORK/packages
+python -m training.names WORK        # writes src/otpt/data/emoji_classes.json from WORK/packages
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-CLASSES_FILE = Path(__file__).resolve().parents[1] / "src/otpt/data/emoji/classes.json"
+CLASSES_FILE = Path(__file__).resolve().parents[1] / "src/otpt/data/emoji_classes.json"
 GROUPS = {  # the bench's names of Unicode's groups, as CLDR numbers them
     0: "smileys",
     1: "people",

@@ -72,7 +72,7 @@ def test_check_a_whole_set(capsys, root: Path) -> None:
     assert code == 0
     assert "47 classes, 1692 images, 100 of them opened" in out
     assert "all good" in out
-    code, out, _ = run(capsys, "datasets", "--data", root, "check", "DTD", "--sample", "-1", "--json")
+    code, out, _ = run(capsys, "datasets", "check", "DTD", "--data", root, "--sample=-1", "--json")
     report = json.loads(out)
     assert (code, report["ok"], report["opened"], report["missing"]) == (0, True, 1692, [])
 
@@ -100,7 +100,7 @@ def test_check_own_data_lists_only_some_missing(capsys, tmp_path: Path) -> None:
     put_images(tmp_path, [f"{i}.jpg" for i in range(12)])
     names = tmp_path / "names.txt"
     names.write_text("cat\nan unused class\n")
-    code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv", "--classes", names)
+    code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv", "--classes", f"@{names}")
     assert code == 0, "a class without images is no fault of own data"
     assert "2 classes, 12 images, 12 of them opened" in out
 
@@ -138,7 +138,7 @@ def test_get_that_fails(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         code, _, err = run(capsys, "datasets", "get", name, "--data", tmp_path)
         assert (code, says in err, "What can be: caltech101, pets" in err) == (2, True, True)
     code, _, err = run(capsys, "datasets", "get", "dtd")
-    assert (code, "--data ROOT is needed" in err) == (2, True)
+    assert (code, "--data" in err) == (2, True)
     code, _, err = run(capsys, "datasets", "get", "dtdd", "--data", tmp_path)
     assert (code, "Did you mean: dtd" in err) == (2, True)
 

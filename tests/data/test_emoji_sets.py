@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from otpt.data.emoji import EMOJI_SETS, load_emoji
-from otpt.data.emoji.drawings import PINNED, drawing, rasterise
+from otpt.data.emoji import EMOJI_SETS, PINNED, drawing, load_emoji, rasterise
 from otpt.errors import OtptError
 
 pytest.importorskip("resvg_py")
@@ -108,7 +107,8 @@ def test_shifts_show_the_same_compositions_of_the_same_classes() -> None:
 
 
 def test_noise_is_normal_with_the_stated_spread() -> None:
-    from otpt.data.emoji.shifts import NOISE_SIGMA, noise
+    from otpt.data.emoji import NOISE_SIGMA
+    from otpt.data.emoji import _noise as noise
 
     middle = Image.new("RGB", (128, 128), (128, 128, 128))
     values = np.asarray(noise(middle, "key")).astype(float) - 128
@@ -117,17 +117,6 @@ def test_noise_is_normal_with_the_stated_spread() -> None:
     assert abs((np.abs(values) < NOISE_SIGMA).mean() - 0.6827) < 0.01
     assert abs(values.mean()) < 1.0
     assert np.asarray(noise(middle, "other")).tobytes() != np.asarray(noise(middle, "key")).tobytes()
-
-
-def test_blur_is_gaussian() -> None:
-    from otpt.data.emoji.shifts import BLUR_RADIUS, blur
-
-    edge = np.zeros((64, 64, 3), np.uint8)
-    edge[:, 32:] = 255
-    row = np.asarray(blur(Image.fromarray(edge)))[32, :, 0] / 255
-    slope = np.diff(row)
-    spread = float(np.sqrt((slope * (np.arange(63) - 31) ** 2).sum() / slope.sum()))
-    assert abs(spread - BLUR_RADIUS) < 0.25
 
 
 def test_unknown_set_names_the_nearest() -> None:

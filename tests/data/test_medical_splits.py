@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from oracles.data.data_files import put_images, touch
 
-from otpt.data import load_dataset
+from otpt.data import NoSuchSplit, load_dataset
 from otpt.data.classes import builtin_class_list
-from otpt.data.records import NoSuchSplit
 from otpt.errors import OtptError
 
 FOLDERS = builtin_class_list("kather").folders

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import random
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,10 +12,11 @@ import pytest
 import torchvision
 from oracles.data.data_files import put_images, split_text, touch
 
+from otpt import OtptError
 from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dataset
 from otpt.data.classes import builtin_class_list
 from otpt.data.dataset import FAMILIES
-from otpt.data.registered.entry import builtin_entries
+from otpt.data.registered import builtin_entries
 from otpt.methods import FAMILIES as METHOD_FAMILIES
 
 pytestmark = pytest.mark.slow
@@ -95,11 +95,12 @@ def assert_as_published(data: Dataset, name: str) -> None:
 
 def test_the_registry_is_the_published_table() -> None:
     entries = builtin_entries()
-    assert {e.name: (e.classes, e.test_images, e.family, e.augmix) for e in entries.values()} == TABLE
+    assert {e.name: (e.classes, e.test_images, e.family, e.augmix) for e in entries.values() if not e.parts} == TABLE
     assert {name for name, *_ in SPLIT_LAYOUTS} | {*FOLDER_LAYOUTS, "aircraft"} == set(TABLE), "all are tested below"
     tested = {(name, folder) for name, folder, _ in SPLIT_LAYOUTS}
     tested |= {(name, folder) for name, folders in FOLDER_LAYOUTS.items() for folder in folders}
-    listed = {(e.name, layout.folder) for e in entries.values() for layout in e.layouts if layout.reader != "lists"}
+    whole = [entry for entry in entries.values() if not entry.parts]
+    listed = {(e.name, layout.folder) for e in whole for layout in e.layouts if layout.reader != "lists"}
     others = {
         ("covid", "COVID-19_Radiography_Dataset"),
         ("isic2018", "ISIC2018/ISIC2018_Task3_Test_Input"),
@@ -342,20 +343,17 @@ def test_isic_from_its_ground_truth(tmp_path: Path, above: str) -> None:
     assert find_records(builtin_entries()["isic2018"], tmp_path).layout.style == "ISIC"
 
 
-def test_the_page_says_what_the_registry_says() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/datasets.md").read_text(encoding="utf-8")
-    rows = [
-        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")
-    ]
-    table = {row[0]: row for row in rows if len(row) == 6}
-    switch = {True: "on", False: "off"}
-    assert {name: (int(row[2]), int(row[3]), row[4], row[5]) for name, row in table.items()} == {
-        name: (classes, images, family, switch[augmix]) for name, (classes, images, family, augmix) in TABLE.items()
-    }
-    for name, row in table.items():
-        assert not row[1] or find_entry(row[1]) is builtin_entries()[name]
-    named = {(row[0], place) for row in rows if len(row) == 4 for place in re.findall(r"[^`, ]+", " ".join(row[1:]))}
-    medical = ("covid", "isic2018", "kather", "kather-500")
-    assert named == {
-        (e.name, layout.folder) for e in builtin_entries().values() for layout in e.layouts if e.name not in medical
-    }
+def test_imagenet_c_is_read_by_corruption_and_severity(tmp_path: Path) -> None:
+    names = builtin_class_list("imagenet").folders
+    for name in names:
+        (tmp_path / "imagenet-c/fog/3" / name).mkdir(parents=True)
+        (tmp_path / "imagenet-c/fog/3" / name / "1.JPEG").touch()
+    with pytest.warns(UserWarning, match="1000 test images"):
+        data = load_dataset("ImageNet-C/fog/3", root=tmp_path)
+    assert (data.name, len(data), data.family) == ("imagenet-c/fog/3", 1000, "shift")
+    assert data.labels == tuple(range(1000))
+    assert data.ids[0] == f"{names[0]}/1.JPEG"
+    assert len(builtin_entries()["imagenet-c"].parts) == 15
+    for wrong in ("imagenet-c", "imagenet-c/fog", "imagenet-c/fog/6", "imagenet-c/dust/1"):
+        with pytest.raises(OtptError, match=wrong):
+            load_dataset(wrong, root=tmp_path)

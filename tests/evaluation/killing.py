@@ -1,4 +1,4 @@
-"""``python killing.py FOLDER WAY KILLS``: kill an evaluation again and again and continue; prints what happened as JSON.
+"""``python killing.py FOLDER WAY KILLS``: kill an evaluation again and again and continue; prints JSON.
 
 The model is loaded once; every attempt is a forked process that SIGKILL ends, at one of its writing system calls or at
 a random moment. WAY is "step", "moments", "pair" (two processes, one killed) or "growing".

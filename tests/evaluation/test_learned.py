@@ -13,7 +13,7 @@ from oracles.runs.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confid
 from safetensors.torch import save_file
 
 from otpt.backbones.fast import pooled as first
-from otpt.data.strata import stratified_order
+from otpt.data.dataset import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.evaluation.settings import overlaps

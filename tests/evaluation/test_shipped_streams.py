@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
-from oracles.command import run as run_command
 from oracles.methods.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
-from oracles.models.tiny import open_clip_local_dir, tiny_backbone
-from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone_on, computed, files, image, image_number, settings
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import NAMES, RECIPE, computed, files, image, image_number, settings
 
 from otpt import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import ProcessEngine, evaluate
+from otpt.evaluation import evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
 from otpt.methods.prompt_tuning import prompt_state
+from otpt.runs import Run
 from otpt.views import make_views
 
 pytestmark = pytest.mark.slow
@@ -57,8 +56,8 @@ def run(folder: Path, methods: list[str], dataset: Dataset | None = None, **chan
 
 
 def rows(folder: Path, name: str, seed: int, method: str) -> list[dict[str, Any]]:
-    shards = sorted((folder / f"{name}/seed-{seed}/{method}").glob("*.parquet"))
-    return [row for path in shards for row in pq.read_table(path).to_pylist()]
+    shards = Run(folder).shards(name, seed, ("a photo of a", method))
+    return [row for shard in shards for row in shard.table.to_pylist()]
 
 
 @cache
@@ -115,57 +114,3 @@ def test_cut_and_resumed_the_streams_have_the_same_bytes(tmp_path: Path, after: 
         run(tmp_path / "run", STREAMS)
     run(tmp_path / "run", STREAMS)
     assert files(tmp_path / "run") == files(tmp_path / "whole")
-
-
-@pytest.mark.equality
-def test_several_processes_have_the_same_bytes(tmp_path: Path) -> None:
-    chosen = settings(methods=["zero-shot", *STREAMS, "boost"], shard_size=2)
-    jobs = [Job(backbone_on, [small], chosen, tmp_path / name, device="cpu") for name in ("local", "several")]
-    run_job(jobs[0], LocalEngine())
-    run_job(jobs[1], ProcessEngine(2))
-    assert files(tmp_path / "several") == files(tmp_path / "local")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("cli")
-    open_clip_local_dir(root / "model")
-    for position, name in enumerate(NAMES[:3]):
-        (root / "food101" / name).mkdir(parents=True)
-        image(position).save(root / "food101" / name / "0.png")
-    return root
-
-
-def command(place: Path, out: Path, *more: object) -> list[object]:
-    few = ["--views", 8, "--no-cache", "--out", out, "--device", "cpu"]
-    return ["evaluate", place / "food101", "--backbone", f"local-dir:{place / 'model'}", *few, *more]
-
-
-def test_several_processes_are_told_that_the_pass_is_sequential(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
-    line = "otpt: note: bca: each image depends on those before it, so one process computes a data set and seed"
-    given = command(place, tmp_path / "several", "--methods", "zero-shot", "bca")
-    code, out, err = run_command(capsys, *given, "--workers", 2)
-    assert code == 0
-    assert err.count(line) == 1
-    assert [row.split()[0] for row in out.splitlines()[1:3]] == ["zero-shot", "bca"]
-    code, alone, err = run_command(capsys, *command(place, tmp_path / "alone", "--methods", "zero-shot", "bca"))
-    assert (code, err) == (0, "")
-    assert alone.splitlines()[:3] == out.splitlines()[:3]
-
-
-def test_numbers_that_were_chosen_on_test_images_are_told_once(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
-    methods = ["--methods", "tda", "tda+sals", "bca"]
-    code, _, err = run_command(capsys, *command(place, tmp_path / "run", *methods))
-    assert code == 0
-    assert err.count("otpt: note: tda, tda+sals: its alpha and beta were published by data set") == 1
-    assert err.count("note") == 1
-    given = command(place, tmp_path / "general", *methods, "--set", "cache-alpha=2", "cache-beta=5")
-    assert run_command(capsys, *given)[::2] == (0, "")
-    _, out, _ = run_command(capsys, "methods")
-    assert "Caution: its alpha and beta were published by data set" in " ".join(
-        line.strip().rpartition("  ")[2] for line in out.splitlines()
-    )

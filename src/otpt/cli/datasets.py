@@ -91,7 +91,7 @@ def get(
 ) -> int:
     """Download a data set with torchvision, if that is supported."""
     from otpt.data import download_dataset, find_entry, find_records, list_datasets
-    from otpt.data.registered.downloads import SPLIT_FILES
+    from otpt.data.registered import SPLIT_FILES
 
     entry = find_entry(dataset)
     if entry is None:

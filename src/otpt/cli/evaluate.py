@@ -248,7 +248,7 @@ def note_cautions(methods: Sequence[Method], datasets: Sequence[str]) -> None:
 
 def note_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None:
     """Print which data sets have classes without an image under the limit."""
-    from otpt.data.strata import classes_without_images
+    from otpt.data import classes_without_images
 
     if limit is None:
         return

@@ -173,7 +173,7 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Tab
 
 def _seconds(run: PlannedRun, *, views: int) -> float | None:
     """Predicted time of what a run has still to do on this machine."""
-    from otpt.data.registered.entry import find_entry
+    from otpt.data.registered import find_entry
 
     entry = find_entry(run.dataset)
     if run.left is None or entry is None or not run.left:

@@ -148,7 +148,7 @@ def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Met
 
 
 def _validation(data: TrainingData, dataset: str, val: str | None) -> Dataset | None:
-    from otpt.data.records import NoSuchSplit
+    from otpt.data import NoSuchSplit
 
     spec = val or dataset
     options = TrainingData(data=data.data, classes=data.classes)

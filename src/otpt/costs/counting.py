@@ -42,7 +42,6 @@ def count_image_tower(model: Architecture, views: int) -> Cost:
 
 def _visual(model: Architecture) -> Any:
     import torch
-
     from open_clip.model import _build_vision_tower
 
     with torch.device("meta"):

@@ -1,10 +1,125 @@
 """Images with labels: the paper's data sets, the emoji bench, and your own.
 
->>> data = load_dataset("dtd", root="data")               # doctest: +SKIP
->>> data.class_names[data[0].label], data[0].source       # doctest: +SKIP
-('banded', PosixPath('data/dtd/images/banded/banded_0060.jpg'))
+| spec | what |
+|---|---|
+| ``dtd``, ``imagenet-v2``, ``imagenet-c/fog/3``, … | a registered set, found under ``root`` in a known layout |
+| ``emoji/animals``, … | the bench, drawn on the fly |
+| a folder | one sub-folder per class, or images and ``labels.csv`` |
+| ``x.csv``, ``x.parquet`` | a table of path and label |
+| ``x-{000..009}.tar`` | webdataset shards |
+| ``hf:owner/name`` | a Hugging Face data set |
+
+A registered name wins over a folder of the same name; write ``./dtd`` for the folder.
 """
 
-import lazy_loader as lazy
+from __future__ import annotations
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from otpt.data import medical  # noqa: F401  # registers its readers
+from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
+from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, Sample, classes_without_images, stratified
+from otpt.data.emoji import emoji_dataset, emoji_entries
+from otpt.data.own import TABLE_SUFFIXES, as_dataset, hub_dataset, image_folder, is_shards, shard_dataset, table_dataset
+from otpt.data.registered import (
+    CheckReport,
+    DatasetEntry,
+    DatasetNotFound,
+    Found,
+    Layout,
+    NoSuchSplit,
+    builtin_entries,
+    check_dataset,
+    download_dataset,
+    find_entry,
+    find_records,
+    registered_dataset,
+)
+from otpt.errors import OtptError, unknown
+
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "CheckReport",
+    "ClassList",
+    "Dataset",
+    "DatasetEntry",
+    "DatasetNotFound",
+    "Found",
+    "Layout",
+    "NoSuchSplit",
+    "Sample",
+    "as_dataset",
+    "check_dataset",
+    "classes_without_images",
+    "download_dataset",
+    "find_entry",
+    "find_records",
+    "list_datasets",
+    "load_dataset",
+    "read_class_list",
+    "stratified",
+]
+
+
+def list_datasets() -> Sequence[DatasetEntry]:
+    """All registered data sets: the papers', the medical ones, the emoji bench."""
+    return [*builtin_entries().values(), *emoji_entries()]
+
+
+def load_dataset(
+    spec: str,
+    *,
+    root: str | Path | None = None,
+    classes: ClassSource | None = None,
+    official_names: bool = False,
+    split: str = "test",
+) -> Dataset:
+    """Load a data set by name, path or ``hf:NAME`` (see the module).
+
+    Args:
+        root: the folder that holds the registered data sets; own paths may be relative to it.
+        classes: class names in label order; or a file of them, one per line, "folder" or "folder<TAB>name".
+        official_names: the class names of the papers' code where they differ from the correct ones (Food101).
+        split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
+    """
+    root = None if root is None else Path(root)
+    if spec.startswith("emoji/"):
+        if classes is not None:
+            raise OtptError(f"{spec} has fixed class names; a class list is for your own data and the registered sets.")
+        return emoji_dataset(spec, split)
+    listed = None if classes is None else class_list_of(classes)
+    entry = find_entry(spec)
+    if entry is not None:
+        if root is None:
+            hint = f" The folder here is ./{Path(spec).as_posix()}." if os.path.isdir(spec) else ""
+            raise OtptError(
+                f"{entry.name} needs a data root, the folder that holds the data sets: --data ROOT, in Python root=."
+                f"{hint}"
+            )
+        return registered_dataset(entry, root, split, listed, official_names=official_names)
+    if spec.startswith("hf:"):
+        return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
+    if split != "test":
+        raise NoSuchSplit(
+            f"{spec!r} has no splits, so {split!r} cannot be chosen; pass each split as a separate data set."
+        )
+    if is_shards(spec):
+        return shard_dataset(spec, root, listed)
+    path = Path(os.path.expanduser(spec))
+    if not os.path.exists(path) and root is not None and os.path.exists(Path(os.path.expanduser(root)) / path):
+        path = Path(os.path.expanduser(root)) / path
+    if os.path.isdir(path):
+        return image_folder(path, listed)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return table_dataset(path, root, listed)
+    if os.path.exists(path):
+        raise OtptError(
+            f"Cannot use {spec!r} as a data set; expected a folder of class folders, a table "
+            f"({', '.join(TABLE_SUFFIXES)}) or tar shards."
+        )
+    if len(Path(spec).parts) > 1:
+        raise OtptError(f"There is no data set at {spec!r}; check the path.")
+    error = unknown("data set", spec, [each.name for each in list_datasets()])
+    raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pandas as pd
 
-from otpt.data.registered.entry import find_entry
+from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.report.formats import Table
 from otpt.report.layouts import metric_title, selected

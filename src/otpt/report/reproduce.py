@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from otpt.data import Dataset, load_dataset
-from otpt.data.emoji.sets import GROUPS, SHIFTS
-from otpt.data.registered.entry import find_entry
+from otpt.data.emoji import GROUPS, SHIFTS
+from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.methods import get_method
 from otpt.report.papers import BACKBONES, OTPT, get_paper, table_datasets

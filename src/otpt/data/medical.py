@@ -10,8 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from otpt.data.folders import images_below, read_folders
-from otpt.data.records import NoSuchSplit, Place, Records, read_text, records
+from otpt.data.registered import READERS, NoSuchSplit, Place, Records, images_below, read_folders, read_text, records
 from otpt.errors import OtptError
 
 ROUND_ROBIN = 500
@@ -133,3 +132,13 @@ def _number(file: str) -> tuple[int, str]:
     """ "COVID-12.png" by its 12."""
     digits = re.findall(r"\d+", file)
     return (int(digits[-1]) if digits else -1, file)
+
+
+READERS.update(
+    {
+        "halves": read_halves,
+        "one-hot": read_one_hot,
+        "round-robin": read_round_robin,
+        "split-folders": read_split_folders,
+    }
+)

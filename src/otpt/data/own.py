@@ -1,0 +1,460 @@
+"""Your own data: class folders, tables, webdataset shards, Hugging Face data sets, and data sets of other libraries."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from otpt.data.classes import ClassList, find_class_list
+from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
+from otpt.data.registered import NoSuchSplit, class_folders, images_below, shortened
+from otpt.errors import OtptError, cannot_read
+from otpt.files import parse_json
+from otpt.images import ImageSource
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+LABELS = "labels.csv"
+_PATHS = ("path", "file", "filename")
+_LABEL_SUFFIXES = (".cls", ".txt", ".json")
+_JSON_KEYS = ("label", "cls", "class", "class_name")
+_MOST_SHARDS = 100_000
+
+
+def own_dataset(
+    name: str,
+    classes: ClassList,
+    ids: Sequence[str],
+    labels: Sequence[int],
+    images: Callable[[int], ImageSource],
+    *,
+    origin: str | None,
+) -> Dataset:
+    """A user's data set, with family, AugMix and prompt from its class list, or the defaults."""
+    return Dataset(
+        name,
+        classes.names,
+        ids,
+        labels,
+        images,
+        family=classes.family or "fine-grained",
+        augmix=True if classes.augmix is None else classes.augmix,
+        prompt=classes.prompt or DEFAULT_PROMPT,
+        origin=origin,
+    )
+
+
+def origin_of(path: str | Path) -> str:
+    """The absolute path, which a run records as the origin of a user's own data."""
+    return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
+
+
+def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str) -> tuple[ClassList, tuple[int, ...]]:
+    """Class list and labels (N,), each in 0 … C − 1.
+
+    With a class list, labels are its folders or its names, or else numbers from 0. Without one, the labels are the
+    class names, in alphabetical order; numbers alone are refused, since they are not class names.
+    """
+    if classes is None:
+        if all(label.isdecimal() for label in labels):
+            raise OtptError(
+                f"{origin}: the labels are numbers ({shortened(dict.fromkeys(labels), 3)}) without class names; "
+                "give a file of class names, one per line in label order."
+            )
+        names = tuple(sorted(set(labels)))
+        classes = ClassList(names, names)
+    for keys in (classes.folders, classes.names):
+        index = {key: label for label, key in enumerate(keys)}
+        if all(label in index for label in labels):
+            return classes, tuple(index[label] for label in labels)
+    if all(label.isdecimal() for label in labels):
+        return classes, tuple(int(label.lstrip("0")[:20] or "0") for label in labels)
+    known = {*classes.folders, *classes.names}
+    strange = dict.fromkeys(label for label in labels if label not in known) or dict.fromkeys(labels)
+    raise OtptError(f"{origin}: the class list of {len(classes)} does not name {shortened(map(repr, strange))}.")
+
+
+def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
+    """Images in ``folder/CLASS/…/image.jpg``, or in a flat folder with ``labels.csv`` (columns file and label).
+
+    The label order is that of the class list (``classes``, or ``classes.txt`` in the folder), else alphabetical.
+    """
+    if os.path.isfile(folder / LABELS):
+        return table_dataset(folder / LABELS, None, classes, name=folder.resolve().name)
+    listed = classes if classes is not None else find_class_list(folder)
+    present = class_folders(folder)
+    if not present:
+        raise OtptError(
+            f"The folder {str(folder)!r} has no sub-folders; expected one per class, with its images inside, or a file "
+            f"{LABELS} in it with the columns file and label."
+        )
+    if listed is None:
+        listed = ClassList(tuple(present), tuple(present))
+    labels = listed.index()
+    strange = [name for name in present if name not in labels]
+    if strange:
+        raise OtptError(
+            f"The folder {str(folder)!r} holds classes that the class list of {len(listed)} does not name: "
+            f"{shortened(strange)}; add them to the list or take them out of the folder."
+        )
+    ordered = sorted(present, key=labels.__getitem__)
+    rows = [(f"{name}/{file}", labels[name]) for name in ordered for file in images_below(folder / name)]
+    if not rows:
+        raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+    files = tuple(file for file, _ in rows)
+    name = folder.resolve().name
+    return own_dataset(
+        name, listed, files, [label for _, label in rows], FilesBelow(folder, files), origin=origin_of(folder)
+    )
+
+
+def table_dataset(
+    file: Path, root: Path | None = None, classes: ClassList | None = None, *, name: str | None = None
+) -> Dataset:
+    """A CSV or Parquet table with the columns path (or file) and label, optionally id.
+
+    Paths are relative to the table's folder, or to the data root if they exist there.
+    """
+    table = _read_table(file)
+    path = next((each for each in _PATHS if each in table), None)
+    if path is None or "label" not in table:
+        raise OtptError(
+            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected "
+            "'path' (or 'file') and 'label'. Rename the columns that hold them."
+        )
+    columns = {key: table[key].tolist() for key in (path, "label", *(["id"] if "id" in table else []))}
+    for key, values in columns.items():
+        empty = next((row for row, value in enumerate(values) if not value), None)
+        if empty is not None:
+            raise OtptError(f"The table {str(file)!r} has no {key} in data row {empty + 1}.")
+    paths = [each.replace("\\", "/") for each in columns[path]]
+    if not paths:
+        raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
+    listed = classes if classes is not None else find_class_list(file.parent)
+    listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
+    folder = file.parent
+    if root is not None and not os.path.exists(folder / paths[0]):
+        folder = Path(os.path.expanduser(root))
+    ids = columns.get("id") or [_relative(each, folder) for each in paths]
+    images = FilesBelow(folder, tuple(paths))
+    return own_dataset(name or file.stem, listed, ids, labels, images, origin=origin_of(file))
+
+
+def _read_table(file: Path) -> pd.DataFrame:
+    try:
+        if file.suffix.lower() == ".parquet":
+            table = pd.read_parquet(file)
+            table = table.astype(object).where(table.notna(), "").astype(str)
+        else:
+            with file.open(encoding="utf-8-sig") as lines:
+                head = lines.readline()
+            tabs = file.suffix.lower() == ".tsv" or ("\t" in head and "," not in head)  # open_clip's CSVs have tabs
+            table = pd.read_csv(
+                file, sep="\t" if tabs else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+            )
+            table = table.fillna("").apply(lambda column: column.str.strip())
+    except OSError as error:
+        raise cannot_read("table", file, error) from None
+    except Exception as error:  # pyarrow and pandas raise nearly anything for a damaged file
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise OtptError(f"The table {str(file)!r} cannot be read: {reason}; write it again.") from None
+    table.columns = [str(name).strip().lower() for name in table.columns]
+    return table
+
+
+def _relative(path: str, folder: Path) -> str:
+    """An id that is independent of where the data are stored, as far as the table allows."""
+    given = Path(path)
+    if given.is_absolute() and given.is_relative_to(folder.resolve()):
+        return given.relative_to(folder.resolve()).as_posix()
+    return given.as_posix()
+
+
+# webdataset shards: indexed once, then each image is read by its offset, without a second copy on the disk
+
+
+@dataclass(frozen=True)
+class MembersOf:
+    """Image ``i`` as bytes: ``size`` of them from ``offset`` on in one of the shards."""
+
+    shards: tuple[Path, ...]
+    where: tuple[tuple[int, int, int], ...]  # shard, offset, size
+
+    def __call__(self, index: int) -> bytes:
+        shard, offset, size = self.where[index]
+        try:
+            with self.shards[shard].open("rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        except OSError as error:
+            raise cannot_read("shard", self.shards[shard], error) from None
+
+
+def is_shards(spec: str) -> bool:
+    """Whether a spec names tar files."""
+    return spec.lower().endswith((".tar", ".tar.gz", ".tgz"))
+
+
+def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
+    """The data set of the shards that ``spec`` names, with ``{000..009}`` and ``{a,b}`` expanded.
+
+    A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001.cls`` (a number), ``0001.txt``
+    (a class name) or ``0001.json`` (``{"label": …}``).
+    """
+    shards = [Path(os.path.expanduser(name)) for name in expand_braces(spec)]
+    if root is not None and not os.path.exists(shards[0]):
+        shards = [Path(os.path.expanduser(root)) / shard for shard in shards]
+    missing = [str(shard) for shard in shards if not os.path.isfile(shard)]
+    if missing:
+        raise OtptError(f"Of the {len(shards)} shards of {spec!r} these do not exist: {shortened(missing)}.")
+    ids: list[str] = []
+    labels: list[str] = []
+    where: list[tuple[int, int, int]] = []
+    for number, shard in enumerate(shards):
+        for key, (image, label) in _read_index(shard).items():
+            if image is None:
+                continue
+            if label is None:
+                raise OtptError(
+                    f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json."
+                )
+            ids.append(f"{shard.name}/{key}")
+            where.append((number, *image))
+            labels.append(label)
+    if not ids:
+        raise OtptError(f"The shards {spec!r} hold no images.")
+    listed = classes if classes is not None else find_class_list(shards[0].parent)
+    listed, resolved = resolve_labels(labels, listed, f"The shards {spec!r}")
+    name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
+    origin = origin_of(shards[0].parent / Path(spec).name)
+    return own_dataset(name, listed, ids, resolved, MembersOf(tuple(shards), tuple(where)), origin=origin)
+
+
+def expand_braces(spec: str) -> list[str]:
+    """``x-{08..11}.tar`` → x-08.tar … x-11.tar; ``{a,b}`` → a and b.
+
+    >>> expand_braces("x-{8..10}.tar")
+    ['x-8.tar', 'x-9.tar', 'x-10.tar']
+    """
+    found = [spec]
+    while match := re.search(r"\{([^{}]*)\}", found[0]):
+        parts = match[1].split(",")
+        if numbers := re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", match[1]):
+            first, last = int(numbers[1]), int(numbers[2])
+            width = len(numbers[1]) if numbers[1].startswith("0") else 0
+            parts = [f"{number:0{width}d}" for number in range(first, min(last + 1, first + _MOST_SHARDS + 1))]
+        if not 0 < len(found) * len(parts) <= _MOST_SHARDS:
+            raise OtptError(
+                f"The shards {spec!r} are {len(found) * len(parts):,} or more; expected 1 to {_MOST_SHARDS:,}, as in "
+                "{first..last}."
+            )
+        found = [each.replace(match[0], part, 1) for each in found for part in parts]
+    return found
+
+
+def _read_index(shard: Path) -> dict[str, tuple[tuple[int, int] | None, str | None]]:
+    """Key → offset and size of its image, and its label, in the order of the shard."""
+    images: dict[str, tuple[int, int] | None] = {}
+    labels: dict[str, dict[str, str]] = {}
+    try:
+        # "r:" refuses compression: inside a compressed shard no image can be read by its offset.
+        with tarfile.open(shard, "r:") as archive:
+            for member in archive:
+                folder, slash, name = member.name.rpartition("/")
+                stem, _, suffix = name.partition(".")
+                if not member.isfile() or not stem:
+                    continue
+                key, ending = folder + slash + stem, f".{suffix.lower()}"
+                if ending in IMAGE_SUFFIXES:
+                    if member.issparse():  # its size is not that of its bytes
+                        raise ValueError(f"{member.name} is a sparse file")
+                    if images.get(key):
+                        raise ValueError(f"{key} has two images")
+                    images[key] = member.offset_data, member.size
+                elif ending in _LABEL_SUFFIXES:
+                    images.setdefault(key, None)
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    labels.setdefault(key, {})[ending] = _label(content.read(1 << 20), ending, member.name)
+    except OSError as error:
+        raise cannot_read("shard", shard, error) from None
+    except Exception as error:  # tarfile lets many errors through for damaged headers
+        raise OtptError(
+            f"The shard {str(shard)!r} is not a whole, uncompressed tar file of images ({error}); unpack .gz shards "
+            "first."
+        ) from None
+    by_key = {key: labels.get(key, {}) for key in images}
+    return {
+        key: (image, next((by_key[key][suffix] for suffix in _LABEL_SUFFIXES if suffix in by_key[key]), None))
+        for key, image in images.items()
+    }
+
+
+def _label(content: bytes, ending: str, where: str) -> str:
+    text = content.decode("utf-8").strip()
+    if ending == ".json":
+        values = parse_json(text)
+        text = str(next((values[key] for key in _JSON_KEYS if key in values), "")).strip()
+    if not text:
+        raise ValueError(f"{where} holds no label; expected text, or JSON with 'label'")
+    return text
+
+
+# Hugging Face data sets, and data sets of other libraries
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """Image ``i`` as the bytes or the file that row ``i`` of an undecoded column names."""
+
+    table: Any
+    column: str
+
+    def __call__(self, index: int) -> ImageSource:
+        row = self.table[index][self.column] or {}
+        source: ImageSource | None = row.get("bytes") or row.get("path")
+        if source is None:
+            raise OtptError(f"Row {index} has no image in the column {self.column!r}.")
+        return source
+
+
+def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = None) -> Dataset:
+    """A split of the data set ``name`` (``owner/name``, ``owner/name@configuration``, or a folder) of ``datasets``."""
+    try:
+        library: Any = importlib.import_module("datasets")
+    except ImportError:
+        raise OtptError(
+            f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
+        ) from None
+    path, _, configuration = name.partition("@")
+    folder = Path(os.path.expanduser(path or "hf:"))  # an empty name is not a folder
+    is_folder = os.path.isdir(folder)
+    try:
+        if is_folder and (os.path.isfile(folder / "state.json") or os.path.isfile(folder / "dataset_dict.json")):
+            table = library.load_from_disk(str(folder))
+            if hasattr(table, "keys"):
+                if split not in table:
+                    raise ValueError(f"Unknown split {split!r}; available: {', '.join(table)}")
+                table = table[split]
+        else:
+            table = library.load_dataset(str(folder) if is_folder else path, configuration or None, split=split)
+    except Exception as error:  # the package raises errors of many other packages
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        kind = NoSuchSplit if reason.startswith("Unknown split") else OtptError
+        hint = f" A folder of class folders is read without hf:, as {path!r}." if is_folder else ""
+        raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
+    origin = f"hf:{origin_of(folder)}" if is_folder else f"hf:{name}"
+    return hugging_face_dataset(table, f"hf:{name}", split=split, classes=classes, origin=origin)
+
+
+def hugging_face_dataset(
+    table: Any, name: str, *, split: str = "test", classes: ClassList | None = None, origin: str | None = None
+) -> Dataset:
+    """A ``datasets.Dataset``: images in its column of type Image, labels in that of type ClassLabel, or ``label``."""
+    kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
+    images = next((column for column, kind in kinds.items() if kind == "Image"), None)
+    column = next((column for column, kind in kinds.items() if kind == "ClassLabel"), "label")
+    if images is None or column not in kinds:
+        described = ", ".join(f"{each} ({kind})" for each, kind in kinds.items())
+        raise OtptError(f"{name} has the columns {described}; expected one of type Image and one of type ClassLabel.")
+    values = list(table[column])
+    unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
+    if unlabelled is not None:
+        raise OtptError(f"{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
+    if kinds[column] == "ClassLabel":
+        names = tuple(table.features[column].names or ())
+        strange = next((value for value in values if not 0 <= value < len(names)), None)
+        if strange is not None or not all(isinstance(each, str) for each in names):
+            raise OtptError(f"{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
+        places = range(len(names)) if classes is None else _places(names, classes, name)
+        listed, labels = classes or ClassList(names, names), tuple(places[value] for value in values)
+    elif classes is not None and all(isinstance(value, int) for value in values):
+        listed, labels = classes, tuple(values)
+    else:
+        listed, labels = resolve_labels([str(value) for value in values], classes, name)
+    ids = [f"{split}/{row}" for row in range(len(labels))]
+    # Decoding by the package may fail with Pillow's errors, and takes time.
+    library: Any = importlib.import_module("datasets")
+    undecoded = table.select_columns([images]).cast_column(images, library.Image(decode=False))
+    return own_dataset(name, listed, ids, labels, RowsOf(undecoded, images), origin=origin)
+
+
+def _places(names: Sequence[str], listed: ClassList, origin: str) -> Sequence[int]:
+    """The position of each class of the data set (C,) in a class list.
+
+    A list of the same names may have another order; case and underscores matter only where they distinguish names. A
+    list of the same length with only new names renames the classes in their original order.
+    """
+    for form in (str, _plain):
+        for keys in (listed.folders, listed.names):
+            index = {form(key): label for label, key in enumerate(keys)}
+            if all(form(name) in index for name in names):
+                return tuple(index[form(name)] for name in names)
+    known = {_plain(key) for key in (*listed.folders, *listed.names)}
+    if len(listed) == len(names) and known.isdisjoint(map(_plain, names)):
+        return range(len(names))
+    strange = [name for name in names if _plain(name) not in known]
+    raise OtptError(
+        f"{origin} has {len(names)} classes, and the class list of {len(listed)} does not name "
+        f"{shortened(map(repr, strange))}; expected all of its names, or the same number of new names in its order."
+    )
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").casefold()
+
+
+@dataclass(frozen=True)
+class ItemsOf:
+    """Image ``i`` of a data set whose items are (image, label) or {"image": …, "label": …}."""
+
+    data: Any
+
+    def __call__(self, index: int) -> ImageSource:
+        item = self.data[index]
+        image: ImageSource = item["image"] if isinstance(item, dict) else item[0]
+        return image
+
+
+def as_dataset(given: Any, name: str | None = None) -> Dataset:
+    """Accept data sets of other libraries: ``ImageFolder``, ``datasets.Dataset``, a ``DataLoader`` or its data set.
+
+    Class names are taken from the features, or from ``classes``; labels from ``samples``, ``targets``, or the items.
+    """
+    if isinstance(given, Dataset):
+        return given
+    if hasattr(given, "dataset") and hasattr(given, "batch_size"):  # a DataLoader
+        return as_dataset(given.dataset, name)
+    name = name or type(given).__name__
+    if hasattr(given, "features") and hasattr(given, "select_columns"):
+        split = str(getattr(given, "split", None) or "test")
+        title = getattr(getattr(given, "info", None), "dataset_name", None) or name
+        return hugging_face_dataset(given, title, split=split)
+    classes = getattr(given, "classes", None)
+    if classes is None or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+        raise OtptError(
+            f"{name} cannot be evaluated; expected a data set with classes and items (image, label), or an "
+            "otpt.data.Dataset."
+        )
+    names = tuple(map(str, classes))
+    samples = getattr(given, "samples", None)
+    if samples and isinstance(samples[0][0], (str, Path)):  # ImageFolder: files rather than transformed images
+        root = Path(getattr(given, "root", "."))
+        files = tuple(_relative(str(Path(path).absolute()), root) for path, _ in samples)
+        images = FilesBelow(root, files)
+        labels = [label for _, label in samples]
+        title = root.resolve().name
+        return own_dataset(title, ClassList(names, names), files, labels, images, origin=origin_of(root))
+    labels = getattr(given, "targets", None)
+    if labels is None:
+        items = (given[index] for index in range(len(given)))
+        labels = [item["label"] if isinstance(item, dict) else item[1] for item in items]
+    ids = [str(index) for index in range(len(given))]
+    return own_dataset(name, ClassList(names, names), ids, list(labels), ItemsOf(given), origin=None)

@@ -1,1 +1,0 @@
-"""Your own data: tables, shards, data sets of the hub."""

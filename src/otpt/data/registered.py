@@ -1,0 +1,591 @@
+"""Registered data sets: what is known of them (``datasets.toml``), where their images lie, and their splits.
+
+A split file of CoOp is ``{"train": …, "val": …, "test": …}``, each a list of ``[relative path, label, class name]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from otpt.data.classes import ClassList, builtin_class_list
+from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
+from otpt.errors import OtptError, cannot_read
+from otpt.files import parse_json, parse_toml
+from otpt.images import open_image
+
+_T = TypeVar("_T")
+
+
+class NoSuchSplit(OtptError):
+    """A data set exists, but not the requested split."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """N images: ids, labels, and files relative to the layout's folder."""
+
+    ids: tuple[str, ...]
+    labels: tuple[int, ...]
+    files: tuple[str, ...]
+
+
+def records(rows: Iterable[tuple[str, int]]) -> Records:
+    """Images whose id is their path below the folder."""
+    listed = list(rows)
+    ids = tuple(file for file, _ in listed)
+    return Records(ids, tuple(label for _, label in listed), ids)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reader looks.
+
+    Args:
+        folder: the layout's folder, which exists.
+        beside: every folder that may hold lists and split files, nearest first.
+        classes: the classes in label order, with their correct names.
+        split: "test", "val" or "train".
+        split_file: name of CoOp's split file, "" if the set has none.
+        numeric_folders: class folders may be named by their label.
+    """
+
+    folder: Path
+    beside: tuple[Path, ...]
+    classes: ClassList
+    split: str
+    split_file: str = ""
+    numeric_folders: bool = False
+
+    def find(self, *names: str) -> Path | None:
+        """The first file of one of these names in the folders beside the images."""
+        return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
+
+    def need(self, what: str, *names: str) -> Path:
+        """:meth:`find`, or an error that names the folders searched."""
+        found = self.find(*names)
+        if found is None:
+            places = ", ".join(str(path) for path in self.beside)
+            raise OtptError(f"its {what} {' or '.join(names)} was not found in {places}")
+        return found
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, or an error."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OtptError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    except ValueError:
+        raise OtptError(f"{str(path)!r} is not UTF-8 text") from None
+
+
+def spread(items: Sequence[_T], count: int) -> list[_T]:
+    """``count`` items, spread evenly over the sequence; all if there are fewer."""
+    count = min(count, len(items))
+    return [items[len(items) * part // count] for part in range(count)]
+
+
+def shortened(names: Iterable[str], limit: int = 5) -> str:
+    """``a, b, c … (12 in all)``."""
+    listed = list(names)
+    if len(listed) <= limit:
+        return ", ".join(listed)
+    return f"{', '.join(listed[:limit])} … ({len(listed)} in all)"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A folder layout: ``folder`` under the root, in the style of a project."""
+
+    style: str
+    folder: str
+    reader: str
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """What is known about a registered data set before any file is read.
+
+    ``classes`` and ``test_images`` are the published numbers, None if unknown. A set with ``parts`` (ImageNet-C) is
+    loaded one part and level at a time, as NAME/PART/LEVEL.
+    """
+
+    name: str
+    title: str
+    classes: int | None
+    test_images: int | None
+    family: str
+    augmix: bool
+    prompt: str = DEFAULT_PROMPT
+    names: str = ""
+    split_file: str = ""
+    layouts: tuple[Layout, ...] = ()
+    aliases: tuple[str, ...] = ()
+    torchvision: str = ""
+    official_swap: tuple[int, int] | None = None
+    numeric_folders: bool = False
+    parts: tuple[str, ...] = ()
+    levels: int = 0
+
+    def class_list(self, *, official_names: bool = False) -> ClassList:
+        """Folders and names of the classes, in label order.
+
+        ``official_names`` reproduces the class list of the papers' code where that differs: Food101, whose labels
+        16 and 17 (cheese_plate, cheesecake) are swapped there.
+        """
+        classes = builtin_class_list(self.names)
+        names = list(classes.names)
+        if self.names.startswith("imagenet"):
+            names = [imagenet_names()[wnid] for wnid in classes.folders]
+        if official_names and self.official_swap is not None:
+            first, second = self.official_swap
+            names[first], names[second] = names[second], names[first]
+        return ClassList(classes.folders, tuple(names))
+
+    @property
+    def allow_duplicates(self) -> bool:
+        """ImageNet's list has the duplicates "missile" and "sunglasses"."""
+        return self.names == "imagenet"
+
+
+@cache
+def imagenet_names() -> Mapping[str, str]:
+    """WordNet id → class name of CLIP's list for ImageNet, from open_clip."""
+    names = importlib.import_module("open_clip.zero_shot_metadata").IMAGENET_CLASSNAMES
+    wnids = builtin_class_list("imagenet").folders
+    if len(names) != len(wnids):
+        raise OtptError(f"The installed open_clip names {len(names)} ImageNet classes; expected {len(wnids)}.")
+    return dict(zip(wnids, names, strict=True))
+
+
+@cache
+def builtin_entries() -> Mapping[str, DatasetEntry]:
+    """The registered data sets by name, in the order of the paper's tables."""
+    text = resources.files("otpt.data").joinpath("datasets.toml").read_text(encoding="utf-8")
+    entries = {}
+    for name, table in parse_toml(text).items():
+        reader = table.pop("reader")
+        layouts = tuple(Layout(style, folder, *(own or [reader])) for style, folder, *own in table.pop("layouts"))
+        swap = table.pop("official_swap", None)
+        entries[name] = DatasetEntry(
+            name,
+            test_images=table.pop("images"),
+            layouts=layouts,
+            aliases=tuple(table.pop("aliases", ())),
+            official_swap=None if swap is None else (swap[0], swap[1]),
+            parts=tuple(table.pop("parts", ())),
+            **table,
+        )
+    return entries
+
+
+def find_entry(name: str) -> DatasetEntry | None:
+    """The registered data set of this name or alias; case, hyphens and underscores do not matter."""
+    base, _, rest = name.partition("/")
+    wanted = _plain(base)
+    for entry in builtin_entries().values():
+        if wanted in map(_plain, (entry.name, *entry.aliases)):
+            if entry.parts:
+                return _part(entry, name, *rest.partition("/")[::2])
+            return None if rest else entry
+    return None
+
+
+def _part(entry: DatasetEntry, name: str, part: str, level: str) -> DatasetEntry:
+    """One part and level of a set, such as ``imagenet-c/fog/3``, in the folder ``fog/3``."""
+    levels = [str(number) for number in range(1, entry.levels + 1)]
+    if part not in entry.parts or level not in levels:
+        raise OtptError(
+            f"{name!r} is not one of {entry.name}'s sets; expected {entry.name}/PART/LEVEL with a level from 1 to "
+            f"{entry.levels} and one of the parts {', '.join(entry.parts)}."
+        )
+    layouts = tuple(replace(each, folder=f"{each.folder}/{part}/{level}") for each in entry.layouts)
+    return replace(entry, name=f"{entry.name}/{part}/{level}", layouts=layouts, parts=(), levels=0)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
+
+
+def read_folders(place: Place) -> Records:
+    """One folder per class, named as in the class list, or by its label (ImageNet-V2: 0, 1, … 999)."""
+    if place.split != "test":
+        raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
+    labels = place.classes.index()
+    present = class_folders(place.folder)
+    if place.numeric_folders and present and all(name.isdecimal() for name in present):
+        # By value: sorted as strings (0, 1, 10, 100, …) the folders would permute the classes.
+        labels = {str(label): label for label in labels.values()}
+    strange = [name for name in present if name not in labels]
+    missing = sorted(labels.keys() - set(present), key=labels.__getitem__)
+    if len(missing) == len(labels):
+        raise OtptError(f"it holds none of the {len(labels)} class folders ({shortened(labels, 3)})")
+    if missing:
+        raise OtptError(f"{len(missing)} of {len(labels)} class folders are missing: {shortened(missing)}")
+    if strange:
+        raise OtptError(f"it holds more folders than the {len(labels)} classes: {shortened(strange)}")
+    found = records(_rows(place.folder, labels))
+    if not found.ids:
+        raise OtptError("its class folders hold no images")
+    return found
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Names of the sub-folders, sorted; hidden ones and leftovers of archives (``__MACOSX``) are ignored."""
+    try:
+        with os.scandir(folder) as inside:
+            return sorted(item.name for item in inside if item.is_dir() and not item.name.startswith((".", "__")))
+    except OSError as error:
+        raise cannot_read("folder", folder, error) from None
+
+
+def images_below(folder: Path, below: str = "") -> Iterator[str]:
+    """Paths of the image files under ``folder``, relative to it, each folder's sorted by name."""
+    try:
+        with os.scandir(folder) as inside:
+            items = sorted((item.name, item.is_dir()) for item in inside)  # is_dir fails where links form a circle
+    except OSError as error:
+        raise cannot_read("folder", folder, error) from None
+    for name, is_folder in items:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from images_below(folder / name, f"{below}{name}/")
+        elif os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+            yield below + name
+
+
+def _rows(folder: Path, labels: dict[str, int]) -> Iterator[tuple[str, int]]:
+    for name, label in labels.items():
+        for file in images_below(folder / name):
+            yield f"{name}/{file}", label
+
+
+# Official lists that define the very test split of CoOp's file, for users who have the data but not that file.
+_OFFICIAL_LISTS = {
+    "split_zhou_OxfordPets.json": "annotations/test.txt",
+    "split_zhou_SUN397.json": "Testing_01.txt",
+}
+
+
+def read_split(place: Place) -> Records:
+    """The images of a split as CoOp's split file lists them (or the official list that it was made from)."""
+    official = _OFFICIAL_LISTS.get(place.split_file) if place.split == "test" else None
+    file = place.need("split file", place.split_file, *filter(None, [official]))
+    if file.name == place.split_file:
+        return records(_split_rows(file, place))
+    rows = _pets_rows if "Pets" in place.split_file else _sun_rows
+    return records(rows(file, place.classes))
+
+
+def read_lists(place: Place) -> Records:
+    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class", ``variants.txt`` in label order."""
+    labels = place.classes.index()
+    variants = place.find("variants.txt")
+    if variants is not None:
+        listed = tuple(line.strip() for line in read_text(variants).splitlines() if line.strip())
+        if listed != place.classes.folders:
+            raise OtptError(f"the classes of {str(variants)!r} differ from the published list; expected its 100 lines")
+    file = place.need("list", f"images_variant_{place.split}.txt")
+
+    def rows() -> Iterator[tuple[str, int]]:
+        for number, line in enumerate(read_text(file).splitlines(), start=1):
+            if line.strip():
+                image, _, name = line.strip().partition(" ")
+                yield f"{image}.jpg", _label(name, labels, f"{file}, line {number}")
+
+    return records(rows())
+
+
+def _split_rows(file: Path, place: Place) -> Iterator[tuple[str, int]]:
+    try:
+        content: Any = parse_json(read_text(file))
+        rows = content[place.split]
+        listed = [(str(path), int(label), str(name)) for path, label, name in rows]
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        if isinstance(error, OtptError):
+            raise
+        kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
+        raise kind(
+            f"the split file {str(file)!r} is damaged or has no {place.split!r} split; expected a JSON object with "
+            "lists of [path, label, class name]"
+        ) from None
+    names = place.classes.names
+    for path, label, name in listed:
+        if not 0 <= label < len(names):
+            raise OtptError(
+                f"in {str(file)!r}, {path!r} has label {label}, which has no class name (0 to {len(names) - 1})"
+            )
+        if _same_words(name) != _same_words(names[label]):
+            raise OtptError(
+                f"in {str(file)!r}, label {label} is called {name!r}, but {names[label]!r} in the published list: "
+                "it is a different split, or its labels are permuted"
+            )
+        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise OtptError(f"in {str(file)!r}, the image {path!r} lies outside the data; expected a relative path")
+        yield path, label
+
+
+def _pets_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
+    """Lines "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
+        fields = line.split()
+        if not fields or line.startswith("#"):
+            continue
+        if len(fields) != 4 or not fields[1].isdecimal() or not 1 <= int(fields[1]) <= len(classes):
+            raise OtptError(f"{file}, line {number}: {line!r} is not 'image class species breed'")
+        yield f"{fields[0]}.jpg", int(fields[1]) - 1
+
+
+def _sun_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
+    """Lines "/a/abbey/sun_….jpg"."""
+    labels = classes.index()
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
+        path = line.strip().lstrip("/")
+        if path:
+            yield path, _label(str(PurePosixPath(path).parent), labels, f"{file}, line {number}")
+
+
+def _label(name: str, labels: dict[str, int], where: str) -> int:
+    if name not in labels:
+        raise OtptError(f"{where}: the class {name!r} is not in the published class list")
+    return labels[name]
+
+
+def _same_words(name: str) -> str:
+    return " ".join(name.replace("_", " ").lower().split())
+
+
+Reader = Callable[[Place], Records]
+READERS: dict[str, Reader] = {"folders": read_folders, "lists": read_lists, "split": read_split}
+SPLITS = ("test", "val", "train")
+
+
+class DatasetNotFound(OtptError):
+    """None of the folders of a data set exists."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A data set that was found."""
+
+    layout: Layout
+    folder: Path
+    records: Records
+
+    def missing_share(self, sample: int = 300) -> float:
+        """Fraction of missing images among ``sample`` spread over the split (or all); none is opened."""
+        chosen = spread(self.records.files, sample)
+        return sum(not os.path.isfile(self.folder / file) for file in chosen) / len(chosen)
+
+
+def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
+    """The images of a split of ``entry`` in the first of its layouts that is found.
+
+    A layout counts as found if its folder and lists exist, and at least one of five images spread over the split.
+    Other missing images are reported when they are opened, or all by ``check``.
+    """
+    if split not in SPLITS:
+        raise OtptError(f"The split {split!r} is not known; expected one of {', '.join(SPLITS)}.")
+    root = Path(os.path.expanduser(root))
+    if not os.path.isdir(root):
+        raise OtptError(f"The data root {str(root)!r} is not a folder; give the folder that holds the data sets.")
+    problems: list[str] = []
+    kinds: set[type[OtptError]] = set()
+    for layout, base in _candidates(entry, root):
+        folder = base / layout.folder
+        if not os.path.isdir(folder):
+            continue
+        place = Place(
+            folder,
+            _beside(folder, base, root),
+            entry.class_list(),
+            split,
+            entry.split_file,
+            entry.numeric_folders,
+        )
+        try:
+            found = READERS[layout.reader](place)
+            _check_start(folder, found)
+        except OtptError as error:
+            problems.append(f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}")
+            kinds.add(type(error))
+            continue
+        return Found(layout, folder, found)
+    if problems:
+        kind = NoSuchSplit if kinds == {NoSuchSplit} else OtptError
+        raise kind(f"{entry.name} is incomplete: {'; '.join(dict.fromkeys(problems))}.")
+    places = ", ".join(f"{layout.folder} ({layout.style})" for layout in entry.layouts)
+    raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its images were looked for in {places}.")
+
+
+def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
+    """Each layout below the root, and beside it in case the root is the folder of the data set itself."""
+    for layout in entry.layouts:
+        yield layout, root
+    for layout in entry.layouts:
+        if PurePosixPath(layout.folder).parts[0] == root.resolve().name:
+            yield layout, root.resolve().parent
+
+
+def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
+    """The folder itself, those above it up to the root, and ``data_splits`` as TPT has it."""
+    above = [folder]
+    while above[-1] != base:
+        above.append(above[-1].parent)
+    return tuple(dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"]))
+
+
+def _check_start(folder: Path, found: Records) -> None:
+    if not found.files:
+        raise OtptError("its list names no images")
+    chosen = spread(found.files, 5)
+    if not any(os.path.isfile(folder / file) for file in chosen):
+        raise OtptError(f"its images are missing, such as {chosen[0]} (an incomplete download)")
+
+
+def registered_dataset(
+    entry: DatasetEntry, root: Path, split: str, classes: ClassList | None = None, *, official_names: bool = False
+) -> Dataset:
+    """Load a registered set from below ``root``; ``classes`` renames its classes."""
+    found = find_records(entry, root, split)
+    names = entry.class_list(official_names=official_names)
+    given = names if classes is None else _renamed(classes, names, entry)
+    count = len(found.records.ids)
+    if split == "test" and entry.test_images is not None and count != entry.test_images:
+        warnings.warn(
+            f"{entry.name} has {count} test images in {str(found.folder)!r}, {entry.test_images} were published: "
+            "accuracy and calibration are not comparable with the papers'.",
+            stacklevel=3,
+        )
+    return Dataset(
+        entry.name,
+        given.names,
+        found.records.ids,
+        found.records.labels,
+        FilesBelow(found.folder, found.records.files),
+        family=given.family or entry.family,
+        augmix=entry.augmix if given.augmix is None else given.augmix,
+        prompt=given.prompt or entry.prompt,
+        allow_duplicates=entry.allow_duplicates,
+        origin=entry.name,
+    )
+
+
+def _renamed(given: ClassList, names: ClassList, entry: DatasetEntry) -> ClassList:
+    """The user's names for a registered set's classes, in its label order."""
+    if len(given) != len(names):
+        raise OtptError(f"{entry.name} has {len(names)} classes, but the class list names {len(given)}.")
+    if set(given.folders) == set(names.folders):
+        # Lines "folder<TAB>name" say themselves which class they mean.
+        by_folder = dict(zip(given.folders, given.names, strict=True))
+        renamed = tuple(by_folder[folder] for folder in names.folders)
+        return ClassList(names.folders, renamed, given.prompt, given.family, given.augmix)
+    return given
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was found; ``ok`` if nothing is wrong."""
+
+    name: str
+    classes: int
+    images: int
+    published_classes: int | None
+    published_images: int | None
+    empty_classes: tuple[str, ...]
+    missing: tuple[str, ...]
+    opened: int
+    unreadable: tuple[tuple[str, str], ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, one sentence per problem."""
+        found = []
+        if self.published_classes not in (None, self.classes):
+            found.append(f"{self.classes} classes, {self.published_classes} published")
+        if self.published_images not in (None, self.images):
+            found.append(f"{self.images} test images, {self.published_images} published")
+        if self.published_images is not None and self.empty_classes:
+            found.append(f"{len(self.empty_classes)} classes without an image")
+        if self.missing:
+            found.append(f"{len(self.missing)} images are missing")
+        if self.unreadable:
+            found.append(f"{len(self.unreadable)} of {self.opened} opened images cannot be read")
+        return tuple(found)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
+    """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
+    missing, there = [], []
+    for index, name in enumerate(data.ids):
+        if data.is_file_missing(index):
+            missing.append(name)
+        else:
+            there.append(index)
+    chosen = there if sample < 0 else spread(there, sample)
+    unreadable = []
+    for index in chosen:
+        try:
+            open_image(data[index].source)
+        except OtptError as error:
+            unreadable.append((data.ids[index], str(error)))
+    used = set(data.labels)
+    return CheckReport(
+        data.name,
+        len(data.class_names),
+        len(data),
+        entry.classes if entry is not None else None,
+        entry.test_images if entry is not None else None,
+        tuple(name for label, name in enumerate(data.class_names) if label not in used),
+        tuple(missing),
+        len(chosen),
+        tuple(unreadable),
+    )
+
+
+_NO_DOWNLOAD = {
+    "cars": "its original URL no longer exists",
+    "imagenet": "access must be requested at image-net.org",
+}
+SPLIT_FILES = "the page DATASETS.md of github.com/KaiyangZhou/CoOp links to it"
+
+
+def download_dataset(entry: DatasetEntry, root: Path) -> Path:
+    """Download ``entry`` into ``root`` in torchvision's layout; returns the folder of its images.
+
+    torchvision does not download the split file.
+    """
+    if not entry.torchvision:
+        able = ", ".join(other.name for other in builtin_entries().values() if other.torchvision)
+        why = _NO_DOWNLOAD.get(entry.name, "torchvision does not have it")
+        raise OtptError(f"{entry.name} cannot be downloaded: {why}. What can be: {able}.")
+    maker: Any = getattr(importlib.import_module("torchvision.datasets"), entry.torchvision)
+    root = root.expanduser()
+    folder = root / next(layout.folder for layout in entry.layouts if "torchvision" in layout.style)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        maker(root, download=True)
+    except ImportError as error:
+        # Some sets' constructors read labels with scipy after the download; we need the images only.
+        if not folder.is_dir():
+            raise OtptError(f"{entry.name} cannot be downloaded: {error}.") from None
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise OtptError(f"{entry.name} cannot be downloaded into {str(root)!r}: {reason}.") from None
+    if not folder.is_dir():
+        raise OtptError(f"{entry.name} was downloaded into {str(root)!r}, but not to {str(folder)!r}; look there.")
+    return folder
