@@ -60,7 +60,7 @@ class Foreign(Backbone):
 @pytest.mark.parametrize("method", ["zero-shot", "tpt", "confident-half"])
 def test_methods_run_on_a_foreign_backbone(method: str) -> None:
     backbone = Foreign()
-    clf = otpt.Classifier(backbone, method, recipe=otpt.ViewRecipe(n_views=8)).set_classes(NAMES)
+    clf = otpt.Classifier(backbone, method, views=otpt.ViewRecipe(n_views=8)).set_classes(NAMES)
     picture = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
     found = clf.predict(picture)
     assert found.label in NAMES

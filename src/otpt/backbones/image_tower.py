@@ -100,7 +100,7 @@ class ImageTower:
         """Compile the tower for full chunks now, so that failures show before the first image."""
         views = check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
         plain = self(views)
-        options = {"cpp.threads": 1} if self.device.type == "cpu" else None
+        options: Any = {"cpp.threads": 1} if self.device.type == "cpu" else None
         self._visual = torch.compile(self._visual, fullgraph=True, dynamic=False, options=options)
         try:
             found = self(views)

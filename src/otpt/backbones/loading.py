@@ -91,11 +91,10 @@ def load_backbone(
         _refuse("of models in memory", tokenizer=tokenizer, preprocess=preprocess)
         spec = str(spec).strip()
         loaded = _from_spec(spec, architecture, quick_gelu)
-    size = getattr(loaded.model.visual, "image_size", None) or getattr(loaded.preprocess, "size", None)
     return ClipBackbone(
         loaded.model,
         loaded.tokenizer,
-        read_preprocessing(loaded.preprocess, size),
+        read_preprocessing(loaded.preprocess, getattr(loaded.model.visual, "image_size", 0)),
         name=spec,
         architecture=loaded.architecture,
         device=place,

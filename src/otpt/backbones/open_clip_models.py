@@ -174,7 +174,7 @@ def _fits(config: dict[str, Any], state: dict[str, Tensor]) -> bool:
     if config.get("custom_text") or "timm_model_name" in vision or "hf_model_name" in text:
         return False
     width, layers = vision["width"], vision["layers"]
-    sizes = {
+    sizes: dict[str, tuple[int, ...]] = {
         "text_projection": (text["width"], config["embed_dim"]),
         "positional_embedding": (text["context_length"], text["width"]),
         "token_embedding.weight": (text["vocab_size"], text["width"]),

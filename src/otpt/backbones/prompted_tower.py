@@ -50,7 +50,7 @@ class PromptedTower:
             )
         self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
         self._tokens, self._norm_prompts, self._blocks, self._pool = parts
-        self._visual = backbone.visual
+        self._visual: Any = backbone.visual
         self._backbone = backbone
         self.depth = len(self._blocks)
         self._length, self.width = self._check()

@@ -12,6 +12,7 @@ mean, so that an unknown word carries no information.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from importlib import resources
 from typing import Any
 
@@ -104,11 +105,6 @@ class PocketClip(nn.Module):
         self.register_buffer("attn_mask", causal, persistent=False)
         self.logit_scale = nn.Parameter(torch.empty(()))
 
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        """(N, 3, 64, 64) → (N, D)."""
-        features: Tensor = self.visual(pixels)
-        return features
-
     def encode_text(self, ids: Tensor) -> Tensor:
         """(N, L) token ids → (N, D), read at the end token, which has the largest id."""
         x = self.token_embedding(ids) + self.positional_embedding
@@ -138,10 +134,9 @@ class TextBlock(nn.Module):
         self.ln_1 = nn.LayerNorm(width)
         self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
         self.ln_2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential()
-        self.mlp.add_module("c_fc", nn.Linear(width, 4 * width))
-        self.mlp.add_module("gelu", QuickGELU() if quick_gelu else nn.GELU())
-        self.mlp.add_module("c_proj", nn.Linear(4 * width, width))
+        gelu = QuickGELU() if quick_gelu else nn.GELU()
+        up, down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(OrderedDict(c_fc=up, gelu=gelu, c_proj=down))
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
         normed = self.ln_1(x)
@@ -149,19 +144,13 @@ class TextBlock(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class ImageEncoder(nn.Module):
+class ImageEncoder(nn.Sequential):
     """The trunk and a projection: (N, 3, 64, 64) → (N, D)."""
 
     def __init__(self, embed_dim: int) -> None:
-        super().__init__()
+        head = nn.Sequential(OrderedDict(proj=nn.Linear(WIDTH, embed_dim)))
+        super().__init__(OrderedDict(trunk=HybridVisionTransformer(), head=head))
         self.image_size = SIZE
-        self.trunk = HybridVisionTransformer()
-        self.head = nn.Sequential()
-        self.head.add_module("proj", nn.Linear(WIDTH, embed_dim))
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.head(self.trunk(pixels))
-        return features
 
 
 class HybridVisionTransformer(nn.Module):
@@ -232,37 +221,39 @@ class BatchNormAct2d(nn.BatchNorm2d):
         return activated
 
 
-class DepthwiseSeparableConv(nn.Module):
+class DepthwiseSeparableConv(nn.Sequential):
     """One filter per channel, then a 1 × 1 convolution."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
-        super().__init__()
-        self.conv_dw = _depthwise(channels, kernel, stride)
-        self.bn1 = BatchNormAct2d(channels)
-        self.conv_pw = nn.Conv2d(channels, out, 1, bias=False)
-        self.bn2 = BatchNormAct2d(out, activate=False)
+        super().__init__(
+            OrderedDict(
+                conv_dw=_depthwise(channels, kernel, stride),
+                bn1=BatchNormAct2d(channels),
+                conv_pw=nn.Conv2d(channels, out, 1, bias=False),
+                bn2=BatchNormAct2d(out, activate=False),
+            )
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.bn2(self.conv_pw(self.bn1(self.conv_dw(x))))
-        return result
 
-
-class InvertedResidual(nn.Module):
+class InvertedResidual(nn.Sequential):
     """1 × 1 convolution to six times the channels, one filter per channel, 1 × 1 convolution back."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
-        super().__init__()
         wide = channels * EXPANSION
+        super().__init__(
+            OrderedDict(
+                conv_pw=nn.Conv2d(channels, wide, 1, bias=False),
+                bn1=BatchNormAct2d(wide),
+                conv_dw=_depthwise(wide, kernel, stride),
+                bn2=BatchNormAct2d(wide),
+                conv_pwl=nn.Conv2d(wide, out, 1, bias=False),
+                bn3=BatchNormAct2d(out, activate=False),
+            )
+        )
         self.has_skip = stride == 1 and channels == out
-        self.conv_pw = nn.Conv2d(channels, wide, 1, bias=False)
-        self.bn1 = BatchNormAct2d(wide)
-        self.conv_dw = _depthwise(wide, kernel, stride)
-        self.bn2 = BatchNormAct2d(wide)
-        self.conv_pwl = nn.Conv2d(wide, out, 1, bias=False)
-        self.bn3 = BatchNormAct2d(out, activate=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.bn3(self.conv_pwl(self.bn2(self.conv_dw(self.bn1(self.conv_pw(x))))))
+        result: Tensor = super().forward(x)
         return result + x if self.has_skip else result
 
 
@@ -281,10 +272,8 @@ class VisionBlock(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attn = VisionAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = nn.Sequential()
-        self.mlp.add_module("fc1", nn.Linear(width, 4 * width))
-        self.mlp.add_module("act", nn.GELU())
-        self.mlp.add_module("fc2", nn.Linear(4 * width, width))
+        up, down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(OrderedDict(fc1=up, act=nn.GELU(), fc2=down))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
