@@ -14,10 +14,12 @@ import otpt
 from otpt.backbones import Backbone
 from otpt.data import list_datasets
 from otpt.errors import OtptError
-from otpt.methods import Task, get_method
+from otpt.methods import get_methods
+from otpt.methods.preparing import columns
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.prompts import TemplateEncoder, Templates, dataset_templates, published_templates
 from otpt.prompts.prompt import _published
+from otpt.settings import Settings
 
 NAMES = ["cat", "red_panda", "2012 BMW M3 coupe", "white-tailed eagle (adult)", "東京タワー"]
 MINE = Templates("mine", ["{} texture.", "a photo of a {}, a type of pet.", "{}", "two words: {} outside"])
@@ -115,15 +117,15 @@ def test_methods_predict_under_templates(backbone: Backbone) -> None:
 
 
 def test_the_prompt_column_says_the_init() -> None:
-    methods = [get_method(name) for name in ("templates-80", "templates", "dataset-templates", "fpp+tpt", "zero-shot")]
-    columns = Task(("cat", "dog"), templates=MINE, dataset="dtd").columns(methods)
-    assert columns == (
-        ("templates-80", "templates-80"),
-        ("mine", "templates"),
-        ("dataset-templates", "dataset-templates"),
-        ("fpp", "fpp+tpt"),
-        ("a photo of a", "zero-shot"),
-    )
+    methods = get_methods(["templates-80", "templates", "dataset-templates", "fpp+tpt", "zero-shot"])
+    settings = Settings(classes=("cat", "dog"), methods=tuple(methods), templates=MINE, dataset="dtd")
+    assert [prompt for prompt, _ in columns(settings, methods)] == [
+        "templates-80",
+        "mine",
+        "dataset-templates",
+        "fpp",
+        "a photo of a",
+    ]
 
 
 @pytest.mark.parametrize(
