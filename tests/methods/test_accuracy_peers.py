@@ -281,7 +281,7 @@ def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
 
     @otpt.objective
     def own_reward(logits: Tensor, zero_shot: Tensor) -> Tensor:
-        return literal_reward(logits, zero_shot / 100)
+        return literal_reward(logits[0], zero_shot[0] / 100)[None]  # of a batch of one image
 
     torch.save({"state_dict": maple_state("vit", 2)}, tmp_path / "maple.pt")
     clf = Classifier(backbone(), views=RECIPE, contexts=[read_learned(tmp_path / "maple.pt")]).set_classes(NAMES)

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 import torch
 from oracles.models.tiny import open_clip_local_dir, tiny_backbone
-from otpt.evaluation.config import dataset_configs
 from PIL import Image
 from torch.nn.functional import normalize
 
 from otpt import Classifier
 from otpt.cli import main
-from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation import EvaluationSettings
 from otpt.methods import read_attributes
 
 NAMES = ("cat", "dog", "sea")
@@ -29,10 +26,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(ATTRIBUTES), encoding="utf-8")
     return path
-
-
-def dataset(name: str = "tiny") -> Dataset:
-    return Dataset(name, NAMES, ids=["0"], labels=[0], images=[Image.new("RGB", (8, 8))].__getitem__)
 
 
 def test_files(file: Path, tmp_path: Path) -> None:
@@ -103,32 +96,6 @@ def test_methods_that_need_attributes_say_so() -> None:
     classifier = Classifier(tiny_backbone("vit"), "tca")
     with pytest.raises(OtptError, match="No attributes of the classes were given"):
         classifier.set_classes(NAMES)
-
-
-def test_settings_of_an_evaluation(file: Path) -> None:
-    pattern = str(file.with_name("{dataset}.json"))
-    for source in (pattern, file, ATTRIBUTES):
-        settings = EvaluationSettings(
-            methods=["tca", "o-tpt"], prompts=["a photo of a", "an example of"], attributes=source
-        )
-        assert settings.task_for(dataset()).attributes == ATTRIBUTES
-        columns = dataset_configs([dataset()], settings)[0]["columns"]
-        assert [(each["method"], "attributes" in each["prompt"]) for each in columns] == 2 * [
-            ("tca", True), ("o-tpt", False),
-        ]  # fmt: skip
-    changed = {**ATTRIBUTES, "sea": ["blue", "wide"]}
-    digests = {
-        dataset_configs([dataset()], EvaluationSettings(methods=["tca"], attributes=each))[0]["columns"][0]["prompt"][
-            "attributes"
-        ]
-        for each in (ATTRIBUTES, changed)
-    }
-    assert len(digests) == 2, "a run is not continued with other attributes"
-
-
-def test_attributes_that_nothing_needs_are_refused() -> None:
-    with pytest.raises(OtptError, match=r"Attributes were given, but no method starts from them \(o-tpt\)"):
-        EvaluationSettings(methods=["o-tpt"], attributes=ATTRIBUTES).task_for(dataset())
 
 
 def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -346,7 +346,7 @@ def _cocoop(backbone: Backbone, settings: Settings, methods: Methods, cache: Fea
             (),  # each image has a context of its own, so no graph is shared
             kind=ConditionalState,
             context=learned,
-            backbone=backbone,
+            model=backbone,
             raw=condition == "raw",
         )
         found.append(_group("cocoop", own, backbone, state, settings))

@@ -16,8 +16,10 @@ from torch import Tensor
 import otpt
 from otpt import Backbone, Classifier, OtptError, ViewRecipe
 from otpt.data import list_datasets
-from otpt.methods import Task, get_method
+from otpt.methods import get_method
+from otpt.methods.preparing import recipe_for
 from otpt.methods.prompt_tuning import prompt_state
+from otpt.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -185,17 +187,17 @@ def test_the_published_numbers_are_those_of_all_fifteen_sets() -> None:
 
 def test_views_are_made_where_they_are_needed() -> None:
     def views(name: str, family: str, dataset: str = "") -> int:
-        recipe = Task(NAMES, family=family, dataset=dataset).recipe_for(get_method(name))
+        recipe = recipe_for(Settings(classes=NAMES, family=family, dataset=dataset), get_method(name))
         assert recipe is not None
         return recipe.n_views
 
     assert [views(name, "fine-grained") for name in ("tda", "bca", "dpe", "boost", "dmn")] == [1, 1, 1, 64, 64]
     assert [views(name, "shift") for name in ("tda", "bca", "dpe", "boost", "dmn")] == [64, 64, 64, 64, 64]
     assert views("dpe", "shift", "imagenet-a") == 64
-    with pytest.raises(OtptError, match="'tda' needs several views of an image"):
-        Task(NAMES, family="shift", recipe=ViewRecipe(n_views=1)).recipe_for(get_method("tda"))
+    with pytest.raises(OtptError, match="'tda'"):
+        recipe_for(Settings(classes=NAMES, family="shift", views=1), get_method("tda"))
     alone = get_method("tda").override({"mean-views": 0})
-    found = Task(NAMES, family="shift", recipe=ViewRecipe(n_views=1)).recipe_for(alone)
+    found = recipe_for(Settings(classes=NAMES, family="shift", views=1), alone)
     assert found is not None
     assert found.n_views == 1
 

@@ -62,7 +62,7 @@ def test_views_that_share_nothing_with_the_clean_one_have_no_score() -> None:
 def test_a_closed_gate_spares_the_text_passes(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = f"tpt+{gate}"
     clf = Classifier(backbone(), method, views=RECIPE).set_classes(NAMES)
-    side = next(group.text for group in clf._predictor((clf.method,))._groups if isinstance(group, PromptGroup))
+    side = next(group.state for group in clf._predictor((clf.method,)).groups if isinstance(group, PromptGroup))
     assert isinstance(side, PromptState)
     encoder = type(side.encoder)
     passes: list[str] = []

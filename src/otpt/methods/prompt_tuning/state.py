@@ -333,10 +333,10 @@ class ConditionalState(PromptState):
     ``raw`` feeds the feature as the tower gives it, of any norm, as TPT's code does; else of norm one.
     """
 
-    def __init__(self, *args: Any, context: CocoopContext, backbone: Backbone, raw: bool, **more: Any) -> None:
+    def __init__(self, *args: Any, context: CocoopContext, model: Backbone, raw: bool, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._backbone, self._raw = backbone, raw
-        self._context = context.to(backbone.device, backbone.dtype)
+        self._backbone, self._raw = model, raw
+        self._context = context.to(model.device, model.dtype)
 
     def starts(self, batch: Batch) -> Tensor | None:
         """See :class:`PromptState`."""
