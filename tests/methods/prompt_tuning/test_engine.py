@@ -62,7 +62,7 @@ def test_every_method_equals_the_literal_way_in_float64(name: str, family: str, 
     found = tune(text, features, [config])[config]
     expected = _literal(oracle, views, config)
     torch.testing.assert_close(found.logits.softmax(-1), expected, rtol=0, atol=1e-10)
-    start = text.zero_shot(features).softmax(-1)
+    start = text.initial(features).logits.softmax(-1)
     assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
 
 
@@ -73,7 +73,7 @@ def test_an_objective_that_no_method_has_equals_the_literal_way(steps: int, doub
     config = TuningConfig((("weighted-entropy", 1.0),), steps=steps)
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
-    assert (found - text.zero_shot(features).softmax(-1)).abs().max() > 1e-4
+    assert (found - text.initial(features).logits.softmax(-1)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["vit", pytest.param("resnet", marks=pytest.mark.slow)])
@@ -176,7 +176,7 @@ def test_a_gradient_that_is_not_finite_keeps_the_initial_prompt(steps: int) -> N
     found = tune(text, broken, [config])[config]
     assert found.skipped.tolist() == [False, True, False]
     assert torch.equal(found.contexts[1], text.init)
-    torch.testing.assert_close(found.logits[1], text.zero_shot(features)[1], rtol=0, atol=1e-4)
+    torch.testing.assert_close(found.logits[1], text.initial(features).logits[1], rtol=0, atol=1e-4)
     good = tune(text, features, [config])[config]
     assert torch.equal(found.logits[[0, 2]], good.logits[[0, 2]])
 

@@ -84,7 +84,7 @@ def check(kind: str, attributes: int, config: TuningConfig) -> Tensor:
     torch.testing.assert_close(found.contexts, contexts, rtol=0, atol=1e-8)
     batches = [tune(text, part, [config])[config].logits for part in (features[:2], features[2:])]
     assert torch.equal(torch.cat(batches), found.logits)
-    start = text.zero_shot(features).softmax(-1)
+    start = text.initial(features).logits.softmax(-1)
     assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
     return expected
 
