@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracles.devices.device_bench import RECIPE, backbone_on
+from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import NAMES, image
 
 from otpt import Classifier
@@ -14,7 +14,7 @@ from otpt.methods.prompt_tuning import prompt_state
 
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])
 def test_low_precision_of_both_towers_reaches_texts_and_gradients(kind: str) -> None:
-    sides = {name: prompt_state(backbone_on("cpu", name), NAMES[:3]) for name in ("float32", kind, f"{kind}-both")}
+    sides = {name: prompt_state(tiny_backbone("vit", name), NAMES[:3]) for name in ("float32", kind, f"{kind}-both")}
     cotangent = torch.ones_like(sides["float32"].text_features)[None]
     found = {name: (side.text_features, side.linearisation.vjp(cotangent)) for name, side in sides.items()}
     for plain, image_only, both in zip(*found.values(), strict=True):
@@ -27,7 +27,7 @@ def test_low_precision_of_both_towers_reaches_texts_and_gradients(kind: str) -> 
 @pytest.mark.parametrize("precision", ["bf16-both", "fp16-both"])
 def test_names_that_begin_alike_have_low_precision_too(precision: str) -> None:
     names = [f"{colour} {animal}" for colour in ("red", "blue", "old") for animal in ("cat", "dog", "sea lion")]
-    plain, low = (prompt_state(backbone_on("cpu", each), names).text_features for each in ("float32", precision))
+    plain, low = (prompt_state(tiny_backbone("vit", each), names).text_features for each in ("float32", precision))
     assert 0 < (plain - low).abs().max() < 0.05
 
 
@@ -35,7 +35,7 @@ def test_names_that_begin_alike_have_low_precision_too(precision: str) -> None:
 def test_methods_in_low_precision(precision: str) -> None:
     methods = ["zero-shot", "o-tpt", "tpt+sals", "tps", "zero"]
     answers = [
-        Classifier(backbone_on("cpu", each), "tpt", views=RECIPE).set_classes(NAMES).compare(image(1), methods)
+        Classifier(tiny_backbone("vit", each), "tpt", views=6).set_classes(NAMES).compare(image(1), methods)
         for each in ("float32", precision)
     ]
     for name in methods:
