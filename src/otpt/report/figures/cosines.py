@@ -31,12 +31,7 @@ def draw_cosine(selection: Selection) -> Figure:
         edges = np.linspace(values.min(), values.max() + 1e-9, 41)
         for method, look in looks(selection.methods).items():
             own = found[method].mean_cosines
-            dots: dict[str, Any] = {
-                "marker": look.marker,
-                "edgecolor": paper(),
-                "linewidth": 0.2,
-                "rasterized": len(own) > 3000,
-            }
+            dots: dict[str, Any] = {"marker": look.marker, "edgecolor": paper(), "linewidth": 0.2}
             label = f"{short(method)}, mean {own.mean():.4f}"
             size = float(np.clip(900 / len(own), 5.0, 18.0))
             points.scatter(
