@@ -38,18 +38,17 @@ test-long: setup  ## what takes too long for every change: faults, clusters, bro
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m long
 	@$(BIN)/python -m tests.processors
 
-lint: setup     ## ruff, mypy, a strict build of the documentation, links, spelling, and what it costs to start
+lint: setup     ## ruff, mypy, a strict build of the documentation, generated tables and pages, spelling
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
-	@$(BIN)/python docs/links.py build/site README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
-	@$(BIN)/python docs/spelling.py
-	@$(BIN)/python -m otpt.methods.tables README.md docs/methods.md --check
-	@$(BIN)/python -m pytest -q tests/cli/test_import_time.py
+	@$(BIN)/python -m otpt.methods.tables README.md docs/methods.md docs/add-a-method.md --check
+	@$(BIN)/python docs/command_line.py docs/reference/command-line.md --check
+	@$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md src
+	@$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
 docs: setup     ## serve the documentation on localhost
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+	@$(BIN)/zensical serve --config-file mkdocs.yml
 
 bench: setup    ## literal way against engine, real sizes (about 50 minutes on 2 cores)
 	@$(BIN)/python -m benchmarks

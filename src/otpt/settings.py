@@ -34,6 +34,7 @@ MEMORY_BUDGET = 2 * 2**30
 """Bytes that the graphs of text features may take."""
 
 Family = Literal["fine-grained", "shift"]
+_SINGULAR = {"method": "methods", "prompt": "prompts", "calibration": "calibrations", "context": "contexts"}
 
 
 class Frozen(BaseModel):
@@ -120,8 +121,6 @@ class Settings(Frozen):
         "class_names": "they are given as classes=.",
         "labels": "class names are given as classes=.",
         "candidate_labels": "they are given as classes=, or with each call.",
-        "calibration": "calibrations are given as a list, calibrations=[…].",
-        "context": "learned prompts are given as a list, contexts=[…].",
     }
 
     methods: tuple[Method, ...] = Field(
@@ -181,14 +180,14 @@ class Settings(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _accept_singular(cls, given: Any) -> Any:
-        """Accept ``method`` and ``prompt`` for a single one."""
+        """Accept the singular of a field for a single value."""
         if not isinstance(given, dict):
             return given
         given = dict(given)
         if isinstance(given.get("classes"), Mapping):  # {name: descriptions}
             given["texts"] = {"descriptions": list(given["classes"].values())}
             given["classes"] = tuple(given["classes"])
-        for one, several in (("method", "methods"), ("prompt", "prompts")):
+        for one, several in _SINGULAR.items():
             if one in given and one not in cls.model_fields:
                 value = given.pop(one)
                 if several in given:
