@@ -172,13 +172,18 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Tab
 
 
 def _seconds(run: PlannedRun, *, views: int) -> float | None:
-    """Predicted time of what a run has still to do on this machine."""
-    from otpt.data.registered import find_entry
+    """Predicted time of what a run has still to do on this machine; None if it is unknown."""
+    from otpt.cli.plan import HERE, predict_cost
+    from otpt.data import find_entry
+    from otpt.methods import get_methods
 
     entry = find_entry(run.dataset)
-    if run.left is None or entry is None or not run.left:
-        return None if run.left is None else 0.0
-    return None
+    if run.left is None or entry is None or run.model == "pocket":
+        return None
+    augmix = entry.augmix if run.augmix is None else run.augmix
+    classes = len(entry.class_list().names)
+    cost = predict_cost(run.model, get_methods(list(run.methods)), HERE, 1, classes, views, augmix)
+    return float(run.left * cost["seconds"])
 
 
 def _print_plan(plan: Plan) -> None:
