@@ -150,3 +150,13 @@ def test_completion(otpt: Run, shell: str) -> None:
     code, out, _ = otpt("completion", shell)
     assert code == 0
     assert all(word in out for word in ("predict", "--backbone", "maple"))
+
+
+def test_plan(otpt: Run) -> None:
+    code, out, _ = otpt("plan", "predict", "20000", "--classes", "40", "--backbone", "RN50", "--json")
+    assert code == 0
+    rows = {(row["device"], row["views"]): row for row in json.loads(out)["plan"]}
+    assert {views for _, views in rows} >= {1, 64}
+    assert rows["here", 64]["flops"] == pytest.approx(64 * rows["here", 1]["flops"])
+    assert rows["h100", 64]["seconds"] < rows["here", 64]["seconds"]
+    assert otpt("plan", "dtd", "--backbone", "RN50", "--methods", "o-tpt", "zero-shot")[0] == 0

@@ -56,6 +56,8 @@ BAD = [
     (["models", "extra"], "extra"),
     (["reproduce", "papr"], "paper"),
     (["serve", "--queue", "0"], "queue"),
+    (["plan", "predict", "many"], "20000"),
+    (["plan", "dtt"], "dtd"),
 ]
 
 

@@ -258,7 +258,7 @@ def find_device(name: str, half: bool = False) -> Device:
 
 @cache
 def measure_core() -> tuple[float, float, tuple[float, float]]:
-    """Operations per second of a core in a transformer's MLP and in a convolution, and its seconds for a view."""
+    """Operations per second of a core in products and in convolutions, and its seconds for a view."""
     rows, width = CHUNK * 197, 768
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8))
     photo = noise.resize((500, 375), Image.Resampling.BICUBIC)
@@ -269,14 +269,14 @@ def measure_core() -> tuple[float, float, tuple[float, float]]:
             each.to(memory_format=torch.channels_last)
             for each in (torch.randn(CHUNK, 128, 28, 28), torch.randn(128, 128, 3, 3))
         )
-        mlp = _best(lambda: F.linear(F.gelu(F.linear(F.layer_norm(x, (width,)), up)), down).add_(x))
+        product = _best(lambda: F.linear(F.linear(x, up), down))
         convolution = _best(lambda: F.conv2d(maps, kernel, padding=1).relu_())
         mixed, plain = (
             _best(lambda recipe=recipe: make_views(photo, recipe, how, seed=0, image_id="plan")) / 16
             for recipe in (ViewRecipe(n_views=17), ViewRecipe(n_views=17, augmix=False))
         )
     operations = 2 * CHUNK * 28 * 28 * 128 * 128 * 9
-    return 16 * rows * width**2 / mlp, operations / convolution, (mixed, plain)
+    return 16 * rows * width**2 / product, operations / convolution, (mixed, plain)
 
 
 def _best(work: Callable[[], object], rounds: int = 5) -> float:
