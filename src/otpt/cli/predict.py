@@ -42,14 +42,14 @@ def predict(
 ) -> int:
     """Classify images among the given classes. For one image the best classes are printed, for several one line each.
     Exit code 2 if an image could not be read; the others are still predicted."""
-    from otpt.cli.predictions import make_writers
-
     found = collect_images(images)
     if top is not None and top < 1:
         raise OtptError(f"--top was given {top}; expected 1 or more.")
     listed = o.read_classes(classes, unique=False)
     if listed is None:
         raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
+    from otpt.cli.predictions import make_writers
+
     chosen = method.methods(methods or [DEFAULT_METHOD])
     writers = make_writers(found, [each.name for each in chosen], listed.names, out=out, as_json=json, top=top)
     o.use_threads(threads)
@@ -120,17 +120,16 @@ def collect_images(words: Sequence[str]) -> list[Image]:
 
 
 def _expand(word: str) -> Iterator[Image]:
-    from otpt.data.dataset import IMAGE_SUFFIXES
-    from otpt.images import is_url
-
     path = Path(os.path.expanduser(word))
-    if word == STANDARD_INPUT or is_url(word):
+    if word == STANDARD_INPUT or word.startswith(("http://", "https://")):
         yield word
     elif not os.path.lexists(path):
         raise OtptError(f"There is no image or folder {word!r}; check the path.")
     elif not path.is_dir():
         yield path
     else:
+        from otpt.data.dataset import IMAGE_SUFFIXES
+
         try:
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
         except OSError as error:
