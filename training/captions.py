@@ -13,33 +13,13 @@ from .names import Emoji
 
 PROMPT = "a photo of a {}."  # the bench's prompt and the paper's: half of all captions
 TEMPLATES = (
-    "a photo of the {}.",
-    "a photo of {}.",
-    "an emoji of a {}.",
-    "an emoji of {}.",
-    "an image of a {}.",
-    "a drawing of a {}.",
-    "a drawing of the {}.",
-    "an icon of a {}.",
-    "a cartoon of a {}.",
-    "a sketch of a {}.",
-    "a painting of a {}.",
-    "an image of a {}.",
-    "an example of a {}.",
-    "a symbol of a {}.",
-    "a small photo of a {}.",
-    "a blurry photo of a {}.",
-    "a black and white photo of a {}.",
-    "a photo of the cool {}.",
-    "a good photo of a {}.",
-    "a photo of one {}.",
-    "this is a {}.",
-    "there is a {} here.",
-    "the {}.",
-    "a {}.",
-    "{}.",
+    "a photo of the {}.", "a photo of {}.", "an emoji of a {}.", "an emoji of {}.", "an image of a {}.",
+    "a drawing of a {}.", "a drawing of the {}.", "an icon of a {}.", "a cartoon of a {}.", "a sketch of a {}.",
+    "a painting of a {}.", "an image of a {}.", "an example of a {}.", "a symbol of a {}.", "a small photo of a {}.",
+    "a blurry photo of a {}.", "a black and white photo of a {}.", "a photo of the cool {}.",
+    "a good photo of a {}.", "a photo of one {}.", "this is a {}.", "there is a {} here.", "the {}.", "a {}.", "{}.",
     "{}",
-)
+)  # fmt: skip
 PROMPT_SHARE, KEYWORD_SHARE = 0.5, 0.15
 
 

@@ -1,11 +1,7 @@
-"""The trained checkpoint → the files of ``src/otpt/backbones/pocket``.
-
-python -m training.export WORK [--name run]
-"""
+"""The trained checkpoint → the files of ``src/otpt/backbones/pocket``."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -50,9 +46,9 @@ def compact_state(state: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
     return stored | {ROW_IDS: rows.to(torch.int32)}
 
 
-def export(work: Path, name: str = "run", folder: Path = FOLDER) -> None:
+def export(work: Path, folder: Path = FOLDER) -> None:
     """Writes configuration and weights of the run's moving average."""
-    state = torch.load(work / f"{name}.pt", weights_only=True)["average"]
+    state = torch.load(work / "run.pt", weights_only=True)["average"]
     rows = Captions(read_emoji(work / "packages")).rows
     state = rescale_residual(state, CLIP_TOKEN_SPREAD / float(state[TOKENS].std()))
     config = {
@@ -70,11 +66,3 @@ def export(work: Path, name: str = "run", folder: Path = FOLDER) -> None:
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     size = sum(file.stat().st_size for file in (folder / WEIGHTS_FILE, folder / CONFIG_FILE))
     print(f"{folder}: {size / 1e6:.2f} MB, {len(rows)} token rows")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--name", default="run")
-    options = parser.parse_args()
-    export(options.work, options.name)

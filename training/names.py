@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 CLASSES_FILE = Path(__file__).resolve().parents[1] / "src/otpt/data/emoji_classes.json"
-GROUPS = {  # the bench's names of Unicode's groups, as CLDR numbers them
-    0: "smileys",
-    1: "people",
-    3: "animals",
-    4: "food",
-    5: "travel",
-    6: "activities",
-    7: "objects",
-    8: "symbols",
+# the bench's names of Unicode's groups, as CLDR numbers them
+GROUPS = {
+    0: "smileys", 1: "people", 3: "animals", 4: "food", 5: "travel", 6: "activities", 7: "objects", 8: "symbols",
     9: "flags",
-}
+}  # fmt: skip
 _TONES = {"1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF"}
 _TONE_SLUG = re.compile(r"-(skin-)?tone|-(medium-|)(light|dark)(-|$)|-medium(-|$)")
 
@@ -115,7 +108,3 @@ def write_classes(packages: Path, target: Path = CLASSES_FILE) -> None:
     )
     text = json.dumps({"about": about, "groups": groups}, ensure_ascii=False, indent=1)
     target.write_text(text + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_classes(Path(sys.argv[1]) / "packages")

@@ -1,12 +1,8 @@
-"""Every artist's drawing → 96 × 96 RGBA bytes, once, in one file.
-
-python -m training.rasterise WORK        # WORK/packages → WORK/drawings.npz
-"""
+"""Every artist's drawing → 96 × 96 RGBA bytes, once, in one file."""
 
 from __future__ import annotations
 
 import io
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +24,6 @@ class Drawings:
     pixels: npt.NDArray[np.uint8]  # (N, 4, SIDE, SIDE), RGB multiplied by alpha
     codes: npt.NDArray[np.str_]  # (N,)
     artists: npt.NDArray[np.str_]  # (N,)
-
-    def of(self, keep: npt.NDArray[np.bool_]) -> Drawings:
-        return Drawings(self.pixels[keep], self.codes[keep], self.artists[keep])
 
 
 def rasterise(drawing: Drawing) -> npt.NDArray[np.uint8] | None:
@@ -70,8 +63,3 @@ def rasterise_all(packages: Path, target: Path, workers: int = 2) -> None:
 def load_drawings(file: Path) -> Drawings:
     with np.load(file) as arrays:
         return Drawings(arrays["pixels"], arrays["codes"], arrays["artists"])
-
-
-if __name__ == "__main__":
-    work = Path(sys.argv[1])
-    rasterise_all(work / "packages", work / "drawings.npz")

@@ -1,6 +1,4 @@
-"""Trains ``pocket`` on other artists' emoji; may be stopped and started again at any time.
-
-    python -m training.train WORK [--epochs 36] [--hold-out streamline-emojis]
+"""Train ``pocket`` on other artists' emoji; may be stopped and started again at any time.
 
 Each image is compared with *all* emoji, not only with those of its batch: logits = scale · ⟨image, direction⟩,
 cross-entropy, learned scale. First every emoji has a learned direction, which costs next to nothing. When the learning
@@ -10,17 +8,13 @@ directions are the texts of the text tower, so that the image tower ends aligned
 
 from __future__ import annotations
 
-import argparse
 import copy
-import csv
 import math
 import random
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +22,6 @@ from otpt.backbones.pocket import SIZE
 
 from .augment import Augmentation, augment
 from .captions import Captions
-from .evaluate import BenchSet, class_texts, load_bench, probabilities
 from .model import ImageTower, build_model, encode_texts
 from .names import Emoji, plain_code, read_emoji
 from .parallel import processes, rank, run_in_processes, sum_in_place
@@ -261,67 +254,22 @@ class Trainer:
             if isinstance(part, nn.BatchNorm2d):
                 part.momentum = MOMENTUM
 
-    def openmoji_accuracy(self, bench: Mapping[str, BenchSet]) -> float:
-        """Mean accuracy over the sets, of the moving average, in per cent; by directions until they have names."""
-        row = {entry.name: number for number, entry in enumerate(self.emoji)}
-        accuracies = []
-        for data in bench.values():
-            texts = (
-                class_texts(self.average, data.class_names, self.captions)
-                if self.named
-                else nn.functional.normalize(self.average_directions[[row[name] for name in data.class_names]], dim=-1)
-            )
-            right = probabilities(self.average, data, texts).argmax(-1) == data.labels
-            accuracies.append(100 * float(right.float().mean()))
-        return float(np.mean(accuracies))
 
-    def artist_accuracy(self, drawings: Drawings) -> float:
-        """Accuracy over all emoji on drawings on white, in per cent."""
-        index = {plain_code(entry.code): number for number, entry in enumerate(self.emoji)}
-        labels = torch.tensor([index[code] for code in drawings.codes])
-        rgba = nn.functional.interpolate(
-            torch.from_numpy(drawings.pixels).float() / 255, (SIZE, SIZE), mode="bilinear", antialias=True
-        )
-        images = rgba[:, :3] + 1 - rgba[:, 3:]
-        image = ImageTower(self.average).eval()
-        with torch.inference_mode():
-            features = torch.cat([image(part) for part in images.split(256)])
-            logits = features @ nn.functional.normalize(self.average_directions, dim=-1).T
-        return 100 * float((logits.argmax(-1) == labels).float().mean())
+def train(work: Path, recipe: Recipe, *, count: int = 2) -> Path:
+    """Train, or continue, in ``count`` processes; return the checkpoint's path."""
+    run_in_processes(count, _train, work, recipe)
+    return work / "run.pt"
 
 
-def train(
-    work: Path, recipe: Recipe, *, hold_out: str | None = None, name: str = "run", every: int = 5, count: int = 2
-) -> Path:
-    """Trains, or goes on training, in ``count`` processes, and gives the checkpoint's path."""
-    load_bench(work / "bench.npz", SIZE)  # made once, before several processes want it
-    run_in_processes(count, _train, work, recipe, hold_out, name, every)
-    return work / f"{name}.pt"
+def _train(work: Path, recipe: Recipe) -> None:
+    trainer = Trainer(load_drawings(work / "drawings.npz"), read_emoji(work / "packages"), recipe)
+    checkpoint = work / "run.pt"
 
-
-def _train(work: Path, recipe: Recipe, hold_out: str | None, name: str, every: int) -> None:
-    drawings, emoji = load_drawings(work / "drawings.npz"), read_emoji(work / "packages")
-    unseen = drawings.of(drawings.artists == hold_out) if hold_out else None
-    trainer = Trainer(drawings.of(drawings.artists != hold_out) if hold_out else drawings, emoji, recipe)
-    bench = load_bench(work / "bench.npz", SIZE)
-    checkpoint, curve = work / f"{name}.pt", work / f"{name}.csv"
-
-    def measure() -> dict[str, float]:
-        row = {"openmoji_accuracy": trainer.openmoji_accuracy(bench)}
-        if unseen is not None:
-            row["held_out_accuracy"] = trainer.artist_accuracy(unseen)
-        return row
-
-    def finish(row: dict[str, float], measured: bool) -> None:
+    def finish(row: dict[str, float]) -> None:
         if rank() > 0:
             return
-        row |= {
-            "logit_scale": float(trainer.model.logit_scale.detach().exp()),
-            "seconds": trainer.seconds,
-            "cpu_seconds": trainer.cpu_seconds,
-        }
-        columns = ("openmoji_accuracy", *(("held_out_accuracy",) if hold_out else ()))
-        _write_row(curve, row | (measure() if measured else dict.fromkeys(columns, "")))
+        row |= {"logit_scale": float(trainer.model.logit_scale.detach().exp()), "seconds": trainer.seconds}
+        print("  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
         partial = checkpoint.with_suffix(".partial")
         torch.save(trainer.state(), partial)
         partial.rename(checkpoint)
@@ -330,35 +278,6 @@ def _train(work: Path, recipe: Recipe, hold_out: str | None, name: str, every: i
         trainer.resume(checkpoint)
     else:
         trainer.start()
-        finish({"epoch": 0, "loss": math.nan, "train_accuracy": math.nan}, measured=True)
+        finish({"epoch": 0})
     for number in range(trainer.epoch, recipe.epochs):
-        row = {"epoch": number + 1, **trainer.run_epoch(number)}
-        finish(row, measured=(number + 1) % every == 0 or number + 1 == recipe.epochs)
-
-
-def _write_row(file: Path, row: Mapping[str, float | str]) -> None:
-    text = {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in row.items()}
-    new = not file.exists()
-    with file.open("a", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, list(text))
-        if new:
-            writer.writeheader()
-        writer.writerow(text)
-    print("  ".join(f"{key} {value}" for key, value in text.items()), flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--epochs", type=int, default=Recipe.epochs)
-    parser.add_argument("--seed", type=int, default=Recipe.seed)
-    parser.add_argument("--hold-out", help="an artist not to train on but to measure, e.g. streamline-emojis")
-    parser.add_argument("--name", default="run")
-    parser.add_argument("--processes", type=int, default=2, help="that learn together, of one thread each")
-    options = parser.parse_args()
-    recipe = Recipe(epochs=options.epochs, seed=options.seed)
-    train(options.work, recipe, hold_out=options.hold_out, name=options.name, count=options.processes)
-
-
-if __name__ == "__main__":
-    main()
+        finish({"epoch": number + 1, **trainer.run_epoch(number)})
