@@ -57,6 +57,7 @@ def _run(words: list[str]) -> int:
 
         print(f"otpt {__version__}")
         return 0
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them takes a tenth of a second
     try:
         from otpt.cli.app import run
 

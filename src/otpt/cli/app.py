@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import BoundArguments
-from typing import Any
+from typing import Any, cast
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
@@ -170,6 +170,7 @@ def make_app(name: str, target: str) -> App:
         help_flags=(),
         version_flags=(),
         suppress_keyboard_interrupt=False,
+        error_console=cast(Any, object()),  # errors are printed here, not by rich, whose import takes long
     )
     app.default(getattr(import_module(module), function))
     return app

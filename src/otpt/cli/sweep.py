@@ -35,6 +35,8 @@ def sweep(
     encoded once, and gradients are shared. 'otpt plot sweep RUN' draws a metric against a setting."""
     from otpt.evaluation.sweeps import parse_values, sweep_method
 
+    if method.prompt is not None:
+        raise OtptError("--prompt was given to a sweep; write --prompts.")
     values = parse_values(method.set)
     if not values and prompts is None:
         raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts @FILE.")
