@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, TypeVar
 
+from otpt._version import __version__
 from otpt.cli import options as o
 from otpt.cli.app import STANDARD_INPUT
 from otpt.cli.terminal import note, plural, say
 from otpt.errors import OtptError, cannot_read
+from otpt.files import csv_cell
 from otpt.settings import DEFAULT_METHOD
 
 _FEW = 20
 """Number of images below which the share of rejected images is not commented on."""
+
+_LINE_SECONDS = 60.0
 
 Image = str | Path
 """A file, an address, or "<stdin>"."""
@@ -31,7 +36,11 @@ def predict(
     classes: o.Classes = None,
     methods: o.Methods = None,
     top: Annotated[int | None, o.option("best classes per image (default: 5 for a single image)", metavar="K")] = None,
-    out: Annotated[Path | None, o.out("write the predictions to a .csv, .parquet or .jsonl file")] = None,
+    out: Annotated[
+        Path | None,
+        o.out("write to a .csv, .jsonl or .parquet file, or a folder of Parquet parts"),
+    ] = None,
+    overwrite: Annotated[bool, o.option("start the file of --out again")] = False,
     json: Annotated[bool, o.option("print one JSON object per image and method")] = False,
     seed: o.Seed = None,
     threads: o.Threads = None,
@@ -41,17 +50,20 @@ def predict(
     calibration: o.CalibrationOptions = o.CalibrationOptions(),
 ) -> int:
     """Classify images among the given classes. For one image the best classes are printed, for several one line each.
-    Exit code 2 if an image could not be read; the others are still predicted."""
+    With --out, rows are written as they are made, and the same command continues a stopped job. Exit code 2 if an image
+    could not be read; the others are still predicted."""
     found = collect_images(images)
     if top is not None and top < 1:
         raise OtptError(f"--top was given {top}; expected 1 or more.")
     listed = o.read_classes(classes, unique=False)
     if listed is None:
         raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
-    from otpt.cli.predictions import make_writers
+    from otpt.cli.prediction_file import PredictionFile
+    from otpt.cli.predictions import make_writers, rows_of
 
     chosen = method.methods(methods or [DEFAULT_METHOD])
-    writers = make_writers(found, [each.name for each in chosen], listed.names, out=out, as_json=json, top=top)
+    names = [each.name for each in chosen]
+    writers = make_writers(found, names, listed.names, to_file=out is not None, as_json=json, top=top)
     o.use_threads(threads)
     # what is wrong with files and names is reported before a large model is loaded
     from otpt.evaluation.settings import find_attributes, find_contexts
@@ -82,26 +94,62 @@ def predict(
     )
     classifier.set_classes(list(listed.names), prompt, allow_duplicates=allow_duplicates, attributes=attributes)
     classifier.use_calibrations(calibrations, chosen)
-    answers = classifier.stream(map(_open, found), chosen, workers=threads)
-    failed = rejected = 0
-    with ExitStack() as stack:  # what is finished is also written after Ctrl-C
+    file = None
+    if out is not None:
+        job = {
+            "version": __version__,
+            "backbone": classifier.backbone.fingerprint,
+            "precision": model.precision,
+            "methods": names,
+            "classes": list(listed.names),
+            **classifier.settings.model_dump(mode="json", exclude={"methods", "classes"}),
+            "top": top,
+        }
+        file = PredictionFile(out, job, methods=len(names), top=top, overwrite=overwrite)
+        _check_same_images(file.done, found, out)
+    waiting = found[len(file.done) :] if file else found
+    if file and file.done:
+        note(f"{plural(len(file.done), 'image')} of {len(found)} are in {str(out)!r} already.")
+    answers = classifier.stream(map(_open, waiting), chosen, workers=threads)
+    failed, rejected = file.failed if file else 0, 0
+    with ExitStack() as stack:  # what is finished is also written after Ctrl-C and SIGTERM
+        if file:
+            stack.callback(file.flush, last=True)
         for each in writers:
             stack.callback(each.close)
-        for image, answer in with_progress(zip(found, answers, strict=True), len(found)):
+        for image, answer in with_progress(zip(waiting, answers, strict=True), len(waiting)):
             if isinstance(answer, OtptError):
                 failed += 1
             else:
                 rejected += bool(next(iter(answer.values())).rejected)
             for each in writers:
                 each(image, answer)
+            if file:
+                file(rows_of(image, answer, top or 1))
+    if file:
+        file.finish()
+        text = f"The predictions of {plural(len(found), 'image')} are in {str(out)!r}"
+        text += f", {failed} of them with an error." if failed else "."
+        (say if json else print)(text)
     if len(found) - failed >= _FEW and 2 * rejected > len(found) - failed:
         note(
             f"{rejected} of {plural(len(found) - failed, 'image')} are marked as none of the classes; if that is "
             "wrong, choose another threshold with --reject-threshold, or another score with --reject."
         )
-    if failed:
+    if failed and not file:
         say(f"{failed} of {len(found)} images could not be read")
     return 2 if failed else 0
+
+
+def _check_same_images(done: Sequence[str], found: Sequence[Image], out: Path) -> None:
+    """The images on disk must be the first of those that are asked for."""
+    asked = [csv_cell(str(image)) if out.suffix.lower() == ".csv" else str(image) for image in found[: len(done)]]
+    if list(done) != asked:
+        other = next((pair for pair in zip(done, asked, strict=False) if pair[0] != pair[1]), (done[-1], "no image"))
+        raise OtptError(
+            f"{str(out)!r} holds predictions of other images ({other[0]!r} where {other[1]!r} is asked for); choose "
+            "another --out, or --overwrite."
+        )
 
 
 def collect_images(words: Sequence[str]) -> list[Image]:
@@ -144,14 +192,22 @@ def _open(image: Image) -> Image | IO[bytes]:
 
 
 def with_progress(answers: Iterator[T], total: int) -> Iterator[T]:
-    """Show a bar with rate and remaining time on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Show a bar with rate and time left on a terminal; elsewhere a line a minute on standard error."""
+    from tqdm.auto import tqdm
 
-    console = Console(stderr=True)
-    if total < 2 or not console.is_terminal:
+    if total < 2:
         yield from answers
-        return
-    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as progress:
-        yield from progress.track(answers, total=total)
+    elif sys.stderr.isatty():
+        yield from tqdm(answers, total=total, desc="images", unit="image", leave=False, dynamic_ncols=True)
+    else:
+        begun = said = time.monotonic()
+        for done, answer in enumerate(answers, start=1):
+            yield answer
+            if (now := time.monotonic()) - said >= _LINE_SECONDS and done < total:
+                rate, said = done / (now - begun), now
+                say(f"{done} of {total} images, {rate:.2f} per second, {_duration((total - done) / rate)} left")
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

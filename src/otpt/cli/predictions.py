@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from otpt.cli.predict import Image
-from otpt.cli.terminal import plural, print_table, say
+from otpt.cli.terminal import print_table, say
 from otpt.errors import OtptError
-from otpt.files import csv_cell, write_atomically
 from otpt.prediction import Prediction
 
 Answer = Mapping[str, Prediction] | OtptError
@@ -25,8 +21,6 @@ FLAGS = {
     "abstained": "the votes do not decide which class comes first",
     "rejected": "the image probably shows none of the classes",
 }
-_SUFFIXES = (".csv", ".parquet", ".jsonl")
-_FIRST = ("image", "method", "label", "confidence")
 
 
 class Writer(Protocol):
@@ -41,19 +35,17 @@ def make_writers(
     methods: Sequence[str],
     classes: Sequence[str],
     *,
-    out: Path | None,
+    to_file: bool,
     as_json: bool,
     top: int | None,
 ) -> list[Writer]:
-    """What is done with each answer: a file, and JSON lines; or a table or a line per image without both."""
+    """What is printed of each answer: JSON lines; or, without a file, a table or a line per image."""
     found: list[Writer] = []
-    if out is not None:
-        found.append(PredictionFile(out, top, quiet=as_json))
     if as_json:
         found.append(JsonLines(top or TOP))
-    elif out is None and (top is not None or len(images) == 1):
+    elif not to_file and (top is not None or len(images) == 1):
         found.append(Tables(top or TOP))
-    elif out is None:
+    elif not to_file:
         found.append(Lines(images, methods, classes))
     return found
 
@@ -162,97 +154,6 @@ class Lines:
 
     def _pad(self, text: str, width: int) -> str:
         return text + " " * max(width - self._cell_len(text), 0)
-
-
-class PredictionFile:
-    """Collects answers and writes them at the end.
-
-    Args:
-        path: its suffix decides the format.
-        top: number of classes with their own columns, ``label_1``, ``probability_1`` …; None for none.
-        quiet: say where the file is on standard error.
-    """
-
-    def __init__(self, path: Path, top: int | None, *, quiet: bool) -> None:
-        if path.suffix.lower() not in _SUFFIXES:
-            raise OtptError(f"Predictions cannot be written to {str(path)!r}; expected .csv, .parquet or .jsonl.")
-        self._path, self._top, self._quiet = path, top, quiet
-        self._rows: list[dict[str, Any]] = []
-
-    def __call__(self, image: Image, answer: Answer) -> None:
-        self._rows += rows_of(image, answer, self._top or 1)
-
-    def close(self) -> None:
-        """Write what was answered, and say where it is."""
-        if not self._rows:
-            return
-        write_atomically(self._path, self._data())
-        images = {row["image"] for row in self._rows}
-        failed = {row["image"] for row in self._rows if "error" in row}
-        if failed == images:
-            text = f"No image could be read; the reasons are in {str(self._path)!r}."
-        else:
-            share = (
-                f"{len(images) - len(failed)} of {plural(len(images), 'image')}"
-                if failed
-                else plural(len(images), "image")
-            )
-            text = f"The predictions of {share} are in {str(self._path)!r}."
-        (say if self._quiet else print)(text)
-
-    def _data(self) -> bytes:
-        if self._path.suffix.lower() == ".jsonl":
-            lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self._rows)
-            return lines.encode("utf-8", "backslashreplace")
-        columns, rows = flat_rows(self._rows, self._top)
-        return csv_bytes(columns, rows) if self._path.suffix.lower() == ".csv" else _parquet(columns, rows)
-
-
-def flat_rows(rows: Sequence[dict[str, Any]], top: int | None) -> tuple[list[str], list[dict[str, Any]]]:
-    """Column names, and rows without lists: best classes, flags and extras have their own columns."""
-    found = []
-    for row in rows:
-        ranked = list(enumerate(row.get("top", ()), start=1)) if top else []
-        found.append(
-            {
-                **{name: value for name, value in row.items() if name not in ("top", "flags", "extras", "set")},
-                **{f"{name}_{rank}": each[name] for rank, each in ranked for name in ("label", "probability")},
-                **({"set": " | ".join(row["set"])} if "set" in row else {}),
-                "flags": " ".join(row.get("flags", ())),
-                **row.get("extras", {}),
-            }
-        )
-    names = dict.fromkeys(name for row in found for name in row)
-    return [*_FIRST, *(name for name in names if name not in (*_FIRST, "error")), "error"], found
-
-
-def csv_bytes(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as CSV; cells that a spreadsheet would compute are quoted."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        cells = ("" if row.get(name) is None else row[name] for name in columns)
-        writer.writerow(csv_cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    return file.getvalue().encode("utf-8", "replace")
-
-
-def _parquet(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    from pyarrow import parquet
-
-    texts = {"image", "method", "label", "set", "flags", "error"}
-    arrays = {}
-    for name in columns:
-        cells = [row.get(name) for row in rows]
-        if name in texts or name.startswith("label_"):  # names of files may hold any bytes
-            cells = [None if cell is None else str(cell).encode("utf-8", "replace").decode() for cell in cells]
-            arrays[name] = pa.array(cells, pa.string())
-        else:
-            arrays[name] = pa.array(cells)
-    sink = pa.BufferOutputStream()
-    parquet.write_table(pa.table(arrays), sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _label(prediction: Prediction) -> str:
