@@ -128,7 +128,9 @@ def open_with_digest(
     else:
         data, name = _file_bytes(source, urls)
         image = _to_rgb(_decode(data, name, max_pixels), name)
-    return image, hashlib.sha256(b"%d %d\n" % image.size + image.tobytes()).hexdigest()[:32]
+    digest = hashlib.sha256(b"%d %d\n" % image.size)
+    digest.update(image.tobytes())
+    return image, digest.hexdigest()[:32]
 
 
 def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
@@ -257,18 +259,28 @@ async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
     return bytes(data)
 
 
+def header_size(data: bytes) -> tuple[int, int]:
+    """Return (width, height) of an image file from its header, without decoding it."""
+    return _open(data, "the given bytes").size
+
+
 def _decode(data: bytes, name: str, max_pixels: int) -> Image.Image:
     """Decode an image file's bytes; ``name`` is its name in messages."""
+    image = _open(data, name)
+    _check_size(image.size, name, max_pixels)
+    return _load(image, name)
+
+
+def _open(data: bytes, name: str) -> Image.Image:
+    """Read an image file's header."""
     try:
-        image = _quietly(lambda: Image.open(io.BytesIO(data)))
+        return _quietly(lambda: Image.open(io.BytesIO(data)))
     except Image.DecompressionBombError as error:
         raise OtptError(f"{name} has too many pixels ({_reason(error)}): make it smaller first.") from None
     except UnidentifiedImageError:
         raise OtptError(f"Cannot use {name} as an image: it is not an image in a known format.") from None
     except Exception as error:  # a corrupt header can raise nearly anything inside a format's reader
         raise _corrupt(name, error) from None
-    _check_size(image.size, name, max_pixels)
-    return _load(image, name)
 
 
 def _load(image: Image.Image, name: str) -> Image.Image:

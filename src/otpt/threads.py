@@ -34,6 +34,28 @@ def available_threads() -> int:
     return getattr(_local, "available", None) or torch.get_num_threads()
 
 
+class Cancelled(Exception):
+    """Raised by :func:`check_cancelled`."""
+
+
+@contextmanager
+def cancellable(stop: Callable[[], bool] | None) -> Iterator[None]:
+    """Cancel the work of this block, that of :func:`in_threads` included, once ``stop()`` is true."""
+    outer = getattr(_local, "stop", None)
+    _local.stop = stop
+    try:
+        yield
+    finally:
+        _local.stop = outer
+
+
+def check_cancelled() -> None:
+    """Raise :class:`Cancelled` if the work of this thread was cancelled; called between chunks of long work."""
+    stop = getattr(_local, "stop", None)
+    if stop is not None and stop():
+        raise Cancelled
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Run torch's operators in the calling thread alone."""
@@ -56,9 +78,10 @@ def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: in
         with one_thread():
             return [work(item) for item in items]
     slots = threading.BoundedSemaphore(threads)
+    stop = getattr(_local, "stop", None)
 
     def one(item: _In) -> _Out:
-        with slots:
+        with slots, cancellable(stop):
             return work(item)
 
     return list(_pool(available_threads()).map(one, items))
@@ -68,11 +91,12 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     """Return the pool of this size, whose threads each compute with one thread. Pools live as long as the process."""
     with _pools_lock:
         if threads not in _pools:
-            _pools[threads] = _make_pool(threads)
+            _pools[threads] = make_pool(threads, "otpt-one-thread")
         return _pools[threads]
 
 
-def _make_pool(threads: int) -> ThreadPoolExecutor:
+def make_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """Return a new pool whose threads each compute with one thread."""
     started = threading.Barrier(threads)
 
     def start() -> None:
@@ -82,7 +106,7 @@ def _make_pool(threads: int) -> ThreadPoolExecutor:
         started.wait()
 
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(threads, "otpt-one-thread", start)
+    pool = ThreadPoolExecutor(threads, name, start)
     for ready in [pool.submit(int) for _ in range(threads)]:  # each submit starts a thread; all wait for the last
         ready.result()
     torch.set_num_threads(before)  # restores the default of new threads, which the workers have set to one

@@ -1,14 +1,21 @@
-"""One service for all tests of this folder, as a process of its own; and the classifier that it must agree with."""
+"""One service in this process, one as a process, and the classifier that both must agree with."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from oracles.pages.servers import Server, image_file, serving
 
 import otpt
+from otpt.serve import Service, create_app
+from otpt.serve.config import read_calibrations, read_class_lists
 
 ANIMALS = ("cat", "dog", "red panda", "owl")
 METHOD = "tpt"
@@ -53,3 +60,33 @@ def server(folders: tuple[Path, Path], without_proxy: None) -> Iterator[Server]:
     options = ["--method", METHOD, "--views", str(VIEWS), "--backbone", "pocket", "twin=pocket", "--threads", "2"]
     with serving(*options, "--classes", f"@{classes}", "--calibration", str(calibrations)) as running:
         yield running
+
+
+@dataclass(frozen=True)
+class Local:
+    """A service in this process, with the interface of :class:`Server`."""
+
+    app: Any
+    service: Service
+    url: str = "http://127.0.0.1"
+
+    def client(self, **options: Any) -> AbstractContextManager[TestClient]:
+        return nullcontext(TestClient(self.app, base_url=self.url, raise_server_exceptions=False, **options))
+
+
+@pytest.fixture(scope="session")
+def local(folders: tuple[Path, Path], classifier: otpt.Classifier) -> Iterator[Local]:
+    """A service with default limits, of which nothing is a socket."""
+    service = Service(
+        {"pocket": classifier.backbone, "twin": classifier.backbone},
+        method=METHOD,
+        views=VIEWS,
+        classes=read_class_lists(folders[0]),
+        calibrations=read_calibrations(folders[1]),
+        threads=2,
+    )
+    service.start()
+    while not service.ready:
+        time.sleep(0.02)
+    yield Local(create_app(service, names=["127.0.0.1"]), service)
+    service.close()

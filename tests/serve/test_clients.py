@@ -14,6 +14,8 @@ from oracles.pages.servers import PATIENCE, Server, image_file, text_of
 import otpt
 from otpt.calibration import Calibrated, read_calibration
 
+from .conftest import Local
+
 pytestmark = pytest.mark.slow
 
 ANIMALS = ["cat", "dog", "red panda", "owl"]
@@ -23,27 +25,27 @@ FRUIT = ["apple", "pear", "quince"]
 def same(result: dict[str, Any], prediction: otpt.Prediction) -> bool:
     """Whether an answer holds exactly what the classifier says."""
     top = [{"label": label, "score": score} for label, score in prediction.top(len(result["top"]))]
-    extras = {name: float(value) for name, value in prediction.extras.items()}
+    extras = {name: float(value) for name, value in prediction.extras.items() if name != "unknown_score"}
     return (
         (result["label"], result["confidence"], result["index"])
         == (prediction.label, prediction.confidence, prediction.index)
         and result["top"] == top
         and result["flags"] == list(prediction.flags)
         and result["extras"] == extras
-        and result["set"] == (None if prediction.set is None else list(prediction.set))
-        and result["abstained"] == prediction.abstained
+        and result.get("set") == (None if prediction.set is None else list(prediction.set))
+        and result.get("abstained") == prediction.abstained
     )
 
 
 @pytest.mark.equality
-def test_json_and_multipart_are_equal_to_the_classifier(server: Server, classifier: otpt.Classifier) -> None:
+def test_json_and_multipart_are_equal_to_the_classifier(local: Local, classifier: otpt.Classifier) -> None:
     images = [image_file(1), image_file(2, size=(70, 50), form="JPEG")]
     expected = [classifier.set_classes(ANIMALS).predict(each) for each in images]
-    with server.client() as client:
+    with local.client() as client:
         json_answer = client.post("/v1/predict", json={"images": [text_of(each) for each in images], "labels": ANIMALS})
         files = [("image", (f"{i}.bin", each)) for i, each in enumerate(images)]
-        form = client.post("/v1/predict", files=files, data={"labels": ", ".join(ANIMALS), "top": "2"})
-        repeated = client.post("/v1/predict", files=files[:1], data={"labels": ANIMALS, "classes": []})
+        form = client.post("/v1/predict/form", files=files, data={"labels": ", ".join(ANIMALS), "top": "2"})
+        repeated = client.post("/v1/predict/form", files=files[:1], data={"labels": ANIMALS})
     for answer in (json_answer, form, repeated):
         assert answer.status_code == 200, answer.text
         content = answer.json()
@@ -56,11 +58,11 @@ def test_json_and_multipart_are_equal_to_the_classifier(server: Server, classifi
 
 
 @pytest.mark.equality
-def test_compare_and_its_views(server: Server, classifier: otpt.Classifier) -> None:
+def test_compare_and_its_views(local: Local, classifier: otpt.Classifier) -> None:
     methods = ["zero-shot", "tpt", "o-tpt"]
     expected = classifier.set_classes(FRUIT, "a drawing of a").compare(image_file(3), methods)
     asked = {"image": text_of(image_file(3)), "labels": FRUIT, "methods": methods, "template": "a drawing of a {}."}
-    with server.client() as client:
+    with local.client() as client:
         answer = client.post("/v1/compare", json={**asked, "show_views": True})
     assert answer.status_code == 200, answer.text
     (found,) = answer.json()["results"]
@@ -74,13 +76,13 @@ def test_compare_and_its_views(server: Server, classifier: otpt.Classifier) -> N
 
 @pytest.mark.equality
 def test_names_of_class_lists_and_calibrations(
-    server: Server, classifier: otpt.Classifier, folders: tuple[Path, Path]
+    local: Local, classifier: otpt.Classifier, folders: tuple[Path, Path]
 ) -> None:
     calibrated = Calibrated(read_calibration(folders[1] / "animals.json"), coverage=0.8)
     expected = classifier.set_classes(ANIMALS).use_calibrations([calibrated]).predict(image_file(4))
     classifier.use_calibrations([])
-    asked = {"image": text_of(image_file(4)), "classes": "animals", "calibration": "animals", "coverage": 0.8}
-    with server.client() as client:
+    asked = {"image": text_of(image_file(4)), "classes": "animals", "calibration": ["animals"], "coverage": 0.8}
+    with local.client() as client:
         answer = client.post("/v1/predict", json=asked).json()
         listed = client.get("/v1/classes").json()
         drawn = client.post(
@@ -101,7 +103,9 @@ def test_names_of_class_lists_and_calibrations(
     own = otpt.load("pocket", "tpt", device="cpu", family="shift", reject="word-margin", views=recipe)
     by_file = own.set_classes(["apple", "pear"], "a drawing of a").predict(image_file(4))
     assert same(drawn["results"][0], by_file)
-    assert drawn["results"][0]["unknown"] is by_file.rejected
+    assert drawn["results"][0]["rejected"] is by_file.rejected
+    assert drawn["results"][0]["unknown_score"] == by_file.unknown_score
+    assert not {"abstained", "rejected", "unknown_score"} & set(found)
 
 
 @pytest.mark.equality
@@ -122,7 +126,7 @@ def test_the_client_of_hugging_face(server: Server, classifier: otpt.Classifier,
 
 
 @pytest.mark.equality
-def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: otpt.Classifier) -> None:
+def test_many_clients_at_once_get_their_own_answers(local: Local, classifier: otpt.Classifier) -> None:
     lists = {"animals": ANIMALS, "fruit": FRUIT, "both": [*ANIMALS, *FRUIT]}
     jobs = [
         (name, method, seed, model)
@@ -134,7 +138,7 @@ def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: 
     def ask(job: tuple[str, str, int, str]) -> httpx.Response:
         name, method, seed, model = job
         asked = {"labels": lists[name], "method": method, "model": model, "seed": seed, "top": 10}
-        with server.client() as client:
+        with local.client() as client:
             return client.post(
                 "/v1/predict", json={"images": [text_of(image_file(seed)), text_of(image_file(9))], **asked}
             )
@@ -148,8 +152,8 @@ def test_many_clients_at_once_get_their_own_answers(server: Server, classifier: 
         assert all(map(same, answer.json()["results"], own.predict([image_file(seed), image_file(9)])))
 
 
-def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:
-    with server.client() as client:
+def test_what_there_is(local: Local, classifier: otpt.Classifier) -> None:
+    with local.client() as client:
         models = client.get("/v1/models").json()
         methods = client.get("/v1/methods").json()
         examples = client.get("/v1/examples").json()["examples"]
@@ -168,3 +172,4 @@ def test_what_there_is(server: Server, classifier: otpt.Classifier) -> None:
         assert f"otpt_{name}" in counters
     assert 'otpt_text_cache_total{outcome="miss"}' in counters
     assert "otpt_text_cache_bytes" in counters
+    assert "process_resident_memory_bytes" in counters

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otpt.cli import main
-from otpt.serve.settings import read_token
+from otpt.serve.config import read_token
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from otpt.serve.http import fetching
-from otpt.serve.http.errors import RequestError
-from otpt.serve.http.fetching import fetch, is_public
+from otpt.serve import images as fetching
+from otpt.serve.errors import RequestError
+from otpt.serve.images import fetch, is_public
 
 pytestmark = pytest.mark.slow
 
@@ -61,8 +61,8 @@ def refused(
 ) -> str:
     with pytest.raises(RequestError) as caught:
         fetch(url, hosts, max_bytes=1000, seconds=seconds)
-    assert caught.value.status == 422
-    return caught.value.what
+    assert caught.value.status_code == 422
+    return caught.value.detail
 
 
 @pytest.mark.parametrize(

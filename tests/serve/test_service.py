@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +16,9 @@ from oracles.pages.servers import PATIENCE, image_file, text_of
 import otpt
 from otpt.errors import OtptError
 from otpt.serve import Limits, Service, create_app
-from otpt.serve.http.schemas import Asked
-from otpt.serve.jobs import Job
+from otpt.serve.engine import Job
+from otpt.serve.images import read_header
+from otpt.serve.schemas import Options
 
 pytestmark = pytest.mark.slow
 
@@ -45,30 +48,143 @@ def make(classifier: otpt.Classifier, **options: Any) -> Service:
 def started(classifier: otpt.Classifier) -> Iterator[Service]:
     service = make(classifier, method="zero-shot")
     service.start()
+    while not service.ready:
+        time.sleep(0.02)
     yield service
     service.close()
 
 
-def waiting(service: Service, images: int) -> Job:
-    """A job that takes room in the queue."""
-    query = service.catalogue.query(Asked(labels=["cat", "dog"]), ["zero-shot"], service.limits)
-    job = Job(query, [image_file(i) for i in range(images)], service.limits.pixels)
+def waiting(service: Service, images: int, client: str = "") -> Job:
+    """A job that is accepted."""
+    query = service.catalogue.query(Options(labels=["cat", "dog"]), ["zero-shot"], service.limits)
+    texts = service._texts.prepare(query, service.catalogue.models["pocket"])
+    job = Job(query, texts, [read_header(image_file(i), service.limits.pixels) for i in range(images)], client)
     service._engine.submit(job)
     return job
 
 
 def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
     service = make(classifier, limits={"queue": 3})
-    job = waiting(service, 3)
-    (full,) = send(create_app(service), {"json": GOOD})
+    with service._admitted("another", 3):
+        (full,) = send(create_app(service), {"json": GOOD})
     assert full.status_code == 429
     assert int(full.headers["retry-after"]) >= 1
     assert full.json()["error"]["type"] == "busy"
-    service._engine.start()
-    assert len(job.future.result(PATIENCE)) == 3
+    service.start()
     (served,) = send(create_app(service), {"json": GOOD})
     assert served.status_code == 200
     service.close()
+
+
+def test_one_client_holds_its_share_of_the_queue(started: Service) -> None:
+    app, limits = create_app(started), started.limits
+    with started._admitted("127.0.0.1", limits.queue // 2):
+        own, others = send(app, {"json": GOOD})[0], started._in_progress.total()
+        with started._admitted("another", limits.queue // 2):
+            pass
+    assert (own.status_code, own.json()["error"]["type"]) == (429, "busy")
+    assert others == limits.queue // 2
+
+
+def test_clients_take_turns(classifier: otpt.Classifier) -> None:
+    service = make(classifier)
+    first, second = waiting(service, 3, "a"), waiting(service, 2, "b")
+    order = [str(task.key.job.client) for task in service._engine._tasks("pocket")]
+    assert order == ["a", "b", "a", "b", "a"]
+    for job in (first, second):
+        job.fail(OtptError("never computed"))
+    service.close()
+
+
+def test_readiness_tells_the_truth(classifier: otpt.Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_app(service := make(classifier, limits={"seconds": 0.2}))
+    ready = {"method": "GET", "url": "/readyz"}
+    assert send(app, ready)[0].status_code == 503  # not started
+    service._warm = True
+    assert send(app, ready)[0].status_code == 200
+    job = waiting(service, 1)  # nothing computes it
+    time.sleep(0.25)
+    assert send(app, ready)[0].status_code == 503
+    job.fail(OtptError("gone"))
+    service.close()
+
+    monkeypatch.setattr("otpt.serve.engine.Predictor", lambda *_: 1 / 0)
+    broken = make(classifier)
+    broken.start()
+    broken._encoders[0].submit(int).result(PATIENCE)  # after the warm-up
+    assert not broken.ready
+    broken.close()
+
+
+def test_texts_are_not_prepared_for_longer_than_the_request(started: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that takes too long is given up between two templates; others are answered meanwhile."""
+    limits = started.limits
+    started.limits = Limits(seconds=1.0, texts=1_000_000)
+    labels, templates = [f"class {i}" for i in range(400)], [f"a {i} of a {{}}." for i in range(100)]
+    slow, quick = send(
+        create_app(started, guarded=False),
+        {"json": {**GOOD, "labels": labels, "templates": templates}},
+        {"json": {**GOOD, "labels": ["another", "list"]}},
+    )
+    assert (slow.status_code, slow.json()["error"]["type"]) == (503, "time-out")
+    assert quick.status_code == 200
+    begun = time.perf_counter()
+    started._encoders[1].submit(int).result(PATIENCE)  # its thread is free
+    assert time.perf_counter() - begun < 20
+    started.limits = limits
+
+
+def test_work_of_clients_that_have_gone_is_dropped(classifier: otpt.Classifier) -> None:
+    service = make(classifier)
+    app = create_app(service)
+
+    async def ask() -> None:
+        body = json.dumps(GOOD).encode()
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            while not service._engine._waiting:
+                await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        async def note(message: Any) -> None:
+            raise AssertionError(message)
+
+        headers = [(b"host", b"testserver"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict"}
+        more = {"query_string": b"", "http_version": "1.1", "scheme": "http", "headers": headers}
+        await asyncio.wait_for(app({**scope, **more}, receive, note), PATIENCE)
+
+    asyncio.run(ask())  # nothing computes, but the request ends
+    assert service._in_progress.total() == 0
+    assert list(service._engine._tasks("pocket")) == []
+    service.close()
+
+
+def test_slow_addresses_hold_up_nobody_else(started: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> bytes:
+        release.wait(PATIENCE)
+        return image_file(1)
+
+    monkeypatch.setattr("otpt.serve.service.fetch", slow)
+    monkeypatch.setattr(started, "_hosts", ("images.example",))
+    app = create_app(started)
+
+    async def ask() -> list[int]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver", timeout=PATIENCE) as client:
+            far = {**GOOD, "image": "https://images.example/1.png"}
+            stalled = [asyncio.create_task(client.post("/v1/predict", json=far)) for _ in range(8)]
+            await asyncio.sleep(0.1)
+            quick = await client.post("/v1/predict", json=GOOD)
+            release.set()
+            return [each.status_code for each in (quick, *await asyncio.gather(*stalled))]
+
+    assert asyncio.run(ask()) == [200] * 9
 
 
 def test_bodies_have_a_common_limit_of_memory(classifier: otpt.Classifier) -> None:
@@ -77,19 +193,33 @@ def test_bodies_have_a_common_limit_of_memory(classifier: otpt.Classifier) -> No
     assert {busy.status_code, large.status_code} <= {413, 415, 429}
 
 
+def test_announced_bytes_are_not_reserved(started: Service) -> None:
+    app = create_app(started)
+    for _ in range(3):  # each announces the whole memory, and sends nothing
+        headers = {"Content-Length": str(started.limits.body), "Content-Type": "application/json"}
+        send(app, {"content": b"", "headers": headers})
+    assert send(app, {"json": GOOD})[0].status_code == 200
+
+
+def test_two_lengths_are_refused(started: Service) -> None:
+    headers = {"Content-Length": "10", "Transfer-Encoding": "chunked", "Content-Type": "application/json"}
+    (answer,) = send(create_app(started), {"content": b"{}", "headers": headers})
+    assert (answer.status_code, answer.headers["connection"]) == (400, "close")
+
+
 def test_what_takes_too_long_is_given_up(classifier: otpt.Classifier) -> None:
     service = make(classifier, limits={"seconds": 0.05})
     (slow,) = send(create_app(service), {"json": GOOD})  # nobody computes
     assert slow.status_code == 503
     assert slow.json()["error"]["type"] == "time-out"
     assert slow.headers["retry-after"]
-    assert service._engine.length == 0
+    assert service._in_progress.total() == 0
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "[nonsense]", "a b", "", "x]y"])
 def test_a_host_that_is_none(started: Service, host: str) -> None:
     asked = {"json": GOOD, "headers": {"Host": host}}
-    assert send(create_app(started, names=["localhost"]), asked)[0].status_code == 403
+    assert send(create_app(started, names=["localhost"]), asked)[0].status_code == 400
     assert send(create_app(started), asked)[0].status_code == 200
 
 
@@ -141,6 +271,7 @@ def test_it_answers_what_it_accepted_and_nothing_more(classifier: otpt.Classifie
     service._engine.start()
     service.close()
     assert len(job.future.result(0)) == 5
+    assert service._engine.oldest() == 0
     (late,) = send(create_app(service), {"json": GOOD})
     assert late.status_code == 503
     assert late.json()["error"]["type"] == "closing"
@@ -181,5 +312,5 @@ def test_all_addresses_of_a_request_share_its_time(
 
 def test_limits_that_make_no_sense() -> None:
     for given in ({"queue": 0}, {"seconds": -1.0}, {"labels": 1}, {"body": 10, "memory": 5}):
-        with pytest.raises(OtptError, match=r"expected|raise it"):
+        with pytest.raises(OtptError, match=r"limit|queue|seconds|labels"):
             Limits(**given)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from otpt.cli import options as o
 from otpt.cli.doctor import missing_packages
+from otpt.cli.terminal import note
 from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    from otpt.serve.settings import Settings
+    from otpt.serve import ServiceConfig
 
 _MIB = 1 << 20
 _UNITS = {"body": _MIB, "memory": _MIB, "pixels": 1_000_000}
@@ -32,8 +34,10 @@ class LimitOptions:
     images: Annotated[int | None, o.option("images of a request (default: 16)", "--max-images")] = None
     labels: Annotated[int | None, o.option("labels of a request (default: 2000)", "--max-labels")] = None
     label_length: Annotated[int | None, o.option("characters of a label (default: 200)", "--max-label-length")] = None
+    texts: Annotated[int | None, o.option("labels × templates of a request (default: 8000)", "--max-texts")] = None
     views: Annotated[int | None, o.option("views of an image (default: 64)", "--max-views")] = None
     queue: Annotated[int | None, o.option("images in progress; beyond, requests get 429 (default: 128)")] = None
+    share: Annotated[float | None, o.option("part of queue and memory that one client holds (default: 0.5)")] = None
     arrival: Annotated[float | None, o.option("seconds for a request to arrive (default: 30)")] = None
     seconds: Annotated[float | None, o.option("seconds for a request to be answered (default: 60)")] = None
     text_cache: Annotated[float, o.option("MiB of prepared class lists in memory")] = 2048
@@ -41,13 +45,11 @@ class LimitOptions:
 
     def limits(self) -> Any:
         """The limits, in bytes and pixels."""
-        from otpt.serve.limits import Limits
+        from otpt.serve import Limits
 
-        names = ("body", "memory", "pixels", "images", "labels", "label_length", "views", "queue", "arrival", "seconds")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        for name, value in given.items():
-            if not 0 < value < float("inf"):
-                raise OtptError(f"The limit of {name} is {value:g}; expected a number above 0.")
+        given = {name: value for name in Limits.model_fields if (value := getattr(self, name, None)) is not None}
+        if infinite := next((name for name, value in given.items() if not math.isfinite(value)), None):
+            raise OtptError(f"The limit {infinite} is {given[infinite]}; expected a finite number.")
         return Limits(
             **{name: round(value * _UNITS[name]) if name in _UNITS else value for name, value in given.items()}
         )
@@ -89,12 +91,12 @@ def serve(
     /models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve]."""
     if missing := missing_packages("serve"):
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
+    from otpt.serve.config import ServiceConfig, named_models, read_token
     from otpt.serve.server import LOOPBACK, address_of, open_socket
     from otpt.serve.server import run as run_server
-    from otpt.serve.settings import Settings, named_models, read_token
 
-    settings = Settings(
-        named_models(list(backbone)),
+    config = ServiceConfig(
+        models=named_models(list(backbone)),
         device=device,
         precision=precision,
         compile=compile,
@@ -110,12 +112,14 @@ def serve(
         threads=threads,
     )
     guard = {"token": read_token(token_file), "names": hosts or (LOOPBACK if host in LOOPBACK else None)}
+    if host not in LOOPBACK and token_file is None:
+        note("Warning: everybody who can reach this address may use the service; --token-file restricts it.")
     o.use_threads(threads)
     listening = open_socket(host, port)
     try:
-        with _application(settings, ray, port, guard) as app:
-            print(f"otpt: serving {', '.join(settings.models)} at {address_of(listening)}", flush=True)
-            run_server(app, listening, settings.limits, log_level=log_level)
+        with _application(config, ray, port, guard) as app:
+            print(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}", flush=True)
+            run_server(app, listening, config.limits, log_level=log_level)
     finally:
         listening.close()
     return 0
@@ -123,7 +127,7 @@ def serve(
 
 def _class_lists(classes: tuple[str, ...]) -> Any:
     """The class lists of ``--classes`` by name: of files, of all files of a folder, or of names as "default"."""
-    from otpt.serve.settings import read_class_lists
+    from otpt.serve.config import read_class_lists
 
     found: dict[str, Any] = {}
     words = [word for word in classes if not word.startswith("@")]
@@ -139,18 +143,18 @@ def _class_lists(classes: tuple[str, ...]) -> Any:
 
 
 def _application(
-    settings: Settings, ray: o.RayOptions, port: int, guard: dict[str, Any]
+    config: ServiceConfig, ray: o.RayOptions, port: int, guard: dict[str, Any]
 ) -> AbstractContextManager[Any]:
     """The application of this process, or a proxy in front of replicas on Ray."""
     if ray.check():
-        return _on_ray(settings, ray, port, guard)
-    from otpt.serve.app import create_app
+        return _on_ray(config, ray, port, guard)
+    from otpt.serve import Service, create_app
 
-    return nullcontext(create_app(settings.service(), **guard))
+    return nullcontext(create_app(Service.from_config(config), **guard))
 
 
 @contextmanager
-def _on_ray(settings: Settings, options: o.RayOptions, port: int, guard: dict[str, Any]) -> Iterator[Any]:
+def _on_ray(config: ServiceConfig, options: o.RayOptions, port: int, guard: dict[str, Any]) -> Iterator[Any]:
     """The proxy's application, as long as the replicas run; other applications on the cluster stay."""
     from otpt.evaluation.ray import connected, import_ray
 
@@ -158,14 +162,14 @@ def _on_ray(settings: Settings, options: o.RayOptions, port: int, guard: dict[st
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
         warnings.filterwarnings("ignore", module=r"ray(\.|$)")
         ray = import_ray("ray.serve")
-        with connected(ray, options.ray_address, object_store=settings.limits.memory):
+        with connected(ray, options.ray_address, object_store=config.limits.memory):
             logging.getLogger("ray.serve").setLevel(logging.ERROR)
             name = f"otpt-{port}"
-            from otpt.serve.replicas.forwarding import create_door
-            from otpt.serve.replicas.ray_replicas import RayReplicas, replicas_of
+            from otpt.serve.proxy import create_proxy
+            from otpt.serve.ray import RayReplicas, bind_replicas
 
             resources = options.resources()
-            bound = replicas_of(settings, replicas=resources["actors"], cpus=resources["cpus"], gpus=resources["gpus"])
+            bound = bind_replicas(config, replicas=resources["actors"], cpus=resources["cpus"], gpus=resources["gpus"])
             ray.serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
             try:
                 handle = ray.serve.run(bound, name=name, route_prefix=None)
@@ -174,6 +178,6 @@ def _on_ray(settings: Settings, options: o.RayOptions, port: int, guard: dict[st
                 raise OtptError(f"The replicas did not start on Ray: {reason}") from None
             try:
                 with redirect_stdout(sys.__stdout__):
-                    yield create_door(RayReplicas(handle), settings.limits, **guard)
+                    yield create_proxy(RayReplicas(handle), config.limits, **guard)
             finally:
                 ray.serve.delete(name)

@@ -7,10 +7,12 @@ the cache is neither decoded nor encoded, and not even read if its file looks un
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
@@ -53,7 +55,8 @@ class ImageTask:
         predictor: what predicts it, for :func:`otpt.methods.predictor.stream`.
         digests: contents of files that were read before; ``last``: whether they are complete after this image.
         urls: limits of sources that are addresses; None refuses them.
-        wanted: whether somebody still waits for it; None: always.
+        wanted: whether its result is still needed; None: always.
+        pixels: of the decoded image, for :class:`PixelBudget`; 0: not counted.
     """
 
     key: Any
@@ -67,6 +70,27 @@ class ImageTask:
     last: bool = False
     urls: UrlLimits | None = None
     wanted: Callable[[], bool] | None = None
+    pixels: int = 0
+
+
+class PixelBudget:
+    """Limits the pixels of decoded images in memory: further images wait, a larger one is decoded alone."""
+
+    def __init__(self, pixels: int) -> None:
+        self._limit, self._used, self._change = pixels, 0, threading.Condition()
+
+    @contextmanager
+    def hold(self, pixels: int) -> Iterator[None]:
+        """Wait until there is room for this many pixels, then hold it."""
+        with self._change:
+            self._change.wait_for(lambda: not self._used or self._used + pixels <= self._limit)
+            self._used += pixels
+        try:
+            yield
+        finally:
+            with self._change:
+                self._used -= pixels
+                self._change.notify_all()
 
 
 @dataclass(eq=False)
@@ -109,8 +133,9 @@ class FeaturePipeline:
         features: "full", as the backbone gives them, or "float16", rounded.
         fixed_chunks: encode views in chunks of a fixed size, so that a view has the same bits in any batch; without,
             few views are encoded faster and agree to rounding.
-        clock: called with an image's task, "views", "encode" or "predict", and the seconds that its views took, or the
-            batch that it was in; from any thread.
+        pixels: limit of decoded images in memory; None for none.
+        clock: called with an image's task, "decode", "views", "encode" or "predict", and the seconds that this took
+            for the image, or for the batch that it was in; from any thread.
     """
 
     def __init__(
@@ -121,13 +146,14 @@ class FeaturePipeline:
         threads: int | None = None,
         features: str = "full",
         fixed_chunks: bool = True,
+        pixels: PixelBudget | None = None,
         clock: Callable[[ImageTask, str, float], None] | None = None,
     ) -> None:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
         self._backbone, self._cache, self._form = backbone, cache, features
         self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
-        self._clock, self._fixed_chunks = clock, fixed_chunks
+        self._clock, self._pixels, self._fixed_chunks = clock, pixels, fixed_chunks
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
     def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
@@ -144,7 +170,10 @@ class FeaturePipeline:
         """
 
         def prepare(task: ImageTask) -> EncodedImage:
-            return self._prepare(task, in_rounds)
+            if self._pixels is None:
+                return self._prepare(task, in_rounds)
+            with self._pixels.hold(task.pixels):
+                return self._prepare(task, in_rounds)
 
         at_once = self._backbone.views_at_once
         waiting: list[EncodedImage] = []
@@ -186,15 +215,16 @@ class FeaturePipeline:
         """Do what needs no image tower; called by any thread."""
         found = EncodedImage(task)
         try:
-            if task.wanted is not None and not task.wanted():
-                raise OtptError("Nobody waits for this image any more.")
+            _check_wanted(task)
             source = task.source()
             state = file_state(source)
             if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
                 found.digest, found.features = known, self._cached(task, known, in_rounds)
                 if len(found.features) == len(task.recipes):
                     return found
+            begun = time.perf_counter()
             opened = open_with_digest(source, urls=task.urls)
+            self.note([task], "decode", begun)
             found.digest = opened[1]
             if task.digests is not None:
                 task.digests.remember(state, found.digest)
@@ -241,6 +271,11 @@ class FeaturePipeline:
 
     def _encode(self, images: Sequence[EncodedImage]) -> None:
         """Encode all views that wait, of all images together."""
+        for image in images:
+            try:
+                _check_wanted(image.task)
+            except OtptError as error:
+                image.error = error
         pending = [image for image in images if image.pixels and image.error is None]
         if not pending:
             return
@@ -287,6 +322,11 @@ class FeaturePipeline:
 
     def _placed(self, features: Tensor) -> Tensor:
         return to_device(features, self._backbone.device, self._backbone.dtype)
+
+
+def _check_wanted(task: ImageTask) -> None:
+    if task.wanted is not None and not task.wanted():
+        raise OtptError("The result of this image is no longer needed.")
 
 
 def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:

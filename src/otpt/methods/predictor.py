@@ -135,9 +135,10 @@ class Predictor:
         return self
 
     @property
-    def graph_bytes(self) -> int:
-        """Bytes of the retained graphs of text features."""
-        return sum(group.state.graph_bytes for group in self.groups if isinstance(group, PromptGroup))
+    def nbytes(self) -> int:
+        """Bytes of the text features, their retained graphs and their token embeddings."""
+        states = {group.state for group in self.groups if isinstance(group, PromptGroup)}
+        return sum(each.graph_bytes + each.text_features.nbytes + each.encoder.nbytes for each in states)
 
     def task(self, key: Any, source: Any, *, seed: int, **more: Any) -> ImageTask:
         """An image for :func:`stream`; ``key`` is what messages call it."""

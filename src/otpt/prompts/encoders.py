@@ -24,7 +24,7 @@ from otpt.backbones import ACTIVATIONS, CausalLayer, TextTower
 from otpt.errors import OtptError
 from otpt.prompts.prompt import Descriptions, Templates
 from otpt.prompts.tokens import PromptTokens, sentence_tokens
-from otpt.threads import in_threads
+from otpt.threads import check_cancelled, in_threads
 
 MEMORY_BUDGET = 2 * 1024**3
 """Default limit for text graphs, in bytes. A constant rather than the free memory: chunk sizes affect rounding, and
@@ -43,9 +43,11 @@ class PromptEncoder(ABC):
 
     Attributes:
         autocast: dtype in which the tower runs, gradients included; None for that of the contexts.
+        nbytes: of the token embeddings that it holds.
     """
 
     autocast: torch.dtype | None = None
+    nbytes = 0
 
     def __init__(self, chunks: Sequence[Tensor], *, graph_bytes: int, memory_budget: int) -> None:
         """``chunks``: class indices of each chunk; ``graph_bytes``: size of the whole graph of one context."""
@@ -60,6 +62,7 @@ class PromptEncoder(ABC):
         """Features, not normalised, of one chunk's classes: contexts (B, n, W) → (B, C_chunk, D)."""
 
     def _features(self, chunk: int, contexts: Tensor) -> Tensor:
+        check_cancelled()
         if self.autocast is None:
             return F.normalize(self._encode_chunk(chunk, contexts), dim=-1)
         with torch.autocast(contexts.device.type, dtype=self.autocast):
@@ -179,6 +182,7 @@ class PrefixEncoder(PromptEncoder):
         rows = len(chunks) * self._prefix + int(tails.sum())
         super().__init__(chunks, graph_bytes=rows * row_bytes, memory_budget=memory_budget)
         self._rows = [self._prepare(tower, tokens, tails, chunk) for chunk in chunks]
+        self.nbytes = sum(each.fixed.nbytes for each in self._rows)
 
     def _prepare(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> _Rows:
         prefix = self._prefix
@@ -315,6 +319,7 @@ class PlainEncoder(PromptEncoder):
         rows = torch.arange(classes)[:, None].expand_as(tokens.slots)
         embeddings[rows, tokens.slots] = 0
         self._ids, self._embeddings = tokens.ids.to(embeddings.device), embeddings
+        self.nbytes = embeddings.nbytes
         self._slots = tokens.slots.to(embeddings.device)
         self._rows = tokens.rows.to(embeddings.device)
 

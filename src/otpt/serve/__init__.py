@@ -1,5 +1,7 @@
 """``otpt serve``: the classifier behind HTTP. Needs the extra ``otpt[serve]``."""
 
-import lazy_loader as lazy
+from otpt.serve.app import create_app
+from otpt.serve.config import Limits, ServiceConfig
+from otpt.serve.service import Service
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = ["Limits", "Service", "ServiceConfig", "create_app"]

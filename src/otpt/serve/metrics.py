@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from otpt.methods import field_names, published_names
 
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TENTHS = tuple(round(0.1 * i, 1) for i in range(1, 11))
@@ -21,10 +30,12 @@ OTHER = "(composed)"
 
 
 class Metrics:
-    """Counters of one service."""
+    """Counters of one service, and of its process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
         own: Any = {"registry": self.registry}
         self.requests = Counter("otpt_requests", "requests by route and status", ["route", "status"], **own)
         self.seconds = Histogram("otpt_request_seconds", "time to answer", ["route"], buckets=_SECONDS, **own)
@@ -39,32 +50,32 @@ class Metrics:
         )
 
     def predicted(self, classes: str | None, method: str, confidence: float) -> None:
-        """A prediction with a class list, by its name, and a method; compositions of methods share one name."""
+        """Count a prediction with a named class list; composed methods share one name."""
         known = method in (*published_names(), *field_names())
         self.confidence.labels(classes or GIVEN, method if known else OTHER).observe(confidence)
 
     def watch(self, queue: Callable[[], int], cache_bytes: Callable[[], int], cache_entries: Callable[[], int]) -> None:
-        """Numbers that are asked for when somebody looks."""
+        """Register numbers that are computed when they are read."""
         for name, words, ask in (
             ("otpt_queue_images", "images accepted and not yet answered", queue),
-            ("otpt_text_cache_bytes", "bytes of prepared class lists that are kept", cache_bytes),
-            ("otpt_text_cache_entries", "prepared class lists that are kept", cache_entries),
+            ("otpt_text_cache_bytes", "bytes of prepared class lists in memory", cache_bytes),
+            ("otpt_text_cache_entries", "prepared class lists in memory", cache_entries),
         ):
             Gauge(name, words, registry=self.registry).set_function(ask)
 
     def text(self) -> bytes:
-        """In Prometheus' format."""
+        """All counters in Prometheus' format."""
         return generate_latest(self.registry)
 
 
-def merged(own: CollectorRegistry, texts: Mapping[str, bytes]) -> bytes:
-    """Counters of the door and of all replicas, those with the label ``replica``, in Prometheus' format."""
+def merge_metrics(own: CollectorRegistry, texts: Mapping[str, bytes]) -> bytes:
+    """Counters of the proxy and of all replicas, those with the label ``replica``, in Prometheus' format."""
     families = {family.name: family for family in own.collect()}
     for replica, text in texts.items():
         for family in text_string_to_metric_families(text.decode()):
-            kept = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
-                kept.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+                merged.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
 
     class Collected:
         def collect(self) -> list[Metric]:

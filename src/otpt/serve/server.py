@@ -1,40 +1,67 @@
-"""The process: a socket, uvicorn, and an end that answers what was accepted."""
+"""The process: a socket, uvicorn, logs as JSON lines, and an end that answers what was accepted."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import signal
 import socket
+from datetime import UTC, datetime
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from otpt.errors import OtptError
-from otpt.serve.limits import Limits
-from otpt.serve.logs import log_config
+from otpt.serve.config import Limits
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_KEEP_ALIVE = 30
+_KEEP_ALIVE = 30  # seconds between requests of a connection
+_HEADERS = 64 << 10  # bytes
 
 
-def protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP/1.1 that closes a connection if the headers of its first request are not there after so many seconds."""
+def make_protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP/1.1 with a deadline for the headers of every request of a connection, which uvicorn has no setting for."""
 
     class Protocol(H11Protocol):
+        deadline: asyncio.TimerHandle | None = None
+
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(seconds, self._close_if_silent)
+            self._set_deadline()
 
-        def _close_if_silent(self) -> None:
-            if vars(self).get("cycle") is None and not self.transport.is_closing():
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._set_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._clear_deadline()
+
+        def send_400_response(self, msg: str) -> None:
+            try:
+                super().send_400_response(msg)
+            except h11.LocalProtocolError:  # malformed input after the answer has begun
                 self.transport.close()
+
+        def _set_deadline(self) -> None:
+            if self.conn.their_state is not h11.IDLE:  # the headers are complete
+                self._clear_deadline()
+            elif self.deadline is None:
+                self.deadline = self.loop.call_later(seconds, self.transport.close)
+
+        def _clear_deadline(self) -> None:
+            if self.deadline is not None:
+                self.deadline.cancel()
+                self.deadline = None
 
     return Protocol
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 lets the system choose."""
+    """Open a socket that listens there; port 0 lets the system choose."""
     if not 0 <= port <= 65535:
         raise OtptError(f"The port is {port}; expected 0 to 65535, where 0 takes any that is free.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -61,13 +88,14 @@ def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = 
     """Serve until SIGTERM or SIGINT; then answer what was accepted, and return."""
     config = uvicorn.Config(
         app,
-        http=protocol(limits.arrival),
+        http=make_protocol(limits.arrival),
         ws="none",
         loop="asyncio",
         lifespan="on",
         log_config=log_config(log_level),
         access_log=False,  # the guard writes its own lines
         server_header=False,
+        h11_max_incomplete_event_size=_HEADERS,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(limits.arrival + limits.seconds) + 1,
     )
@@ -78,3 +106,28 @@ def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = 
     finally:
         signal.signal(signal.SIGTERM, before)
         listening.close()
+
+
+class JsonFormatter(logging.Formatter):
+    """``{"time": …, "level": …, "message": …}`` and the fields of a record, on one line; no image, label or token."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        found: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "logger": record.name}
+        found |= {"message": record.getMessage(), **getattr(record, "fields", {})}
+        if record.exc_info:
+            found["error"] = self.formatException(record.exc_info)
+        return json.dumps(found, ensure_ascii=False)
+
+
+def log_config(level: str) -> dict[str, Any]:
+    """The logging configuration for uvicorn: everything to standard error."""
+    logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"json": {"()": f"{__name__}.{JsonFormatter.__name__}"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+        "loggers": {"otpt.serve": logger, "uvicorn": logger},
+    }

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError
-from otpt.serve.engine import Engine, Full
-from otpt.serve.http.errors import RequestError, busy, closing, too_slow, unusable
-from otpt.serve.http.fetching import fetch
-from otpt.serve.http.queries import Catalogue, served_method
-from otpt.serve.http.reading import image_bytes
-from otpt.serve.http.schemas import PIXEL, Asked
-from otpt.serve.jobs import Answer, Job, Query
-from otpt.serve.limits import TEXT_CACHE, Limits
+from otpt.images import is_url
+from otpt.serve.config import Limits, ServiceConfig, read_calibrations, read_class_lists
+from otpt.serve.engine import Answer, Engine, Job, Prepared, TextCache
+from otpt.serve.errors import RequestError, busy, closing, too_slow, unusable
+from otpt.serve.images import ImageFile, decode_base64, fetch, read_header
 from otpt.serve.metrics import Metrics
-from otpt.serve.texts import TextCache
+from otpt.serve.queries import Catalogue, Query, served_method
+from otpt.serve.schemas import PIXEL, Options
 from otpt.settings import DEFAULT_METHOD
+from otpt.threads import make_pool
 
-_WORKERS = 4
-"""Threads that read requests and headers of images, and fetch addresses."""
+_READERS = 4  # threads that read requests and headers of images
+_FETCHERS = 16  # threads that fetch addresses; slow hosts hold up nothing else
+_FEW_TEXTS = 256  # texts that do not wait for longer lists
+
+_T = TypeVar("_T")
+_log = logging.getLogger("otpt.serve")
 
 
 class Service:
@@ -39,9 +45,9 @@ class Service:
         method: the default.
         views: per image, by default.
         seed: of the views, by default.
-        classes: class lists by name; see :func:`otpt.serve.settings.read_class_lists`.
-        calibrations: by name; see :func:`otpt.serve.settings.read_calibrations`.
-        text_cache: bytes of prepared class lists that are kept.
+        classes: class lists by name; see :func:`otpt.serve.config.read_class_lists`.
+        calibrations: by name; see :func:`otpt.serve.config.read_calibrations`.
+        text_cache: bytes of prepared class lists in memory.
         limits: of requests.
         hosts: from which images are fetched by address; none by default.
         together: images of a pass of the engine; None for as many as wait.
@@ -57,7 +63,7 @@ class Service:
         seed: int = 0,
         classes: Mapping[str, ClassList] | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
-        text_cache: int = TEXT_CACHE,
+        text_cache: int = 2 << 30,
         limits: Limits | None = None,
         hosts: Collection[str] = (),
         together: int | None = None,
@@ -71,122 +77,159 @@ class Service:
         self._hosts = tuple(hosts)
         self._texts = TextCache(text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
         self._engine = Engine(
-            models,
-            self._texts,
-            queue=self.limits.queue,
-            together=together,
-            threads=threads,
-            watch=self.metrics.batches.observe,
+            models, together=together, threads=threads, pixels=self.limits.pixels, watch=self.metrics.batches.observe
         )
-        self.metrics.watch(lambda: self._engine.length, lambda: self._texts.size, lambda: len(self._texts))
-        self._workers = ThreadPoolExecutor(_WORKERS, "otpt-requests")
-        self._warm = [self._first_job(model) for model in models]
-        self._rate = 0.1  # seconds per image, of late
-        self._closing = False
+        self._in_progress: Counter[str] = Counter()  # images by client
+        self.metrics.watch(self._in_progress.total, lambda: self._texts.size, lambda: len(self._texts))
+        self._warm_ups = [self._warm_up_query(model) for model in models]
+        self._warm = self._closing = False
+        self._rate = 0.1  # seconds per image, a moving average
+        self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")
+        self._fetchers = ThreadPoolExecutor(_FETCHERS, "otpt-fetch")
+        self._encoders = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
+
+    @classmethod
+    def from_config(cls, config: ServiceConfig) -> Service:
+        """Read the files and load the models."""
+        served_method(config.method)  # fail early
+        classes = config.classes if isinstance(config.classes, Mapping) else read_class_lists(config.classes)
+        calibrations = read_calibrations(config.calibrations)
+        models = {
+            name: load_backbone(spec, device=config.device, precision=config.precision, compile=config.compile)
+            for name, spec in config.models.items()
+        }
+        same = ("method", "views", "seed", "text_cache", "limits", "hosts", "together", "threads")
+        options = {name: getattr(config, name) for name in same}
+        return cls(models, classes=classes, calibrations=calibrations, **options)
 
     @property
     def ready(self) -> bool:
-        """Whether every model has answered once, and the service is not about to end."""
-        return not self._closing and all(job.future.done() for job in self._warm)
+        """Whether every model has predicted once, and no accepted image waits longer than the limit."""
+        return self._warm and not self._closing and self._engine.oldest() <= self.limits.seconds
 
-    def _first_job(self, model: str) -> Job:
-        """What warms a model up: a request that leaves everything to the service."""
-        if len(self.catalogue.models) > self.limits.queue:
-            raise OtptError(
-                f"There are {len(self.catalogue.models)} models, but the queue holds {self.limits.queue} images; "
-                "expected room for an image of each."
-            )
+    def _warm_up_query(self, model: str) -> Query:
+        """A request with all defaults."""
         try:
-            query = self.catalogue.query(Asked(labels=["a", "b"], model=model), [self.catalogue.method], self.limits)
+            return self.catalogue.query(Options(labels=["a", "b"], model=model), [self.catalogue.method], self.limits)
         except RequestError as error:
-            what = error.what.rstrip(".")
-            raise OtptError(f"The service refuses its own defaults: {what}; expected {error.expected}.") from None
-        return Job(query, [base64.b64decode(PIXEL)], self.limits.pixels)
+            raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
 
     def start(self) -> None:
-        """Begin to answer; each model is warmed up first."""
+        """Start the threads; each model predicts an image first."""
         self._engine.start()
-        for job in self._warm:
-            self._engine.submit(job)
+        self._encoders[0].submit(self._warm_up)
+
+    def _warm_up(self) -> None:
+        image = read_header(base64.b64decode(PIXEL), self.limits.pixels)
+        try:
+            for query in self._warm_ups:
+                job = Job(query, self._texts.prepare(query, self.catalogue.models[query.model]), [image])
+                self._engine.submit(job)
+                (answer,) = job.future.result()
+                if isinstance(answer, OtptError):
+                    raise answer
+        except Exception:
+            _log.exception("the warm-up failed")
+        else:
+            self._warm = True
 
     def close(self) -> None:
-        """Accept nothing more, and answer what was accepted."""
+        """Accept nothing more, and answer what was accepted, within the limit of a request."""
         self._closing = True
-        self._engine.close()
-        self._workers.shutdown()
+        self._engine.close(self.limits.seconds)
+        for pool in (self._readers, self._fetchers, *self._encoders):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def answer(
-        self, asked: Asked, methods: Sequence[str], files: Sequence[bytes] = (), *, show_views: bool = False
+        self,
+        asked: Options,
+        methods: Sequence[str],
+        images: Sequence[str | bytes],
+        *,
+        show_views: bool = False,
+        client: str = "",
     ) -> tuple[Query, list[Answer | OtptError], dict[str, float]]:
-        """The query, what is said of each image, and the seconds that each part took."""
+        """The query, the answer for each image, and the seconds that each part took.
+
+        All work ends when the answer is there, when the time is over, or when the caller is cancelled.
+        """
         begun = time.perf_counter()
         if self._closing:
             raise closing()
-        given = self._given(asked, files)
-        if self._engine.length + len(given) > self.limits.queue:
-            raise self._busy(len(given))
-        query = await self._work(partial(self._query, asked, methods, show_views))
-        fetched_by = begun + self.limits.seconds / 2
-        images = [await self._work(partial(self._image, each, fetched_by)) for each in given]
-        job = Job(query, images, self.limits.pixels)
+        if not images:
+            raise RequestError(422, "no-image", "No image was given.", expected="image or images")
+        if len(images) > self.limits.images:
+            message = f"{len(images)} images were given."
+            raise RequestError(422, "too-many-images", message, expected=f"at most {self.limits.images}")
+        finished = False
         try:
-            self._engine.submit(job)
-        except Full:
-            raise closing() if self._closing else self._busy(len(images)) from None
-        answers = await self._wait(job, begun)
-        seconds = {**job.seconds, "total": time.perf_counter() - begun}
-        self._count(query, answers, seconds)
-        return query, answers, seconds
-
-    def _given(self, asked: Asked, files: Sequence[bytes]) -> list[str | bytes]:
-        texts = [] if asked.image is None else [asked.image]
-        given: list[str | bytes] = [*texts, *(asked.images or []), *files]
-        if asked.image is not None and asked.images is not None:
-            raise RequestError(422, "image-twice", "Both image and images were given.", "one of them")
-        if not given:
-            raise RequestError(
-                422, "no-image", "No image was given.", "image, images, or file parts 'image'", "Send an image."
-            )
-        if len(given) > self.limits.images:
-            what = f"{len(given)} images were given."
-            raise RequestError(422, "too-many-images", what, f"{self.limits.images} at most", "Send several requests.")
-        return given
-
-    def _query(self, asked: Asked, methods: Sequence[str], show_views: bool) -> Query:
-        try:
-            return self.catalogue.query(asked, methods, self.limits, show_views=show_views)
-        except OtptError as error:
-            raise unusable(error) from None
-
-    def _image(self, given: str | bytes, fetched_by: float) -> bytes:
-        """The bytes of an image's file; it is decoded when its turn comes, so that those that wait stay small."""
-        data = image_bytes(given) if isinstance(given, str) else given
-        if isinstance(data, str):
-            left = fetched_by - time.perf_counter()
-            if left <= 0:
-                raise too_slow(self.limits.seconds)
-            return fetch(data, self._hosts, max_bytes=self.limits.body, seconds=left)
-        return data
-
-    async def _work(self, step: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._workers, step)
-
-    async def _wait(self, job: Job, begun: float) -> list[Answer | OtptError]:
-        left = self.limits.seconds - (time.perf_counter() - begun)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(job.future), max(left, 0.001))
+            with self._admitted(client, len(images)):
+                async with asyncio.timeout(self.limits.seconds):
+                    query = await _run(
+                        self._readers, self.catalogue.query, asked, methods, self.limits, show_views=show_views
+                    )
+                    files = [await self._file(each, begun + self.limits.seconds / 2) for each in images]
+                    read = time.perf_counter()
+                    texts = await self._prepare(query, lambda: finished)
+                    job = Job(query, texts, files, client)
+                    job.seconds["texts"] = time.perf_counter() - read
+                    self._engine.submit(job)
+                    answers = await asyncio.wrap_future(job.future)
         except TimeoutError:
             raise too_slow(self.limits.seconds) from None
         except OtptError as error:
             raise unusable(error) from None
+        finally:
+            finished = True
+        seconds = {**job.seconds, "total": time.perf_counter() - begun}
+        self._count(query, answers, seconds)
+        return query, answers, seconds
 
-    def _busy(self, images: int) -> RequestError:
-        seconds = max(math.ceil(self._engine.length * self._rate), 1)
-        room = f"The service is busy: the queue holds {self._engine.length} of at most {self.limits.queue} images"
-        return busy(seconds, f"{room}, and {images} more {'was' if images == 1 else 'were'} sent.")
+    @contextmanager
+    def _admitted(self, client: str, images: int) -> Iterator[None]:
+        """Count the images as in progress; 429 above the limit of the queue, or of a client's share of it."""
+        own, total, most = self._in_progress[client], self._in_progress.total(), self.limits.queue
+        if total + images > most:
+            raise self._busy(f"The queue holds {total} of at most {most} images, and {images} more were sent.")
+        if own and own + images > self.limits.share * most:
+            raise self._busy(f"{own} of your images are in progress, and the share of one client is limited.")
+        self._in_progress[client] += images
+        try:
+            yield
+        finally:
+            self._in_progress[client] -= images
+            if not self._in_progress[client]:
+                del self._in_progress[client]
+
+    async def _file(self, given: str | bytes, fetched_by: float) -> ImageFile | OtptError:
+        """An image's file; it is decoded when its turn comes."""
+        if isinstance(given, bytes):
+            data = given
+        elif is_url(given):
+            left = fetched_by - time.perf_counter()
+            if left <= 0:
+                raise TimeoutError
+            data = await _run(self._fetchers, fetch, given, self._hosts, max_bytes=self.limits.body, seconds=left)
+        else:
+            data = await _run(self._readers, decode_base64, given)
+        try:
+            return await _run(self._readers, read_header, data, self.limits.pixels)
+        except OtptError as error:
+            return error
+
+    async def _prepare(self, query: Query, stop: Callable[[], bool]) -> Prepared:
+        """The texts of a query; long lists are encoded in their own thread, so that short ones do not wait."""
+        found = self._texts.find(query.key)
+        if found is not None:
+            return found
+        pool = self._encoders[query.texts > _FEW_TEXTS]
+        return await _run(pool, self._texts.prepare, query, self.catalogue.models[query.model], stop)
+
+    def _busy(self, message: str) -> RequestError:
+        return busy(max(math.ceil(self._in_progress.total() * self._rate), 1), message)
 
     def _count(self, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]) -> None:
-        """Counters, and how long an image takes of late."""
+        """Update the counters and the moving average."""
         self._rate += 0.1 * ((seconds["total"] - seconds["queue"]) / len(answers) - self._rate)
         for part, value in seconds.items():
             self.metrics.parts.labels(part).observe(value)
@@ -195,3 +238,7 @@ class Service:
             self.metrics.images.labels(query.model, outcome).inc()
             for name, own in {} if isinstance(answer, OtptError) else answer.predictions.items():
                 self.metrics.predicted(query.classes, name, own.confidence)
+
+
+async def _run(pool: Executor, work: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *arguments, **options))

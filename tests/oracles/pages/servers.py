@@ -40,7 +40,8 @@ class Server:
 @contextmanager
 def serving(*arguments: str) -> Iterator[Server]:
     """``otpt serve --port 0 …`` until the end of the block, once it is ready."""
-    patient = ["--arrival", f"{PATIENCE:g}", "--seconds", f"{PATIENCE:g}"]  # a slow machine gives no other answers
+    # a slow machine gives no other answers
+    patient = [word for name in ("--arrival", "--seconds") if name not in arguments for word in (name, f"{PATIENCE:g}")]
     command = [sys.executable, "-m", "otpt", "serve", "--port", "0", "--device", "cpu", *patient, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

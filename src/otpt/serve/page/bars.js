@@ -11,7 +11,7 @@ export function showHeadline(place, methods) {
   const [main, answer] = entries.at(-1);
   const others = entries.slice(0, -1);
   const against = others.filter(([, other]) => other.label !== answer.label);
-  const unknown = entries.filter(([, each]) => each.unknown).map(([name]) => name);
+  const unknown = entries.filter(([, each]) => each.rejected).map(([name]) => name);
   const verdict = unknown.includes(main)
     ? [make("p", { class: "verdict" }, "none of these"), make("p", { class: "sure" }, `nearest: ${answer.label}, ${percent(answer.confidence)} by ${main}`)]
     : [
@@ -49,7 +49,7 @@ function card(name, answer) {
     make("p", { class: "small what" }, summaryOf(name)),
     make("ol", { class: "bars" }, answer.top.slice(0, SHOWN).map((each, rank) => bar(each, rank, members.has(each.label)))),
     answer.set && set(answer.set),
-    answer.unknown !== null && fits(answer.unknown),
+    answer.rejected !== undefined && fits(answer.rejected),
     answer.abstained && make("p", { class: "badge warn" }, "Abstains: not sure enough"),
     told(answer.flags) && make("p", { class: "small" }, told(answer.flags)),
   );
@@ -73,6 +73,6 @@ function set(labels) {
   return make("p", { class: "set small" }, make("strong", {}, `Prediction set (${labels.length}): `), words);
 }
 
-function fits(unknown) {
-  return unknown ? make("p", { class: "badge warn" }, "None of these") : make("p", { class: "badge good" }, "Fits the labels");
+function fits(rejected) {
+  return rejected ? make("p", { class: "badge warn" }, "None of these") : make("p", { class: "badge good" }, "Fits the labels");
 }

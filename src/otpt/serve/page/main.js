@@ -85,7 +85,7 @@ function show(answer, result, body, image, seconds) {
 function showError(error) {
   const lines = [make("strong", {}, error.message)];
   if (error.expected) lines.push(make("span", {}, `Expected: ${error.expected}`));
-  if (error.advice) lines.push(make("span", {}, error.advice));
+  if (error.hint) lines.push(make("span", {}, error.hint));
   $("error").replaceChildren(...lines);
   $("error").hidden = false;
   $("found").hidden = true;

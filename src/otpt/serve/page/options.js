@@ -13,7 +13,8 @@ export function chosenOptions() {
   const found = {};
   for (const name of TEXTS) if ($(name).value.trim()) found[name] = $(name).value.trim();
   for (const name of NUMBERS) if ($(name).value !== "") found[name] = Number($(name).value);
-  if (!found.calibration) delete found.coverage; // sets are made by a calibration
+  if (found.calibration) found.calibration = [found.calibration];
+  else delete found.coverage; // sets are made by a calibration
   if ($("reject").checked) found.reject = true;
   return found;
 }

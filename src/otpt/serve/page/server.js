@@ -9,11 +9,11 @@ export function useToken(text) {
   token = text.trim();
 }
 
-/** What the service refused, or that it cannot be reached: what was wrong, what is expected, what to do. */
+/** An error answer of the service, or that it cannot be reached. */
 class Refused extends Error {
-  constructor(status, { what, expected, do: advice }) {
-    super(what);
-    Object.assign(this, { status, what, expected, advice });
+  constructor(status, { message, given, expected, hint }) {
+    super(message);
+    Object.assign(this, { status, given, expected, hint });
   }
 }
 
@@ -32,12 +32,11 @@ async function request(name, { headers = {}, ...options }) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, {
-      what: "The service does not answer.",
-      expected: `a running service at ${BASE.origin}`,
-      do: "Start it again, or reload this page.",
+      message: "The service does not answer.",
+      hint: `Start it again at ${BASE.origin}, or reload this page.`,
     });
   }
   const body = await answer.json().catch(() => ({}));
   if (answer.ok) return body;
-  throw new Refused(answer.status, body.error ?? { what: `The service answered with status ${answer.status}.` });
+  throw new Refused(answer.status, body.error ?? { message: `The service answered with status ${answer.status}.` });
 }

@@ -9,7 +9,7 @@ const literal = (value) => JSON.stringify(value);
 /** curl, with the image as a file beside it. */
 export function asCurl(body, file, { origin, secret }) {
   const lines = [
-    `curl -s ${quoted(new URL("v1/compare", origin).href)}`,
+    `curl -s ${quoted(new URL("v1/compare/form", origin).href)}`,
     secret && `-H "Authorization: Bearer $TOKEN"`,
     `-F ${quoted(`image=@${file}`)}`,
     ...Object.entries(body).map(([name, value]) => `--form-string ${quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)}`),
@@ -20,7 +20,7 @@ export function asCurl(body, file, { origin, secret }) {
 /** The library itself, without the service: the answers have the same bits. */
 export function asPython(body, file, labels) {
   const views = `n_views=${body.views}${body.classes ? ", augmix=listed.augmix is not False" : ""}`;
-  const options = [literal(body.model), `seed=${body.seed}`, `recipe=otpt.ViewRecipe(${views})`];
+  const options = [literal(body.model), `seed=${body.seed}`, `views=otpt.ViewRecipe(${views})`];
   if (body.classes) options.push(`family=listed.family or "fine-grained"`);
   if (body.reject) options.push(`reject="word-margin"`);
   const classes = body.classes ? ["listed.names"] : [literal(labels)];
@@ -37,7 +37,7 @@ export function asPython(body, file, labels) {
     body.calibration && `calibration = Calibrated(read_calibration(${literal(`${body.calibration}.json`)}), coverage=${body.coverage ?? "None"})`,
     body.calibration && "clf.use_calibrations([calibration], methods)",
     `for name, answer in clf.compare(${literal(file)}, methods).items():`,
-    `    print(name, answer.label, f"{answer.confidence:.3f}"${body.calibration ? ", answer.labels" : ""}${body.reject ? ", answer.rejected" : ""})`,
+    `    print(name, answer.label, f"{answer.confidence:.3f}"${body.calibration ? ", answer.set" : ""}${body.reject ? ", answer.rejected" : ""})`,
   ];
   return lines.filter((line) => typeof line === "string").join("\n");
 }

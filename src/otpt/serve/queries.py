@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
@@ -12,15 +13,55 @@ from otpt.errors import OtptError, unknown
 from otpt.methods import Method, compose
 from otpt.methods.facts import calibration_facts
 from otpt.methods.kinds import kind_of
-from otpt.methods.preparing import columns, recipe_for, refuse_trained
+from otpt.methods.preparing import columns, recipe_for, refuse_trained, templates_of
 from otpt.prompts import Templates
-from otpt.registry import ATTRIBUTES, FPP, LEARNED, STREAM
-from otpt.serve.http.errors import RequestError
-from otpt.serve.http.schemas import Asked
-from otpt.serve.jobs import Query
-from otpt.serve.limits import Limits
+from otpt.registry import ATTRIBUTES, FPP, LEARNED, STREAM, TEMPLATES
+from otpt.serve.config import Limits
+from otpt.serve.errors import RequestError
+from otpt.serve.schemas import Options
 from otpt.settings import Settings
 from otpt.views import ViewRecipe
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked about some images.
+
+    Attributes:
+        model: its name in the service.
+        settings: classes, prompt, views.
+        methods: one or more.
+        calibrations: by the name of their method.
+        seed: of the views.
+        classes: the name of the class list; None where the labels came with the request.
+        show_views: include the views in the answer.
+    """
+
+    model: str
+    settings: Settings
+    methods: tuple[Method, ...]
+    calibrations: Mapping[str, Calibrated] = field(default_factory=dict)
+    seed: int = 0
+    classes: str | None = None
+    show_views: bool = False
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What decides the text features and everything else that all images share."""
+        own = self.settings
+        texts = (own.classes, own.prompts, own.texts, own.templates)
+        return (self.model, texts, self.methods, own.recipe, own.family, own.reject, own.reject_threshold)
+
+    @cached_property
+    def texts(self) -> int:
+        """Number of texts to encode: classes × templates, summed over what the methods start from."""
+        per_class: dict[str, int] = {}
+        for method in self.methods:
+            if method.init in TEMPLATES:
+                per_class[method.init] = len(templates_of(self.settings, method).sentences)
+            else:
+                per_class["words"] = len(getattr(self.settings.texts, "sentences", "1"))
+        return len(self.settings.classes) * sum(per_class.values())
 
 
 @dataclass(frozen=True)
@@ -43,8 +84,8 @@ class Catalogue:
     classes: Mapping[str, ClassList] = field(default_factory=dict)
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
-    def query(self, asked: Asked, methods: Sequence[str], limits: Limits, *, show_views: bool = False) -> Query:
-        """The query of a request; ``OtptError`` or ``RequestError`` if it asks for what there is not."""
+    def query(self, asked: Options, methods: Sequence[str], limits: Limits, *, show_views: bool = False) -> Query:
+        """The query of a request; raises ``OtptError`` or ``RequestError`` for unknown names and above limits."""
         model = next(iter(self.models)) if asked.model is None else asked.model
         if model not in self.models:
             raise unknown("model", model[:200], self.models)
@@ -52,21 +93,24 @@ class Catalogue:
         chosen = tuple(served_method(each) for each in methods)
         if len({each.name for each in chosen}) < len(chosen):
             raise OtptError("A method is given twice; expected each once.")
-        listed = self._listed(asked, limits)
-        settings = self._settings(asked, listed, limits)
+        settings = self._settings(asked, self._class_list(asked, limits), limits)
         for method in chosen:
             recipe_for(settings, method)
             if method.views is not None:
                 _check_count("views", method.views, limits.views)
         seed = self.seed if asked.seed is None else asked.seed
         found = Query(model, settings, chosen, seed=seed, classes=asked.classes, show_views=show_views)
+        if asked.classes is None or found.texts > len(settings.classes):  # a list of the operator may be longer
+            _check_count("texts", found.texts, limits.texts)
         return replace(found, calibrations=self._calibrated(asked, found))
 
-    def _listed(self, asked: Asked, limits: Limits) -> ClassList:
+    def _class_list(self, asked: Options, limits: Limits) -> ClassList:
         if (asked.labels is None) == (asked.classes is None):
             given = "Neither labels nor classes were" if asked.labels is None else "Both labels and classes were"
             raise OtptError(f"{given} given; expected one of them.")
         if asked.classes is not None:
+            if not self.classes:
+                raise OtptError(f"The service has no class lists, so {asked.classes[:200]!r} is unknown; send labels.")
             if asked.classes not in self.classes:
                 raise unknown("class list", asked.classes[:200], self.classes)
             return self.classes[asked.classes]
@@ -76,7 +120,7 @@ class Catalogue:
             _check_length("label", label, limits.label_length)
         return ClassList(labels, labels)
 
-    def _settings(self, asked: Asked, listed: ClassList, limits: Limits) -> Settings:
+    def _settings(self, asked: Options, listed: ClassList, limits: Limits) -> Settings:
         views = self.views if asked.views is None else asked.views
         _check_count("views", views, limits.views)
         _check_count("templates", len(asked.templates or ()), limits.templates)
@@ -94,16 +138,15 @@ class Catalogue:
             reject=asked.reject,
         )
 
-    def _calibrated(self, asked: Asked, query: Query) -> dict[str, Calibrated]:
-        names = [asked.calibration] if isinstance(asked.calibration, str) else asked.calibration or []
+    def _calibrated(self, asked: Options, query: Query) -> dict[str, Calibrated]:
+        names = asked.calibration or []
         if not names and (asked.coverage is not None or asked.risk is not None):
-            raise OtptError(
-                "A coverage or a risk was given without a calibration; expected both; name one that GET /v1/classes "
-                "lists."
-            )
+            raise OtptError("A coverage or a risk was given without a calibration; name one of GET /v1/classes.")
         known = {method.name: method for method in query.methods}
         found: dict[str, Calibrated] = {}
         for name in names:
+            if not self.calibrations:
+                raise OtptError(f"The service has no calibrations, so {name[:200]!r} is unknown.")
             if name not in self.calibrations:
                 raise unknown("calibration", name[:200], self.calibrations)
             own = Calibrated(self.calibrations[name], coverage=asked.coverage, risk=asked.risk)
@@ -111,7 +154,7 @@ class Catalogue:
             if method is None or method.name in found:
                 raise OtptError(
                     f"The calibration {name!r} is of the method {own.calibration.facts['method']['name']!r}; expected "
-                    "one calibration for each method that is asked for."
+                    "one calibration for each method of the request."
                 )
             ((prompt, _),) = columns(query.settings, [method])
             own.calibration.check(calibration_facts(self.models[query.model], method, prompt, query.settings))
@@ -120,7 +163,7 @@ class Catalogue:
 
 
 def served_method(name: str) -> Method:
-    """A method by name; never a file. Those are refused that need files, train first, or remember other images."""
+    """A method by name, never a file; methods that need files, train first or remember other images are refused."""
     if len(name) > 200:
         raise OtptError(f"The name of a method has {len(name)} characters; expected one of GET /v1/methods.")
     method = compose(name)
@@ -131,26 +174,18 @@ def served_method(name: str) -> Method:
             "evaluate', or take a method of GET /v1/methods."
         )
     if method.init in (*LEARNED, *FPP, ATTRIBUTES) or not kind_of(method).needs_features:
-        raise OtptError(
-            f"Method {name!r} needs files or training of its own, which requests cannot bring; take a method of GET "
-            "/v1/methods."
-        )
+        raise OtptError(f"Method {name!r} needs files that requests cannot bring; take a method of GET /v1/methods.")
     return method
 
 
 def _check_count(what: str, count: int, most: int) -> None:
     if count > most:
         raise RequestError(
-            422, f"too-many-{what}", f"{count:,} {what} were given.", f"{most:,} at most", f"Ask for fewer {what}."
+            422, f"too-many-{what}", f"The request has {count:,} {what}.", given=count, expected=f"at most {most:,}"
         )
 
 
 def _check_length(what: str, text: str, most: int) -> None:
     if len(text) > most:
-        raise RequestError(
-            422,
-            f"{what}-too-long",
-            f"A {what} has {len(text):,} characters: {text[:40]!r}….",
-            f"{most} characters at most",
-            f"Shorten the {what}.",
-        )
+        message = f"A {what} has {len(text):,} characters: {text[:40]!r}…."
+        raise RequestError(422, f"{what}-too-long", message, given=len(text), expected=f"at most {most}")

@@ -1,4 +1,4 @@
-"""A door in front of replicas: requests are read and checked here, and answered elsewhere, again if that place dies.
+"""A proxy in front of replicas: requests are read and checked here, answered elsewhere, and retried if a replica dies.
 
 A request may be sent twice because its answer depends on nothing but the request: image, labels, method and seed.
 """
@@ -6,7 +6,7 @@ A request may be sent twice because its answer depends on nothing but the reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -18,20 +18,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from otpt.serve.http.errors import RequestError, too_slow
-from otpt.serve.http.guard import Guard, Message, Receive, whole
-from otpt.serve.limits import Limits
-from otpt.serve.metrics import Metrics, merged
+from otpt.serve.app import add_guard
+from otpt.serve.config import Limits
+from otpt.serve.errors import RequestError, too_slow
+from otpt.serve.guard import Message, Receive, replay
+from otpt.serve.metrics import TYPE, Metrics, merge_metrics
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")  # what a replica refuses, it refuses in JSON
-_LEFT_OUT = (b"content-length", b"transfer-encoding")  # of an answer: the door's own server counts the bytes
+_LEFT_OUT = (b"content-length", b"transfer-encoding")  # of an answer: the proxy's own server counts the bytes
 _COLLECT_WITHIN = 5.0
 """Seconds in which replicas must send their counters."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A request that was read whole; ``scope`` is what ASGI says of it, without objects of this process."""
+    """A request that was read whole; ``scope`` is that of ASGI, without objects of this process."""
 
     scope: Mapping[str, Any]
     body: bytes
@@ -58,7 +59,7 @@ class Replicas(Protocol):
 
 
 async def answer(app: Any, scope: MutableMapping[str, Any], receive: Receive) -> Received:
-    """What an ASGI application answers, without a socket between."""
+    """The answer of an ASGI application, without a socket."""
     status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
 
     async def send(message: Mapping[str, Any]) -> None:
@@ -78,16 +79,14 @@ async def answer(app: Any, scope: MutableMapping[str, Any], receive: Receive) ->
 
 
 async def answer_sent(app: Any, sent: Sent) -> Received:
-    """What an application answers to a request that was sent on."""
-
-    async def stay() -> Message:
-        await asyncio.Event().wait()  # the client stays until it has its answer
-        return {"type": "http.disconnect"}
-
-    return await answer(app, dict(sent.scope), whole(sent.body, stay))
+    """The answer of an application to a forwarded request."""
+    gone: asyncio.Future[Message] = asyncio.get_running_loop().create_future()  # the proxy cancels instead
+    return await answer(app, dict(sent.scope), replay(sent.body, gone))
 
 
-def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None, names: Any = None) -> Starlette:
+def create_proxy(
+    replicas: Replicas, limits: Limits, *, token: str | None = None, names: Collection[str] | None = None
+) -> Starlette:
     """The application in front: host, token, size and time of a request are checked as in a service of one process."""
     metrics = Metrics()
     again = Counter("otpt_retries", "requests sent again because a replica died", registry=metrics.registry)
@@ -98,14 +97,14 @@ def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None,
         try:
             found = await asyncio.wait_for(replicas.ask(sent, again.inc), limits.seconds)
         except TimeoutError:
-            return _refused(too_slow(limits.seconds))
+            return too_slow(limits.seconds).response()
         except RequestError as error:
-            return _refused(error)
+            return error.response()
         request.scope["route"] = SimpleNamespace(path=found.route)
-        kept = Response(found.body, found.status)
-        own = [each for each in kept.raw_headers if each[0] == b"content-length"]
-        kept.raw_headers = [*own, *(each for each in found.headers if each[0].lower() not in _LEFT_OUT)]
-        return kept
+        answered = Response(found.body, found.status)
+        own = [each for each in answered.raw_headers if each[0] == b"content-length"]
+        answered.raw_headers = [*own, *(each for each in found.headers if each[0].lower() not in _LEFT_OUT)]
+        return answered
 
     async def health(request: Request) -> Response:
         request.scope["route"] = SimpleNamespace(path="/healthz")
@@ -114,28 +113,24 @@ def create_door(replicas: Replicas, limits: Limits, *, token: str | None = None,
     async def counters(request: Request) -> Response:
         request.scope["route"] = SimpleNamespace(path="/metrics")
         texts: Mapping[str, bytes] = {}
-        with suppress(asyncio.TimeoutError):  # none is up: the gauge says so
+        with suppress(TimeoutError):  # none is up, which the gauge shows
             texts = await asyncio.wait_for(replicas.metrics(), _COLLECT_WITHIN)
         alive.set(len(texts))
-        return Response(merged(metrics.registry, texts), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(merge_metrics(metrics.registry, texts), media_type=TYPE)
 
-    door = Starlette(
+    proxy = Starlette(
         routes=[
             Route("/healthz", health),
             Route("/metrics", counters),
             Route("/{path:path}", forward, methods=list(_METHODS)),
         ]
     )
-    door.add_middleware(Guard, limits=limits, metrics=metrics, token=token, names=names)
-    return door
+    add_guard(proxy, limits, metrics, token, names)
+    return proxy
 
 
 def plain_scope(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request's scope can be sent to another process."""
+    """The part of a request's scope that can be sent to another process."""
     names = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers")
     found = {name: scope[name] for name in (*names, "client", "server") if name in scope}
     return {**found, "headers": [tuple(each) for each in scope["headers"]], "root_path": ""}
-
-
-def _refused(error: RequestError) -> Response:
-    return JSONResponse(error.content(), error.status, error.headers)

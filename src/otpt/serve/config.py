@@ -1,0 +1,111 @@
+"""The configuration of a service, in names and numbers: it can be sent to another process, models cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from otpt.calibration import Calibration, read_calibration
+from otpt.data.classes import ClassList, read_class_list
+from otpt.errors import OtptError, cannot_read
+from otpt.settings import DEFAULT_METHOD, Frozen
+
+_SHORTEST_TOKEN = 16
+
+
+class Limits(Frozen):
+    """What a request may cost, and what the service holds at a time."""
+
+    body: int = Field(16 << 20, gt=0, description="bytes of a request")
+    memory: int = Field(512 << 20, gt=0, description="bytes of the bodies of all requests in progress")
+    pixels: int = Field(50_000_000, gt=0, description="pixels of an image, and of all images decoded at a time")
+    images: int = Field(16, gt=0, description="images of a request")
+    labels: int = Field(2000, gt=1, description="labels of a request")
+    label_length: int = Field(200, gt=0, description="characters of a label or a template")
+    templates: int = Field(100, gt=0, description="templates of a request")
+    texts: int = Field(8000, gt=0, description="texts to encode for a request: labels × templates")
+    methods: int = Field(8, gt=0, description="methods of a request")
+    views: int = Field(64, gt=0, description="views of an image")
+    queue: int = Field(128, gt=0, description="images in progress; beyond, requests get 429")
+    share: float = Field(0.5, gt=0, le=1, description="largest part of queue and memory that one client address holds")
+    arrival: float = Field(30.0, gt=0, description="seconds for the headers, and for the body, of a request to arrive")
+    seconds: float = Field(60.0, gt=0, description="seconds for a request to be answered")
+
+    @model_validator(mode="after")
+    def _check_memory(self) -> Limits:
+        if self.memory < self.body:
+            raise OtptError(f"The limit memory is {self.memory:,} bytes; expected at least {self.body:,}, as of body.")
+        return self
+
+
+class ServiceConfig(Frozen):
+    """What :meth:`otpt.serve.Service.from_config` loads."""
+
+    models: Mapping[str, str] = Field({"pocket": "pocket"}, description="name → backbone; the default first")
+    device: str = "auto"
+    precision: str = "float32"
+    compile: bool = False
+    method: str = Field(DEFAULT_METHOD, description="default method of requests")
+    views: int = Field(64, ge=1, description="default number of views")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="default seed of the views")
+    classes: Any = Field(default_factory=dict, description="class lists by name, or a folder of them")
+    calibrations: Path | None = Field(None, description="folder of calibration files")
+    text_cache: int = Field(2 << 30, ge=0, description="bytes of prepared class lists in memory")
+    limits: Limits = Field(default_factory=Limits)
+    hosts: tuple[str, ...] = Field((), description="hosts from which images are fetched by address")
+    together: int | None = Field(None, ge=1, description="images per pass of the engine (default: as many as wait)")
+    threads: int | None = Field(None, ge=0, description="threads that decode and augment (default: one per core)")
+
+
+def read_class_lists(folder: Path) -> dict[str, ClassList]:
+    """``pets.txt`` → the class list "pets"; one class per line, settings in comments as :mod:`otpt.data.classes`."""
+    return {path.stem: read_class_list(path) for path in _files(folder, ".txt", "class lists")}
+
+
+def read_calibrations(folder: Path | None) -> dict[str, Calibration]:
+    """``pets.json`` → the calibration "pets", as ``otpt calibrate`` wrote it."""
+    if folder is None:
+        return {}
+    return {path.stem: read_calibration(path) for path in _files(folder, ".json", "calibration files")}
+
+
+def _files(folder: Path, suffix: str, what: str) -> list[Path]:
+    if not folder.is_dir():
+        raise OtptError(f"There is no folder {str(folder)!r} of {what}; expected one with files *{suffix}.")
+    found = sorted(path for path in folder.iterdir() if path.suffix == suffix and path.is_file())
+    if not found:
+        raise OtptError(f"The folder {str(folder)!r} holds no {what}; expected files *{suffix}.")
+    return found
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, spec = each.partition("=")
+        name, spec = (name, spec) if equals else (each, each)
+        if not name or not spec:
+            raise OtptError(f"--backbone was given {each!r}; expected a backbone, or NAME=BACKBONE.")
+        if name in found:
+            raise OtptError(f"--backbone was given {name!r} twice; expected different names, as NAME=BACKBONE.")
+        found[name] = spec
+    return found
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token in a file: one line of printable ASCII."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise cannot_read("token file", path, error) from None
+    if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise OtptError(
+            f"The token in {str(path)!r} cannot be used; expected one line of at least {_SHORTEST_TOKEN} letters and "
+            "digits, such as 'openssl rand -hex 32' prints."
+        )
+    return token

@@ -1,0 +1,180 @@
+"""Middleware of every request: origin, token, size, time and presence of the client; answers are counted and logged.
+
+The body is read here, whole, within its limits of bytes and seconds. Work ends when the client disconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from otpt.serve.config import Limits
+from otpt.serve.errors import RequestError, busy
+from otpt.serve.metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_log = logging.getLogger("otpt.serve")
+_OPEN = ("/", "/healthz", "/readyz")
+"""Without a token: the page, which holds no secret, and what a supervisor asks."""
+_DRAINED = 4
+"""Multiple of the limit up to which the body of a refused request is read."""
+_CLOSE = {"Connection": "close"}
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """ASGI middleware.
+
+    Args:
+        metrics: where requests are counted.
+        token: which requests must carry; None for none.
+    """
+
+    def __init__(self, app: Any, limits: Limits, metrics: Metrics, token: str | None) -> None:
+        self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
+        self._bytes: Counter[str] = Counter()  # received for requests in progress, by client
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 499  # as nginx counts clients that have gone
+
+        async def send_noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        client = (scope.get("client") or ("",))[0]
+        received: list[bytes] = []
+        try:
+            refusal = self._check(scope)
+            refusal = await self._receive_body(client, receive, received, refusal)
+            if refusal is not None:
+                await refusal.response()(scope, receive, send_noting)
+            else:
+                await self._run(scope, b"".join(received), receive, send_noting)
+        finally:
+            self._release(client, received)
+            self._note(scope, client, status, time.perf_counter() - begun)
+
+    async def _run(self, scope: Message, body: bytes, receive: Receive, send: Send) -> None:
+        """Run the application until it has answered, or the client has gone."""
+        gone = asyncio.ensure_future(receive())  # http.disconnect is all that can come
+        app = asyncio.ensure_future(self._app(scope, replay(body, gone), send))
+        try:
+            await asyncio.wait({app, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if app.done():
+                await app  # raises what it raised
+        finally:
+            app.cancel()
+            gone.cancel()
+
+    def _check(self, scope: Message) -> RequestError | None:
+        """Why the request is refused by its headers; None if it is not."""
+        headers, path = Headers(scope=scope), scope["path"]
+        if "content-length" in headers and "transfer-encoding" in headers:
+            message = "The request has both Content-Length and Transfer-Encoding."
+            return RequestError(400, "ambiguous-length", message, expected="one of them", headers=_CLOSE)
+        # browsers would let pages of other sites send requests to a service on the loopback
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
+            message = "The request comes from a page of another site."
+            return RequestError(403, "origin", message, given=origin[:100])
+        is_open = scope["method"] in ("GET", "HEAD") and (path in _OPEN or path.startswith("/page/"))
+        if self._token is None or is_open:
+            return None
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            return None
+        return RequestError(
+            401,
+            "token",
+            "The token is wrong." if given else "The request has no token.",
+            expected="the header 'Authorization: Bearer TOKEN'",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+    async def _receive_body(
+        self, client: str, receive: Receive, received: list[bytes], refusal: RequestError | None
+    ) -> RequestError | None:
+        """Read the body; that of a refused request is read and dropped, so that its sender gets the answer."""
+        limits, size, more = self._limits, 0, True
+        try:
+            async with asyncio.timeout(limits.arrival):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return RequestError(400, "disconnected", "The client has gone.")
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    size += len(part)
+                    if refusal is None and (refusal := self._reserve(client, part, size)) is None:
+                        received.append(part)
+                    if refusal is not None:
+                        self._release(client, received)
+                        if size > limits.body * _DRAINED:
+                            break
+        except TimeoutError:
+            reason = f"The request did not arrive within {limits.arrival:g} s."
+            return refusal or RequestError(408, "too-slow", reason, hint="Send it again.", headers=_CLOSE)
+        if refusal is not None and more:
+            refusal.headers = {**(refusal.headers or {}), **_CLOSE}
+        return refusal
+
+    def _reserve(self, client: str, part: bytes, size: int) -> RequestError | None:
+        """Count received bytes; an error above the limit of a body, of memory, or of a client's share of it."""
+        own, total, most, body = self._bytes[client], self._bytes.total(), self._limits.memory, self._limits.body
+        if size > body:
+            message = f"The request has more than {body:,} bytes."
+            return RequestError(413, "body-too-large", message, expected=f"at most {body:,} bytes")
+        if total + len(part) > most or own + len(part) > max(self._limits.share * most, body):
+            return busy(1, f"Requests in progress hold {total:,} of at most {most:,} bytes, {own:,} of them yours.")
+        self._bytes[client] += len(part)
+        return None
+
+    def _release(self, client: str, received: list[bytes]) -> None:
+        self._bytes[client] -= sum(map(len, received))
+        if not self._bytes[client]:
+            del self._bytes[client]
+        received.clear()
+
+    def _note(self, scope: Message, client: str, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None) or "(other)"
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        fields = {"route": route, "method": scope["method"], "status": status, "client": client}
+        _log.info("request", extra={"fields": {**fields, "seconds": round(seconds, 6)}})
+
+
+def replay(body: bytes, gone: asyncio.Future[Message]) -> Receive:
+    """A body as ASGI hands it out, in one piece; then the message about the end of the connection."""
+    pending = [body]
+
+    async def receive() -> Message:
+        if pending:
+            return {"type": "http.request", "body": pending.pop(), "more_body": False}
+        return await asyncio.shield(gone)
+
+    return receive

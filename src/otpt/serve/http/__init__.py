@@ -1,1 +1,0 @@
-"""Requests and answers: what is read, checked, refused and sent."""

@@ -1,0 +1,217 @@
+"""Requests and answers of the HTTP interface; FastAPI validates and describes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import UploadFile
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from otpt.settings import Settings
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+"""A PNG of one red pixel, for examples."""
+
+
+class Options(BaseModel):
+    """Fields that all requests of ``/v1/predict`` and ``/v1/compare`` share."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    labels: list[str] | None = Field(None, description="class names, two at least")
+    classes: str | None = Field(None, description="name of a class list (GET /v1/classes), in place of labels")
+    model: str | None = Field(None, description="one of GET /v1/models; the first by default")
+    template: str | None = Field(None, description="words around a class name: 'a photo of a {}.'")
+    templates: list[str] | None = Field(None, description="sentences with {}, whose text features are averaged")
+    top: int = Field(5, ge=1, description="number of classes in the answer")
+    calibration: list[str] | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
+    coverage: float | None = Field(None, gt=0, lt=1, description=Settings.model_fields["coverage"].description)
+    risk: float | None = Field(None, gt=0, lt=1, description=Settings.model_fields["risk"].description)
+    reject: bool | str | None = Field(None, description="mark images that fit no label; true, or the name of a score")
+    seed: int | None = Field(None, ge=0, lt=1 << 63, description=Settings.model_fields["seed"].description)
+    views: int | None = Field(None, ge=1, description=Settings.model_fields["views"].description)
+
+
+class JsonOptions(Options):
+    """Images in JSON: base64, data URLs, or addresses on allowed hosts."""
+
+    model_config = ConfigDict(strict=True)
+
+    image: str | None = Field(None, description="one image: its file in base64, or a data URL")
+    images: list[str] | None = Field(None, min_length=1, description="several images, in place of one")
+
+
+class FormOptions(Options):
+    """Images as file parts; a list is repeated fields, a text with commas, or JSON."""
+
+    image: list[UploadFile] = Field(min_length=1, description="image files")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_texts(cls, given: Any) -> Any:
+        found = dict(given)
+        for name in ("labels", "templates", "methods", "calibration"):
+            if isinstance(value := found.get(name), list) and len(value) == 1:
+                text = value[0]
+                try:
+                    found[name] = json.loads(text) if text[:1] == "[" else [each.strip() for each in text.split(",")]
+                except RecursionError:
+                    raise ValueError("the JSON is nested too deeply") from None
+        if isinstance(reject := found.get("reject"), str):
+            found["reject"] = {"true": True, "false": False}.get(reject.lower(), reject)
+        return found
+
+
+class PredictOptions(BaseModel):
+    """The method of ``/v1/predict``."""
+
+    method: str | None = Field(None, description="name of a method (GET /v1/methods)")
+
+
+class CompareOptions(BaseModel):
+    """The methods of ``/v1/compare``."""
+
+    methods: list[str] = Field(min_length=1, description="names of methods (GET /v1/methods)")
+    show_views: bool = Field(False, description="answer with the views of each image, too")
+
+
+_LABELS = ["cat", "dog", "red panda"]
+
+
+class PredictRequest(JsonOptions, PredictOptions):
+    """``POST /v1/predict``."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"image": PIXEL, "labels": _LABELS, "method": "zero-shot", "views": 1}]}
+    )
+
+
+class PredictForm(FormOptions, PredictOptions):
+    """``POST /v1/predict/form``."""
+
+
+class CompareRequest(JsonOptions, CompareOptions):
+    """``POST /v1/compare``."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"image": PIXEL, "labels": _LABELS, "methods": ["zero-shot", "o-tpt"], "views": 8}]
+        }
+    )
+
+
+class CompareForm(FormOptions, CompareOptions):
+    """``POST /v1/compare/form``."""
+
+
+class HubParameters(BaseModel):
+    """Of a request in the shape of Hugging Face's zero-shot image classification."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    candidate_labels: list[str] | str = Field(description="class names, or a text with commas")
+    hypothesis_template: str | None = Field(None, description="'This is a photo of {}.'")
+    method: str | None = Field(None, description="our own: name of a method")
+
+
+class HubImage(BaseModel):
+    """The image as the JavaScript client may send it."""
+
+    image: str
+
+
+class HubRequest(BaseModel):
+    """``POST /models/{model}``: what Hugging Face's clients send."""
+
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"examples": [{"inputs": PIXEL, "parameters": {"candidate_labels": _LABELS}}]}
+    )
+
+    inputs: str | HubImage = Field(description="an image in base64")
+    parameters: HubParameters = Field(description="an object with candidate_labels")
+
+
+FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
+"""Names of the fields of all requests."""
+
+
+class Scored(BaseModel):
+    """A label with its probability."""
+
+    label: str
+    score: float
+
+
+class ErrorContent(BaseModel):
+    """Why there is no answer."""
+
+    type: str = Field(description="a short name for programs")
+    message: str
+    given: Any = None
+    expected: str | None = None
+    hint: str | None = None
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer that is not 2xx."""
+
+    error: ErrorContent
+
+
+class Result(BaseModel):
+    """The prediction of a method for an image; the last four fields are absent unless they were asked for."""
+
+    label: str
+    confidence: float
+    index: int
+    top: list[Scored]
+    flags: list[str]
+    extras: dict[str, float | None]
+    set: list[str] | None = Field(None, description="the prediction set, with coverage")
+    abstained: bool | None = Field(None, description="whether the confidence is too low, with risk")
+    rejected: bool | None = Field(None, description="whether the image fits no label, with reject")
+    unknown_score: float | None = Field(None, description="the score that decides it, with reject")
+
+
+class Compared(BaseModel):
+    """The predictions of several methods for an image."""
+
+    methods: dict[str, Result]
+    views: dict[str, Any] | None = None
+
+
+class PredictAnswer(BaseModel):
+    """Answer of ``/v1/predict``: a result, or an error, for each image."""
+
+    model: str
+    method: str
+    labels: list[str]
+    results: list[Result | ErrorAnswer]
+    seconds: dict[str, float]
+
+
+class CompareAnswer(BaseModel):
+    """Answer of ``/v1/compare``."""
+
+    model: str
+    labels: list[str]
+    results: list[Compared | ErrorAnswer]
+    seconds: dict[str, float]
+
+
+BAD: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": words}
+    for status, words in {
+        400: "not JSON, not base64, a damaged form, a request for another host",
+        401: "no token, or a wrong one",
+        403: "from a page of another site",
+        408: "the request did not arrive in time",
+        413: "too many bytes",
+        415: "another content type",
+        422: "it can be read but not used: an image, a label, a name, a number",
+        429: "busy; see Retry-After",
+        503: "not answered in time, or shutting down; see Retry-After",
+    }.items()
+}
+"""Error answers of routes."""
