@@ -123,19 +123,21 @@ def test_numbers_of_augmix_are_float32():
 @pytest.mark.parametrize("size", [64, 224, 448])
 def test_ranges_of_the_table(size):
     levels = [0.1, *np.linspace(0.1, 1, 2001)[:-1].tolist(), math.nextafter(1.0, 0.0)]
-    positive = [Operation("rotate", s, False) for s in levels]
-    negative = [Operation("rotate", s, True) for s in levels]
-    assert {o.posterize_bits for o in positive} == {4}
-    assert {o.rotate_degrees for o in positive} == {0, 1, 2}
-    assert {o.rotate_degrees for o in negative} == {0, -1, -2}
-    assert {o.solarize_threshold for o in positive} == set(range(231, 255))
-    shears = [o.shear_factor for o in positive]
+
+    def amounts(name: str, negative: bool = False) -> list[float]:
+        return [Operation(name, s, negative).amount(size) for s in levels]
+
+    assert set(amounts("posterize")) == {4}
+    assert set(amounts("rotate")) == {0, 1, 2}
+    assert set(amounts("rotate", True)) == {0, -1, -2}
+    assert set(amounts("solarize")) == set(range(231, 255))
+    shears = amounts("shear_x")
     assert min(shears) == pytest.approx(0.003)
     assert max(shears) == pytest.approx(0.03)
-    assert [o.shear_factor for o in negative] == [-s for s in shears]
+    assert amounts("shear_y", True) == [-s for s in shears]
     least, most = size // 300, math.ceil(size / 30) - 1
-    assert {o.translate_pixels(size) for o in positive} == set(range(least, most + 1))
-    assert {o.translate_pixels(size) for o in negative} == set(range(-most, -least + 1))
+    assert set(amounts("translate_x")) == set(range(least, most + 1))
+    assert set(amounts("translate_y", True)) == set(range(-most, -least + 1))
     if size == 224:
         assert (least, most) == (0, 7)
 

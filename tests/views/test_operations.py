@@ -22,7 +22,6 @@ from otpt.views.augmix import (
     equalize_table,
     extremes,
     histogram_after,
-    histogram_of,
     posterize_table,
     run_chain,
     solarize_table,
@@ -63,8 +62,8 @@ def _affine(image: Image.Image, matrix: tuple[float, ...]) -> np.ndarray:
 def test_translate(size, distance):
     planes = _noise(size, distance + 1000)
     image = _image(planes)
-    np.testing.assert_array_equal(translate(planes, distance, 0), _affine(image, (1, 0, distance, 0, 1, 0)))
-    np.testing.assert_array_equal(translate(planes, 0, distance), _affine(image, (1, 0, 0, 0, 1, distance)))
+    np.testing.assert_array_equal(translate(planes, distance, axis=2), _affine(image, (1, 0, distance, 0, 1, 0)))
+    np.testing.assert_array_equal(translate(planes, distance, axis=1), _affine(image, (1, 0, 0, 0, 1, distance)))
 
 
 @needs_plain_pillow
@@ -118,7 +117,7 @@ POINT = {
 def test_point_operations(name, planes, narrow):
     planes = np.ascontiguousarray(planes // narrow + narrow)
     table_of, literal = POINT[name]
-    table = table_of(histogram_of(planes))
+    table = table_of(Planes(planes).histogram)
     np.testing.assert_array_equal(apply_table(planes, table), _planes(literal(_image(planes))))
 
 
@@ -128,15 +127,15 @@ def test_equalize_where_the_table_overflows(ones):
     planes = np.full((3, 64, 64), 250, np.uint8)
     planes.reshape(3, -1)[:, :ones] = np.arange(ones) % 200
     expected = _planes(ImageOps.equalize(_image(planes)))
-    np.testing.assert_array_equal(apply_table(planes, equalize_table(histogram_of(planes))), expected)
+    np.testing.assert_array_equal(apply_table(planes, equalize_table(Planes(planes).histogram)), expected)
 
 
 def test_histograms_against_numpy():
     planes = _noise(50, 1, kind="flat")
     counts = np.stack([np.bincount(plane.ravel(), minlength=256) for plane in planes])
-    np.testing.assert_array_equal(histogram_of(planes), counts)
+    np.testing.assert_array_equal(Planes(planes).histogram, counts)
     table = np.random.default_rng(0).integers(0, 256, (3, 256), dtype=np.uint8)
-    np.testing.assert_array_equal(histogram_after(counts, table), histogram_of(apply_table(planes, table)))
+    np.testing.assert_array_equal(histogram_after(counts, table), Planes(apply_table(planes, table)).histogram)
 
 
 def test_compose_is_one_after_the_other():

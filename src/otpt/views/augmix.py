@@ -21,6 +21,7 @@ CLIP's constants (observed: 7·10⁻⁷).
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,14 @@ Bytes = NDArray[np.uint8]
 Counts = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 
-POINT_OPERATIONS = frozenset({"autocontrast", "equalize", "posterize", "solarize"})
+MOVES: dict[str, Callable[[Bytes, Any], Bytes]] = {
+    "rotate": rotate,
+    "shear_x": shear_x,
+    "shear_y": shear_y,
+    "translate_x": functools.partial(translate, axis=2),
+    "translate_y": functools.partial(translate, axis=1),
+}
+"""Geometric operations; the others are point operations."""
 
 _VALUES = np.arange(256)
 _LEVELS = np.arange(256.0)
@@ -78,13 +86,6 @@ def equalize_table(histogram: Counts) -> Bytes:
     return np.where((step > 0)[:, None], table, IDENTITY)
 
 
-def histogram_of(pixels: Bytes) -> Counts:
-    """Counts of each value in each channel; Pillow counts three times faster than ``np.bincount``."""
-    height, width = pixels.shape[1:]
-    planes = (Image.frombuffer("L", (width, height), plane, "raw", "L", 0, 1) for plane in pixels)
-    return np.array([plane.histogram() for plane in planes], dtype=np.int64)
-
-
 def histogram_after(histogram: Counts, table: Bytes) -> Counts:
     """The histogram of ``table[pixels]`` from that of ``pixels``."""
     out = np.zeros((3, 256), dtype=np.int64)
@@ -116,8 +117,10 @@ class Planes:
 
     @functools.cached_property
     def histogram(self) -> Counts:
-        """Counts (3, 256)."""
-        return histogram_of(self.pixels)
+        """Counts (3, 256) of each value in each channel; Pillow counts three times faster than ``np.bincount``."""
+        height, width = self.pixels.shape[1:]
+        planes = (Image.frombuffer("L", (width, height), plane, "raw", "L", 0, 1) for plane in self.pixels)
+        return np.array([plane.histogram() for plane in planes], dtype=np.int64)
 
     @functools.cached_property
     def extremes(self) -> tuple[Counts, Counts]:
@@ -134,44 +137,26 @@ def run_chain(source: Planes, operations: tuple[Operation, ...]) -> tuple[Planes
     planes = source
     table: Bytes | None = None
     for operation in operations:
-        if operation.name in POINT_OPERATIONS:
-            step = _table(operation, planes, table)
+        amount = operation.amount(planes.pixels.shape[-1])
+        if operation.name not in MOVES:
+            step = _table(operation.name, amount, planes, table)
             table = step if table is None else compose(table, step)
-        elif _moves(operation, planes.pixels.shape[-1]):
+        elif amount:
             pixels = planes.pixels if table is None else apply_table(planes.pixels, table)
-            planes, table = Planes(_move(operation, pixels)), None
+            planes, table = Planes(MOVES[operation.name](pixels, amount)), None
     return planes, table
 
 
-def _table(operation: Operation, planes: Planes, pending: Bytes | None) -> Bytes:
+def _table(name: str, amount: float, planes: Planes, pending: Bytes | None) -> Bytes:
     """The table of a point operation on ``pending[planes]``."""
-    name = operation.name
     if name == "posterize":
-        return posterize_table(operation.posterize_bits)
+        return posterize_table(int(amount))
     if name == "solarize":
-        return solarize_table(operation.solarize_threshold)
+        return solarize_table(int(amount))
     if name == "autocontrast" and pending is None:
         return autocontrast_table(*planes.extremes)
     histogram = planes.histogram if pending is None else histogram_after(planes.histogram, pending)
     return autocontrast_table(*extremes(histogram)) if name == "autocontrast" else equalize_table(histogram)
-
-
-def _moves(operation: Operation, size: int) -> bool:
-    if operation.name == "rotate":
-        return operation.rotate_degrees != 0
-    return not operation.name.startswith("translate") or operation.translate_pixels(size) != 0
-
-
-def _move(operation: Operation, pixels: Bytes) -> Bytes:
-    name = operation.name
-    if name == "rotate":
-        return rotate(pixels, operation.rotate_degrees)
-    if name == "shear_x":
-        return shear_x(pixels, operation.shear_factor)
-    if name == "shear_y":
-        return shear_y(pixels, operation.shear_factor)
-    distance = operation.translate_pixels(pixels.shape[-1])
-    return translate(pixels, distance, 0) if name == "translate_x" else translate(pixels, 0, distance)
 
 
 class Mixer:
@@ -186,7 +171,9 @@ class Mixer:
         number = out.dtype.type
         linear, tables, others, black = self._terms(pixels, draw)
         if tables:
-            entries = self._entries(linear, tables, black, out.dtype)
+            # (3, 256): x itself and tables of it, mixed and normalised
+            levels = linear * _LEVELS + sum(tables)
+            entries = (levels * self._per_level[:, None] + black[:, None]).astype(out.dtype)
             for channel in range(3):
                 np.take(entries[channel], pixels[channel], out=out[channel], mode="clip")
         else:
@@ -200,11 +187,6 @@ class Mixer:
                 np.copyto(term, moved[channel])
                 term *= number(coefficient * self._per_level[channel])
                 out[channel] += term
-
-    def _entries(self, linear: float, tables: list[Floats], black: Floats, dtype: np.dtype[Any]) -> Floats:
-        """(3, 256): x itself and tables of it, mixed and normalised."""
-        levels = linear * _LEVELS + sum(tables)
-        return (levels * self._per_level[:, None] + black[:, None]).astype(dtype)
 
     def _terms(self, pixels: Bytes, draw: AugMixDraw) -> tuple[float, list[Floats], list[tuple[float, Bytes]], Floats]:
         """What a view is the sum of: x, tables of x and other pixels with their weights, and black (3,)."""

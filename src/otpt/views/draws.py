@@ -65,34 +65,21 @@ class Operation:
     level: float
     negative: bool
 
-    @property
-    def posterize_bits(self) -> int:
-        """4 − int(4s/10): always 4 at severity 1."""
-        return 4 - int(self.level * 4 / 10)
+    def amount(self, size: int) -> float:
+        """Return what the level means in a view of ``size`` pixels.
 
-    @property
-    def rotate_degrees(self) -> int:
-        """± int(30s/10): 0, 1 or 2 degrees, counter-clockwise when positive."""
-        return self._signed_int(30)
-
-    @property
-    def solarize_threshold(self) -> int:
-        """256 − int(256s/10): 231 … 254."""
-        return 256 - int(self.level * 256 / 10)
-
-    @property
-    def shear_factor(self) -> float:
-        """± 0.3s/10: 0.003 … 0.03 pixels per row (or column)."""
-        factor = self.level * 0.3 / 10
-        return -factor if self.negative else factor
-
-    def translate_pixels(self, size: int) -> int:
-        """± int((size/3)s/10): 0 … 7 pixels for a view of 224."""
-        return self._signed_int(size / 3)
-
-    def _signed_int(self, most: float) -> int:
-        value = int(self.level * most / 10)
-        return -value if self.negative else value
+        Bits to keep (always 4 at severity 1), the first inverted value (231 … 254), whole degrees counter-clockwise
+        (−2 … 2), pixels per row or column (±0.003 … ±0.03), or whole pixels (−7 … 7 for a view of 224).
+        """
+        if self.name == "posterize":
+            return 4 - int(self.level * 4 / 10)
+        if self.name == "solarize":
+            return 256 - int(self.level * 256 / 10)
+        if self.name.startswith("shear"):
+            amount = self.level * 0.3 / 10
+        else:
+            amount = int(self.level * (30 if self.name == "rotate" else size / 3) / 10)
+        return -amount if self.negative else amount
 
 
 @dataclass(frozen=True)

@@ -40,20 +40,15 @@ _ROTATE_CHUNK, _SHEAR_CHUNK = 7_168, 50_176
 _TOO_NEAR = 2.0**-34
 
 
-def translate(pixels: Bytes, dx: int, dy: int) -> Bytes:
-    """Output (x, y) is source (x + dx, y + dy); black where that lies outside."""
+def translate(pixels: Bytes, distance: int, *, axis: int) -> Bytes:
+    """Position t along an axis is sampled at t + distance; black outside."""
     size = pixels.shape[-1]
     out = np.zeros_like(pixels)
-    if abs(dx) < size and abs(dy) < size:
-        to_rows, from_rows = _overlap(dy, size)
-        to_columns, from_columns = _overlap(dx, size)
-        out[:, to_rows, to_columns] = pixels[:, from_rows, from_columns]
+    if abs(distance) < size:
+        inside = slice(max(-distance, 0), size - max(distance, 0))
+        source = slice(max(distance, 0), size - max(-distance, 0))
+        out.swapaxes(0, axis)[inside] = pixels.swapaxes(0, axis)[source]
     return out
-
-
-def _overlap(shift: int, size: int) -> tuple[slice, slice]:
-    """Where along one axis t and t + shift both lie in the image: the slices of t and of t + shift."""
-    return slice(max(-shift, 0), size - max(shift, 0)), slice(max(shift, 0), size - max(-shift, 0))
 
 
 def rotate(pixels: Bytes, degrees: int) -> Bytes:
@@ -143,8 +138,7 @@ def _pixel_pairs(pixels: Bytes) -> NDArray[np.uint64]:
 def shear_x(pixels: Bytes, factor: float) -> Bytes:
     """Row y is sampled at x + factor·(y + ½); black outside."""
     size = pixels.shape[-1]
-    shift, fraction, runs = _lines(factor, size)
-    weights, doubtful = _weights(fraction)
+    shift, weights, doubtful, runs = _lines(factor, size)
     out = np.empty_like(pixels)
     most = max(1, _SHEAR_CHUNK // size)
     for first, last, offset in runs:
@@ -163,8 +157,7 @@ def shear_x(pixels: Bytes, factor: float) -> Bytes:
 def shear_y(pixels: Bytes, factor: float) -> Bytes:
     """Column x is sampled at y + factor·(x + ½); black outside."""
     size = pixels.shape[-1]
-    shift, fraction, runs = _lines(factor, size)
-    weights, doubtful = _weights(fraction)
+    shift, weights, doubtful, runs = _lines(factor, size)
     out = np.empty_like(pixels)
     line = np.empty((3, size + 1, size), np.float32)
     for first, last, offset in runs:
@@ -183,14 +176,21 @@ def shear_y(pixels: Bytes, factor: float) -> Bytes:
     return out
 
 
-def _lines(factor: float, size: int) -> tuple[Doubles, Doubles, list[tuple[int, int, int]]]:
-    """Shift and its fraction per line; the runs (first, last, ⌊shift⌋) of lines of equal whole shift."""
+def _lines(factor: float, size: int) -> tuple[Doubles, Floats, NDArray[np.intp], list[tuple[int, int, int]]]:
+    """Per line its shift, and a float32 weight that truncates in the same way as the shift's fraction.
+
+    Then the lines for which there is no such weight, and the runs (first, last, ⌊shift⌋) of lines of equal whole shift.
+    """
     shift = np.multiply(np.arange(size) + 0.5, factor)
     whole = np.floor(shift)
     offsets = np.clip(whole, -size, size).astype(np.intp)
     starts: list[int] = [0, *(np.flatnonzero(np.diff(offsets)) + 1).tolist(), size]
     runs = [(first, last, int(offsets[first])) for first, last in itertools.pairwise(starts)]
-    return shift, shift - whole, runs
+    farey, fraction = _farey(), shift - whole
+    after = np.searchsorted(farey, fraction, side="right").clip(1, farey.size - 1)
+    low, high = farey[after - 1], farey[after]
+    doubtful = np.minimum(fraction - low, high - fraction) < _TOO_NEAR
+    return shift, ((low + high) / 2).astype(np.float32), np.flatnonzero(doubtful), runs
 
 
 def _gather(line: Floats, pixels: Bytes, offset: int) -> None:
@@ -236,15 +236,6 @@ def _exact(lines: Bytes, shift: Doubles) -> Bytes:
     value = step.astype(np.uint8)
     value *= inside
     return value
-
-
-def _weights(fraction: Doubles) -> tuple[Floats, NDArray[np.intp]]:
-    """A float32 weight per line that truncates in the same way, and the lines for which there is none."""
-    farey = _farey()
-    after = np.searchsorted(farey, fraction, side="right").clip(1, farey.size - 1)
-    low, high = farey[after - 1], farey[after]
-    doubtful = np.minimum(fraction - low, high - fraction) < _TOO_NEAR
-    return ((low + high) / 2).astype(np.float32), np.flatnonzero(doubtful)
 
 
 @functools.cache

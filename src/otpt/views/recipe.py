@@ -14,6 +14,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -59,7 +60,7 @@ class ViewRecipe:
     """How many views, and how they are made. ``n_views`` includes the clean one.
 
     ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
-    ``rounds``: numbers of views that may be enough for an image (``methods/running/rounds.py`` says when); () for none.
+    ``rounds``: numbers of views that may be enough for an image (:func:`otpt.methods.path.is_enough` says when).
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
@@ -78,14 +79,13 @@ class ViewRecipe:
             raise OtptError(f"The number of views must be a whole number of at least 1, not {self.n_views!r}.")
         if not isinstance(self.augmix, bool):
             raise OtptError(f"augmix must be True or False, not {self.augmix!r}.")
-        low, high = _interval("crop_scale", self.crop_scale)
-        if not 0 < low <= high <= 1:
-            raise OtptError(
-                f"crop_scale must be two fractions of the image area, 0 < low ≤ high ≤ 1, not {self.crop_scale!r}."
-            )
-        low, high = _interval("crop_ratio", self.crop_ratio)
-        if not 0 < low <= high < math.inf:
-            raise OtptError(f"crop_ratio must be two ratios, 0 < low ≤ high, not {self.crop_ratio!r}.")
+        for name in ("crop_scale", "crop_ratio"):
+            pair, most = getattr(self, name), 1 if name == "crop_scale" else math.inf
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(_is_number, pair))):
+                raise OtptError(f"{name} must be two numbers (low, high), not {pair!r}.")
+            if not 0 < pair[0] <= pair[1] <= most or math.isinf(pair[1]):
+                of = "fractions of the image area, 0 < low ≤ high ≤ 1" if most == 1 else "ratios, 0 < low ≤ high"
+                raise OtptError(f"{name} must be two {of}, not {pair!r}.")
         if not _is_number(self.flip) or not 0 <= self.flip <= 1:
             raise OtptError(f"flip must be a probability between 0 and 1, not {self.flip!r}.")
         if not _is_number(self.noise) or not 0 <= self.noise < math.inf:
@@ -122,7 +122,7 @@ class ViewRecipe:
             f"flip={float(self.flip)!r}{noise}"
         )
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """:attr:`key` without the number of views: view v is the same however many there are, and in any round."""
         return self.of(1).key
@@ -135,12 +135,6 @@ class ViewRecipe:
 
 def _is_number(given: object) -> bool:
     return isinstance(given, (int, float)) and not isinstance(given, bool)
-
-
-def _interval(name: str, given: object) -> tuple[float, float]:
-    if isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_number, given)):
-        return float(given[0]), float(given[1])
-    raise OtptError(f"{name} must be two numbers (low, high), not {given!r}.")
 
 
 def make_views(
@@ -171,7 +165,11 @@ def make_views(
         if draw is not None:
             mix(pixels, draw, out)
         else:
-            _normalise(pixels, mean, std, out=out)
+            # (x/255 − mean)/std, rounded in the order of torchvision's ToTensor and Normalize
+            np.copyto(out, pixels)
+            out /= 255
+            out -= np.asarray(mean, out.dtype)[:, None, None]
+            out /= np.asarray(std, out.dtype)[:, None, None]
     if recipe.noise:
         generator = noise_generator("views", seed=seed, image_id=image_id)
         spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
@@ -232,20 +230,6 @@ def planar(image: Image.Image, *, flip: bool = False) -> NDArray[np.uint8]:
         pixels = np.frombuffer(image.tobytes("raw", band), np.uint8).reshape(height, width)
         plane[:] = pixels[:, ::-1] if flip else pixels
     return planes
-
-
-def _normalise(
-    pixels: NDArray[np.uint8],
-    mean: tuple[float, float, float],
-    std: tuple[float, float, float],
-    *,
-    out: Floats,
-) -> None:
-    """(x/255 − mean)/std, rounded in the order of torchvision's ToTensor and Normalize."""
-    np.copyto(out, pixels)
-    out /= 255
-    out -= np.asarray(mean, out.dtype)[:, None, None]
-    out /= np.asarray(std, out.dtype)[:, None, None]
 
 
 def clean_image(image: Image.Image, size: int, *, interpolation: str, resize_mode: str) -> Image.Image:
