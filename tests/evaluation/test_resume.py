@@ -28,7 +28,7 @@ from oracles.runs.evaluation_bench import (
 from oracles.runs.growing_bench import grow, whole
 
 from otpt import OtptError, get_method
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, ClipBackbone
 from otpt.data import Dataset
 from otpt.evaluation import ProcessEngine, Progress, duration, evaluate
 from otpt.features import FeatureCache
@@ -116,7 +116,7 @@ def test_a_further_method_needs_no_image_tower_with_a_cache(tmp_path: Path, monk
         raise AssertionError("the image tower was used")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Backbone, "encode_pixels", refuse)
+        patch.setattr(ClipBackbone, "encode_pixels", refuse)
         run("run", [*TWO, "tpt"], cache)
     run("whole", [*TWO, "tpt"], None)
     assert files(tmp_path / "run") == files(tmp_path / "whole")

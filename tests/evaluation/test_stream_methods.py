@@ -25,7 +25,7 @@ from oracles.runs.evaluation_bench import (
 from oracles.runs.growing_bench import STREAM
 
 from otpt import OtptError, load_plugin
-from otpt.backbones import Backbone
+from otpt.backbones import ClipBackbone
 from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.features import FeatureCache
@@ -193,7 +193,7 @@ def test_with_the_cache_the_stream_needs_neither_tower_nor_images(
         raise AssertionError("an image was read or encoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Backbone, "encode_pixels", refuse)
+        patch.setattr(ClipBackbone, "encode_pixels", refuse)
         patch.setattr(pipeline_module, "open_with_digest", refuse)
         run(tmp_path / "run", data=data, cache=cache)
         run(tmp_path / "warm", data=data, cache=cache)

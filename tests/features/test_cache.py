@@ -12,7 +12,7 @@ import pytest
 import torch
 from oracles.runs.evaluation_bench import RECIPE, backbone, dataset, files, image, settings, write_images
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, ClipBackbone
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, default_cache_folder
@@ -31,7 +31,7 @@ def no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Backbone, pixels: torch.Tensor, **_: object) -> torch.Tensor:
         raise AssertionError("the image tower was used")
 
-    monkeypatch.setattr(Backbone, "encode_pixels", refuse)
+    monkeypatch.setattr(ClipBackbone, "encode_pixels", refuse)
 
 
 def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:

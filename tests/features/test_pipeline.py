@@ -17,7 +17,7 @@ from oracles.runs.evaluation_bench import RECIPE, backbone, image, write_images
 from PIL import Image
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import ClipBackbone
 from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
 from otpt.features import pipeline as pipeline_module
@@ -181,7 +181,7 @@ def test_a_file_that_looks_as_it_did_is_not_read(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the image tower was used")
 
-    monkeypatch.setattr(Backbone, "encode_pixels", refuse)
+    monkeypatch.setattr(ClipBackbone, "encode_pixels", refuse)
     with monkeypatch.context() as unread:
         unread.setattr(pipeline_module, "open_with_digest", refuse)
         assert all(map(torch.equal, run(), first))

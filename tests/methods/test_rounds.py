@@ -14,7 +14,7 @@ from oracles.runs.evaluation_bench import NAMES, backbone, dataset, image, rows,
 from torch import Tensor
 
 from otpt import Classifier, OtptError
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, ClipBackbone
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Predictor, get_methods
@@ -80,13 +80,13 @@ def test_an_image_gets_what_its_first_views_give(method: str) -> None:
 def test_only_so_many_views_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     clf = classifier(IN_ROUNDS)
     encoded: list[int] = []
-    real = Backbone.encode_pixels
+    real = ClipBackbone.encode_pixels
 
     def counting(self: Backbone, pixels: Tensor, **more: Any) -> Tensor:
         encoded.append(len(pixels))
         return real(self, pixels, **more)
 
-    monkeypatch.setattr(Backbone, "encode_pixels", counting)
+    monkeypatch.setattr(ClipBackbone, "encode_pixels", counting)
     found = [clf.predict(image(i)) for i in SEEDS]
     assert sum(encoded) == sum(each.extras["views"] for each in found)
 
