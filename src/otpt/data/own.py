@@ -24,6 +24,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABELS = "labels.csv"
 _PATHS = ("path", "file", "filename")
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
+_MOST_LABEL_BYTES = 1 << 20
 _JSON_KEYS = ("label", "cls", "class", "class_name")
 _MOST_SHARDS = 100_000
 
@@ -279,10 +280,12 @@ def _read_index(shard: Path) -> dict[str, tuple[tuple[int, int] | None, str | No
                         raise ValueError(f"{key} has two images")
                     images[key] = member.offset_data, member.size
                 elif ending in _LABEL_SUFFIXES:
+                    if member.size > _MOST_LABEL_BYTES:
+                        raise ValueError(f"the label {member.name} has {member.size:,} bytes")
                     images.setdefault(key, None)
                     content = archive.extractfile(member)
                     assert content is not None
-                    labels.setdefault(key, {})[ending] = _label(content.read(1 << 20), ending, member.name)
+                    labels.setdefault(key, {})[ending] = _label(content.read(), ending, member.name)
     except OSError as error:
         raise cannot_read("shard", shard, error) from None
     except Exception as error:  # tarfile lets many errors through for damaged headers
