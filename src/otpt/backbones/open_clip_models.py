@@ -74,6 +74,7 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
     if not (path / CONFIG_FILE).is_file():
         raise OtptError(f"The folder {path} has no {CONFIG_FILE}, which describes an open_clip model.")
     config = _read_config(path / CONFIG_FILE)
+    _check_size(config, path)
     with hub(f"the model in {path}", local=True):
         return _configured(f"local-dir:{path}", config, str(path), quick_gelu)
 
@@ -159,6 +160,20 @@ def _read_config(path: Path) -> dict[str, Any]:
     if unsafe:
         raise OtptError(f"The file {path} sets trust_remote_code, which would run code of the repository; remove it.")
     return config
+
+
+def _check_size(config: dict[str, Any], folder: Path) -> None:
+    """Raise an :class:`OtptError` before a model is made that has far more numbers than the folder's weights."""
+    stored = sum(each.stat().st_size for each in folder.iterdir() if each.suffix in (".safetensors", ".bin", ".pt"))
+    for part in ("text_cfg", "vision_cfg"):
+        tower = config.get(part)
+        width, layers = (tower.get(key) if isinstance(tower, dict) else None for key in ("width", "layers"))
+        # attention alone has four matrices per layer; half precision is the smallest that weights are stored in
+        if isinstance(width, int) and isinstance(layers, int) and 2 * 4 * layers * width**2 > stored:
+            raise OtptError(
+                f"The folder {folder} has {stored:,} bytes of weights, too few for {layers} layers of width {width} "
+                f"({part} of {CONFIG_FILE})."
+            )
 
 
 def _matching_architecture(state: dict[str, Tensor]) -> str | None:
