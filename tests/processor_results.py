@@ -99,7 +99,10 @@ def towers() -> Iterator[tuple[str, Backbone]]:
 def features(name: str, backbone: Backbone, batch: int) -> Iterator[tuple[str, str]]:
     size = backbone.preprocessing.size
     pixels = torch.randn(19, 3, size, size, generator=torch.Generator().manual_seed(7))
-    yield f"{name}: image features", digest([torch.cat([backbone.encode_pixels(b, chunk=backbone.chunk) for b in pixels.split(batch)])])
+    yield (
+        f"{name}: image features",
+        digest([torch.cat([backbone.encode_pixels(b, chunk=backbone.chunk) for b in pixels.split(batch)])]),
+    )
 
 
 def texts(name: str, backbone: Backbone) -> Iterator[tuple[str, str]]:
@@ -142,7 +145,9 @@ def dataset(order: Iterable[int] = range(COUNT)) -> Dataset:
 
 
 def settings(shard_size: int, **changes: Any) -> EvaluationSettings:
-    return EvaluationSettings(**{"methods": ["zero-shot", "tpt", "o-tpt"], "views": RECIPE, "shard_size": shard_size, **changes})
+    return EvaluationSettings(
+        **{"methods": ["zero-shot", "tpt", "o-tpt"], "views": RECIPE, "shard_size": shard_size, **changes}
+    )
 
 
 def contexts(folder: Path) -> list[Any]:

@@ -128,19 +128,19 @@ def test_addresses_are_refused_where_the_caller_says_so() -> None:
 def test_methods_together_equal_each_alone() -> None:
     clf = classifier()
     names = ["zero-shot", "tpt", "o-tpt", "tpt+sals", "c-tpt+zs"]
-    together = clf.compare(image(5), names)
+    (together,) = clf.compare([image(5)], names)
     for name in names:
-        assert np.array_equal(together[name].probabilities, clf.compare(image(5), [name])[name].probabilities)
+        (alone,) = clf.compare([image(5)], [name])
+        assert np.array_equal(together[name].probabilities, alone[name].probabilities)
 
 
 def test_another_method_for_one_call() -> None:
     clf = classifier()
-    expected = clf.compare(image(5), ["tpt", "zero-shot"])
+    (expected,) = clf.compare([image(5)], ["tpt", "zero-shot"])
     assert expected["tpt"] != expected["zero-shot"]
     for name in expected:
-        assert clf.predict(image(5), method=name) == expected[name]
-        assert clf(image(5), method=name) == expected[name]
-        assert clf.predict([image(5)], method=name) == clf([image(5)], method=name)
+        assert clf.predict([image(5)], method=name) == clf([image(5)], method=name) == [expected[name]]
+        assert clf.predict(image(5), method=name).method == clf(image(5), method=name).method == name
     assert clf.predict(image(5)).method == clf.method.name
     with pytest.raises(OtptError, match="Did you mean: tpt"):
         clf(image(5), method="ttp")
