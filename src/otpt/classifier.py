@@ -158,7 +158,13 @@ class Classifier:
         in ``hypothesis_template`` ("a photo of a {}."); those of :meth:`set_classes` stay. Their text features are
         cached for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first.
         """
-        return self._predict(images, method, errors, labels=candidates(candidate_labels, hypothesis_template))
+        return self.predict(
+            images,
+            candidate_labels=candidate_labels,
+            hypothesis_template=hypothesis_template,
+            method=method,
+            errors=errors,
+        )
 
     def predict(
         self,
@@ -168,6 +174,8 @@ class Classifier:
         image_id: str | None = None,
         workers: int | None = None,
         errors: str = "raise",
+        candidate_labels: str | Sequence[str] | None = None,
+        hypothesis_template: str | None = None,
     ) -> Any:
         """A prediction of one image, in any form that :func:`otpt.images.open_image` takes; a list for several.
 
@@ -176,8 +184,31 @@ class Classifier:
             image_id: names a single image for its random views; its content does by default.
             workers: threads that decode and augment ahead; one per core by default.
             errors: "raise" for the first image that cannot be used, or "return" a :class:`Failure` in its place.
+            candidate_labels, hypothesis_template: the classes of this call; see :meth:`__call__`.
         """
-        return self._predict(images, method, errors, image_id=image_id, workers=workers)
+        if errors not in ("raise", "return"):
+            raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
+        one = is_one_image(images)
+        methods = (self.method if method is None else get_method(method),)
+        labels = candidates(candidate_labels, hypothesis_template)
+        outputs = self._outputs(
+            [images] if one else images,
+            methods,
+            None if image_id is None else [image_id],
+            workers,
+            labels,
+            one=one,
+        )
+        names = self._settings_for(labels).classes
+        found: list[Any] = []
+        for position, (image, answer) in enumerate(outputs):
+            if not isinstance(answer, Exception):
+                found.append(predictions(methods, answer, names, self._calibrations)[methods[0].name])
+            elif errors == "return" and isinstance(answer, OtptError):
+                found.append(Failure(image.task.key, position, answer))
+            else:
+                raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
+        return found[0] if one else found
 
     def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
         """One image by several methods, {name: prediction}; its views are encoded once. A list for several images."""
@@ -290,40 +321,6 @@ class Classifier:
         self._calibrations = found
         return self
 
-    def _predict(
-        self,
-        images: Any,
-        method: str | Method | None,
-        errors: str,
-        *,
-        labels: Labels | None = None,
-        image_id: str | None = None,
-        workers: int | None = None,
-    ) -> Any:
-        """A prediction, or a list of them; a bad image raises its error, or leaves a :class:`Failure` in its place."""
-        if errors not in ("raise", "return"):
-            raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
-        one = is_one_image(images)
-        methods = (self.method if method is None else get_method(method),)
-        outputs = self._outputs(
-            [images] if one else images,
-            methods,
-            None if image_id is None else [image_id],
-            workers,
-            labels,
-            one=one,
-        )
-        names = self._settings_for(labels).classes
-        found: list[Any] = []
-        for position, (image, answer) in enumerate(outputs):
-            if not isinstance(answer, Exception):
-                found.append(predictions(methods, answer, names, self._calibrations)[methods[0].name])
-            elif errors == "return" and isinstance(answer, OtptError):
-                found.append(Failure(image.task.key, position, answer))
-            else:
-                raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
-        return found[0] if one else found
-
     def _outputs(
         self,
         images: Iterable[Any],
@@ -337,7 +334,7 @@ class Classifier:
         """(image, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
         predictor = self._predictor(methods, labels)
         tasks = (
-            predictor.task(each.shown, each.source, seed=self.seed, image_id=each.image_id, urls=self.urls)
+            predictor.task(each.shown, each.source, seed=self.settings.seed, image_id=each.image_id, urls=self.urls)
             for each in image_inputs(images, image_ids)
         )
         # a single image is encoded as fast as possible, several ones so that none depends on its neighbours

@@ -363,8 +363,9 @@ def _quietly(step: Callable[[], _T]) -> _T:
 
 
 def is_array(source: object) -> bool:
-    """Whether this is a numpy array or a torch tensor."""
-    return isinstance(source, np.ndarray) or _is_tensor(source)
+    """Whether this is a numpy array or a torch tensor, which is recognised by its methods, without importing torch."""
+    tensor_methods = ("detach", "cpu", "is_floating_point")
+    return isinstance(source, np.ndarray) or all(hasattr(source, each) for each in tensor_methods)
 
 
 def rgb_array(source: Any) -> NDArray[np.uint8]:
@@ -374,7 +375,7 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
     values are scaled by 255/65535; grey is repeated, and an alpha channel dropped. A shape such as (3, 4, 3), which
     could be either, is read with the channels last in an array and first in a tensor, by the convention of each.
     """
-    tensor = _is_tensor(source)
+    tensor = not isinstance(source, np.ndarray)
     given = f"{'a tensor' if tensor else 'an array'} of shape {tuple(source.shape)} and type {source.dtype}"
     values: NDArray[Any] = source
     if tensor:
@@ -426,8 +427,3 @@ def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
     if wide.min() < 0 or wide.max() > 65535:
         raise OtptError(f"{name} holds 32-bit values without a defined white; save it as 8- or 16-bit.")
     return ((wide * 255 + 32767) // 65535).astype(np.uint8)
-
-
-def _is_tensor(source: object) -> bool:
-    """A tensor is recognised by its methods, without importing torch."""
-    return all(hasattr(source, part) for part in ("detach", "cpu", "is_floating_point"))

@@ -184,7 +184,7 @@ class Component:
     gives_texts: bool = False
     digest: str = ""
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[str, ...]:
         """What the function asks for."""
         return parameters(self.function) if self.function else ()
@@ -194,7 +194,7 @@ class Component:
         """The function's settings."""
         return settings_of(self.function) if self.function else {}
 
-    @property
+    @cached_property
     def in_order(self) -> bool:
         """Whether it carries state from image to image."""
         return STATE in self.parameters
@@ -218,12 +218,12 @@ class Objective(Component):
     maximise: bool = False
     weight: Weight = field(default=1.0, hash=False)
 
-    @property
+    @cached_property
     def on(self) -> str:
         """ "views" or "texts": what it is a function of."""
         return VIEWS if "logits" in self.parameters else TEXTS
 
-    @property
+    @cached_property
     def takes_range(self) -> bool:
         """Whether it depends on the reference range of the logits."""
         return not {"current_range", "initial_range"}.isdisjoint(self.parameters)

@@ -7,8 +7,7 @@ import torch
 from oracles.methods import field, posthoc
 from torch import Tensor
 
-from otpt.entropy import select_strong
-from otpt.objectives import clean_weight, ensemble_cross_entropy, strong_views
+from otpt.objectives import clean_weight, ensemble_cross_entropy, select_strong, strong_views
 
 STRONG = [33, 29, 21, 5, 61, 56]
 

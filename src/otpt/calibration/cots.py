@@ -21,8 +21,8 @@ from scipy.special import expit
 from torch import Tensor
 
 from otpt.calibration.logits import Array, check_logits
-from otpt.entropy import strong_views
 from otpt.errors import OtptError
+from otpt.objectives import strong_views
 from otpt.registry import Fraction, calibrator
 
 Floats: TypeAlias = npt.NDArray[np.float64]

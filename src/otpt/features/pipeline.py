@@ -289,7 +289,7 @@ class FeaturePipeline:
         encoded = iter(features.split([len(each) for each in new]))
         for image in pending:
             for kind in image.pixels:
-                own = self._placed(next(encoded))
+                own = next(encoded).to(self._backbone.dtype)
                 known = image.features.get(kind)
                 image.features[kind] = own if known is None else torch.cat([known, own])
             image.pixels, image.new = {}, True
@@ -314,14 +314,12 @@ class FeaturePipeline:
             rounds = recipe.rounds if in_rounds else ()
             count = max((n for n in (*rounds, recipe.n_views) if n <= len(features)), default=0)
             if count:
-                found[recipe.kind] = self._placed(torch.from_numpy(np.array(features[:count])))
+                own = torch.from_numpy(np.array(features[:count]))
+                found[recipe.kind] = to_device(own, self._backbone.device, self._backbone.dtype)
         return found
 
     def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
-
-    def _placed(self, features: Tensor) -> Tensor:
-        return to_device(features, self._backbone.device, self._backbone.dtype)
 
 
 def _check_wanted(task: ImageTask) -> None:

@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from otpt.entropy import clean_weight as se_weight
-from otpt.entropy import fraction_of, select_fraction, strong_views, view_entropies
+from otpt.objectives import clean_weight as se_weight
+from otpt.objectives import fraction_of, select_fraction, strong_views, view_entropies
 from otpt.registry import NONE, Count, Fraction, NonNegative, Positive, aggregation
 
 FROM_FEATURES = {"calibrate": (NONE,)}
@@ -92,7 +92,7 @@ def se(
 ) -> tuple[Tensor, dict[str, float]]:
     """SE: the clean view and the mean of the strong views, the clean one weighted by its relative confidence.
 
-    α·p_0 + (1 − α)·mean_Ω p_i, (V, C) → (C,), with α of :func:`otpt.entropy.clean_weight`. Ω and α are those of the
+    α·p_0 + (1 − α)·mean_Ω p_i, (V, C) → (C,), with α of :func:`otpt.objectives.clean_weight`. Ω and α are those of the
     zero-shot logits, before and after a step. ``se_power`` is 1 for the linear form, 2 for the quadratic one.
     """
     alpha = float(se_weight(zero_shot, se_power))

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from otpt.entropy import entropy_of_mean, select_fraction, view_entropies
+from otpt.objectives import entropy_of_mean, select_fraction, view_entropies
 from otpt.registry import Count, Fraction, NonNegative, adaptation
 
 POSITIVE, NEGATIVE = 3, 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otpt.entropy import select_fraction, strong_views
+from otpt.objectives import select_fraction, strong_views
 from otpt.registry import Fraction, Probability, gate
 
 Answer = tuple[bool, dict[str, float]]

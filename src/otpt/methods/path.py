@@ -16,16 +16,14 @@ import torch
 from torch import Tensor
 
 from otpt.calibration import BaseTexts
-from otpt.entropy import select_fraction
 from otpt.features.cache import FeatureCache
 from otpt.methods.batch import Batch
-from otpt.methods.calling import Available, Extras, GateAnswer, call_function, call_gate, naming_images
-from otpt.methods.finish import ImageScores, finish
-from otpt.methods.method import Method
+from otpt.methods.finish import Available, Extras, GateAnswer, ImageScores, call_function, call_gate, finish
+from otpt.methods.method import Method, TuningConfig
 from otpt.methods.output import Output
-from otpt.methods.prompt_tuning.config import TuningConfig
 from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
-from otpt.methods.prompt_tuning.tuner import tune
+from otpt.methods.prompt_tuning.tuner import naming_images, tune
+from otpt.objectives import select_fraction
 from otpt.registry import ADAPTATIONS, CONTEXT, GATES, NONE, STATE, STREAM
 from otpt.settings import Settings
 from otpt.threads import in_threads
@@ -81,6 +79,7 @@ class PromptGroup:
         self._settings = {method.name: method.settings_for(*place) for method in methods}
         self._configs = {method.name: method.tuning(*place) for method in methods if method.tunes}
         self._stream_state: dict[str, dict[str, Any]] = {}
+        self._in_order = any(method.scope == STREAM for method in methods)
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`otpt.methods.kinds.Group`."""
@@ -138,7 +137,7 @@ class PromptGroup:
                 for method in methods
             ]
 
-        if any(method.scope == STREAM for method in methods):
+        if self._in_order:
             return [finish_image(i) for i in range(len(batch))]
         return in_threads(finish_image, range(len(batch)))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from torch import Tensor
@@ -200,8 +200,7 @@ def stream(tasks: Iterable[ImageTask], pipeline: FeaturePipeline) -> Iterator[An
     The one loop of ``predict``, ``evaluate``, the service and Ray. Threads of the pipeline decode and augment ahead;
     tasks may belong to different predictors.
     """
-    for batch in stream_batches(tasks, pipeline):
-        yield from batch
+    return chain.from_iterable(stream_batches(tasks, pipeline))
 
 
 def stream_batches(

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otpt.entropy import entropy_of_mean
 from otpt.methods.caches import CACHE_BETA, ClassCache, affinity, in_first_row, positive_cache, summarise
 from otpt.methods.prompt_tuning.tuner import adamw_first_step
+from otpt.objectives import entropy_of_mean
 from otpt.registry import Fraction, NonNegative, Positive, Probability, adaptation
 
 _SAME_TEXTS = {"init": ("words", "coop", "maple")}

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from otpt.entropy import entropy_of_mean, select_fraction
 from otpt.methods.prompt_tuning.tuner import adamw_first_step
+from otpt.objectives import entropy_of_mean, select_fraction
 from otpt.registry import Fraction, Positive, adaptation
 
 _PUBLISHED = {"shift_rate": {"fine-grained": 1e-3, "shift": 5e-3}}

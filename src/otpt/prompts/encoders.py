@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.backbones import ACTIVATIONS, CausalLayer, TextTower
+from otpt.backbones import ACTIVATIONS, TextTower
 from otpt.errors import OtptError
 from otpt.prompts.prompt import Descriptions, Templates
 from otpt.prompts.tokens import PromptTokens, sentence_tokens
@@ -220,7 +220,9 @@ class PrefixEncoder(PromptEncoder):
             mixed = self._attend(F.linear(layer.norm1(x), layer.qkv_weight, layer.qkv_bias), rows)
             if depth == last:
                 mixed, x = mixed.index_select(1, rows.end_rows), x.index_select(1, rows.end_rows)
-            x = self._feed_forward(x + F.linear(mixed, layer.out_weight, layer.out_bias), layer)
+            x = x + F.linear(mixed, layer.out_weight, layer.out_bias)
+            hidden = F.linear(layer.norm2(x), layer.fc_weight, layer.fc_bias)
+            x = x + F.linear(self._activation(hidden), layer.proj_weight, layer.proj_bias)
         x = tower.final_norm(x)
         if tower.projection is not None:
             x = x @ tower.projection
@@ -250,10 +252,6 @@ class PrefixEncoder(PromptEncoder):
             mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=group.visible)
             parts.append(mixed.transpose(2, 3).reshape(batch, -1, width // 3))
         return torch.cat(parts, dim=1)
-
-    def _feed_forward(self, x: Tensor, layer: CausalLayer) -> Tensor:
-        hidden = F.linear(layer.norm2(x), layer.fc_weight, layer.fc_bias)
-        return x + F.linear(self._activation(hidden), layer.proj_weight, layer.proj_bias)
 
 
 class DeepPrefixEncoder(PrefixEncoder):

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import numpy as np
 from PIL import Image
 
-from otpt.entropy import select_fraction, view_entropies
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage
 from otpt.images import UrlLimits, fetch_url, header_size
 from otpt.methods.predictor import Predictor
+from otpt.objectives import select_fraction, view_entropies
 from otpt.serve.errors import RequestError
 from otpt.transfers import to_host
 from otpt.views import make_views

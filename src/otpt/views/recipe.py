@@ -166,10 +166,9 @@ def make_views(
             mix(pixels, draw, out)
         else:
             # (x/255 − mean)/std, rounded in the order of torchvision's ToTensor and Normalize
-            np.copyto(out, pixels)
-            out /= 255
-            out -= np.asarray(mean, out.dtype)[:, None, None]
-            out /= np.asarray(std, out.dtype)[:, None, None]
+            np.divide(pixels, 255, out=out, dtype=out.dtype)
+            np.subtract(out, np.asarray(mean, out.dtype)[:, None, None], out=out)
+            np.divide(out, np.asarray(std, out.dtype)[:, None, None], out=out)
     if recipe.noise:
         generator = noise_generator("views", seed=seed, image_id=image_id)
         spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]

@@ -198,14 +198,10 @@ class ConvolutionalTokens(nn.Module):
                 part.stride = (1, 1)
         self.proj = nn.Linear(channels, WIDTH)
 
-    def maps(self, pixels: Tensor) -> Tensor:
-        """(B, 3, 64, 64) → (B, 320, 4, 4)."""
-        maps: Tensor = self.stages(self.stem_norm(self.stem(pixels)))
-        return maps
-
     def forward(self, pixels: Tensor) -> Tensor:
         """Tokens row by row."""
-        tokens: Tensor = self.proj(self.maps(pixels).flatten(2).transpose(1, 2))
+        maps = self.stages(self.stem_norm(self.stem(pixels)))  # (B, 320, 4, 4)
+        tokens: Tensor = self.proj(maps.flatten(2).transpose(1, 2))
         return tokens
 
 

@@ -1,8 +1,8 @@
 """Steps on the context: from image features and objectives to tuned contexts and logits."""
 
-from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.method import TuningConfig
 from otpt.methods.prompt_tuning.state import AttributeState, PromptState, Scores, mean_cosine, prompt_state
-from otpt.methods.prompt_tuning.tuner import adamw_first_step, tune, tune_many_steps
+from otpt.methods.prompt_tuning.tuner import adamw_first_step, naming_images, tune, tune_many_steps
 
 __all__ = [
     "AttributeState",
@@ -11,6 +11,7 @@ __all__ = [
     "TuningConfig",
     "adamw_first_step",
     "mean_cosine",
+    "naming_images",
     "prompt_state",
     "tune",
     "tune_many_steps",

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,11 +23,11 @@ import torch
 from torch import Tensor
 
 from otpt._version import __version__
-from otpt.entropy import SELECTED_BY
+from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.prompt_tuning.config import TuningConfig
+from otpt.methods.method import TuningConfig
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, in_passes, mean_cosine
-from otpt.objectives import Range, logit_range
+from otpt.objectives import SELECTED_BY, Range, logit_range
 from otpt.registry import OBJECTIVES, VIEWS
 from otpt.transfers import to_device, to_host
 
@@ -121,6 +122,18 @@ def _split(scores: Scores, images: int) -> list[Scores]:
     fields = {name: each for name, each in vars(scores).items() if each is not None}
     parts = zip(*(each.split(images) for each in fields.values()), strict=True)
     return [Scores(**dict(zip(fields, part, strict=True))) for part in parts]
+
+
+@contextmanager
+def naming_images(names: Sequence[str], configs: Sequence[TuningConfig]) -> Iterator[None]:
+    """Says on which image a user's objective failed; objectives themselves see no names."""
+    try:
+        yield
+    except OtptError as error:
+        if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
+            raise
+        where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
+        raise OtptError(f"{error} {where}.") from error
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.batch import Batch
-from otpt.methods.calling import naming_images
 from otpt.methods.kinds import KINDS, Group, Kind, Methods
 from otpt.methods.method import Method
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.preparing import coop_context, prompts_of, text_state
-from otpt.methods.prompt_tuning import PromptState, mean_cosine
+from otpt.methods.prompt_tuning import PromptState, mean_cosine, naming_images
 from otpt.methods.promptsmooth.certificate import Votes, certify, predict_or_abstain
 from otpt.methods.promptsmooth.smoother import Smoother
 from otpt.methods.promptsmooth.smoothing import Smoothing
