@@ -14,8 +14,7 @@ from otpt.evaluation import EvaluationSettings as Settings
 from otpt.methods.output import Output
 from otpt.metrics import bootstrap_difference
 from otpt.report import Results, build_tables, compare_methods, comparison_table, gap, open_results, ranked
-from otpt.report.comparison import ALL
-from otpt.report.statistics import bootstrap_p, mcnemar_p
+from otpt.report.comparison import ALL, bootstrap_p, mcnemar_p
 
 from .conftest import SEEDS, SETS, probabilities
 

@@ -11,10 +11,10 @@ from PIL import Image
 from otpt import OtptError
 from otpt.report import Results, open_results
 from otpt.report.figures import FIGURES, check_format, draw, draw_similarity, pairwise_cosines, save, styled
-from otpt.report.figures.bins import risk_coverage, wilson_interval
+from otpt.report.figures.bins import risk_coverage
 from otpt.report.figures.cosines import density
 from otpt.report.figures.metrics import pareto_front
-from otpt.report.layouts import swept_settings
+from otpt.report.papers import swept_settings
 
 RUN_OF = {"templates": "prompts", "sweep": "sweep", "pareto": "sweep"}
 
@@ -66,8 +66,6 @@ def test_bars_are_percentages(results: Results) -> None:
 def test_curves() -> None:
     coverage, risk = risk_coverage(np.array([0.9, 0.5, 0.5, 0.2]), np.array([True, False, True, False]))
     np.testing.assert_allclose((coverage, risk), ([0.25, 0.75, 1], [0, 1 / 3, 0.5]))
-    low, high = wilson_interval(np.array([8.0]), np.array([10]))
-    assert (low[0], high[0]) == pytest.approx((0.4902, 0.9433), abs=1e-4)
     front = pareto_front(np.array([0.7, 0.8, 0.6, 0.8]), np.array([0.1, 0.2, 0.3, 0.25]))
     assert front.tolist() == [1, 0]
     at = np.linspace(-1, 2, 500)

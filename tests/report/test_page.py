@@ -20,7 +20,7 @@ from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings as Settings
 from otpt.report import Results, build_tables, open_models, open_results
 from otpt.report.page import make_page, write_page
-from otpt.report.page.images import choose_images
+from otpt.report.rows import choose_images
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
@@ -88,7 +88,7 @@ def test_several_models_and_sweeps(runs: dict[str, Path], tmp_path: Path) -> Non
 def test_images_on_which_methods_disagree(results: Results) -> None:
     rows = {m: results.rows(results_key(m)) for m in ("zero-shot", "tpt", "o-tpt")}
     classes = results.config_of("dtd")["classes"]
-    disagreements, mistakes = choose_images(rows, classes, lambda index: None, 4)
+    disagreements, mistakes = choose_images(rows, classes, 4)
     pairs = [(a, b) for a in rows for b in rows if a < b]
     scores = np.max(
         [

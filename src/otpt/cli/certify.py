@@ -36,7 +36,7 @@ def certify(
     """Tune a prompt for each image on noisy copies of it, then certify its class by randomised smoothing: an evaluation
     whose rows also have a radius. An interrupted run resumes when the command is repeated. Exit code 3 if images could
     not be read."""
-    from otpt.report.classes import certified_accuracy
+    from otpt.report.rows import certified_accuracy
 
     chosen = [_certified(each) for each in method.methods(methods)]
     prompt = method.context_prompt()

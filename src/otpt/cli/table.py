@@ -44,8 +44,7 @@ def table(
     """Make a table of runs in a layout of the paper, with averages and marked best values, optionally with a paper's
     numbers. Exit code 3 if a run is incomplete."""
     from otpt.report import LAYOUTS, PAPERS, build_tables, compare_with_paper, open_results, render
-    from otpt.report.papers import BACKBONES, OTPT
-    from otpt.report.tables import guess_backbone
+    from otpt.report.papers import BACKBONES, OTPT, guess_backbone
 
     form = format or ("terminal" if out is None else _SUFFIXES.get(out.suffix.lower()))
     if form is None:

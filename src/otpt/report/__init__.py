@@ -7,14 +7,12 @@ No model is needed. :mod:`otpt.report.figures` and :mod:`otpt.report.page` are i
 >>> compare_methods(results, "o-tpt", "c-tpt")[-1].differences["ece"].p            # doctest: +SKIP
 """
 
-from otpt.report.classes import confusions, per_class
-from otpt.report.comparison import Comparison, compare_methods, comparison_table, ranked
+from otpt.report.comparison import Comparison, Difference, compare_methods, comparison_table, gap, ranked
 from otpt.report.formats import FORMATS, Table, render
-from otpt.report.layouts import LAYOUTS
 from otpt.report.paper_comparison import compare_with_paper
-from otpt.report.papers import PAPERS, Paper, get_paper, paper_table, published, wrong_averages
+from otpt.report.papers import LAYOUTS, PAPERS, Paper, get_paper, paper_table, published, wrong_averages
 from otpt.report.results import ResultKey, Results, open_models, open_results
-from otpt.report.statistics import Difference, gap
+from otpt.report.rows import confusions, per_class
 from otpt.report.tables import build_tables, evaluation_table, metric_tables
 
 __all__ = [

@@ -14,7 +14,7 @@ import pandas as pd
 from otpt.errors import unknown
 from otpt.files import csv_cell
 from otpt.metrics import METRICS
-from otpt.report.layouts import DEVIATION, dataset_title, method_title, metric_title
+from otpt.report.papers import DEVIATION, dataset_title, method_title, metric_title
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "json")
 NOTHING = "–"

@@ -9,15 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.report.formats import Table
-from otpt.report.layouts import metric_title, selected
-from otpt.report.papers import AVERAGE, Paper, get_paper, method_key, table_datasets
+from otpt.report.papers import (
+    AVERAGE,
+    Paper,
+    get_paper,
+    method_key,
+    metric_title,
+    paper_backbone,
+    selected,
+    table_datasets,
+)
 from otpt.report.results import Results
-from otpt.report.tables import make_cells, own_note, paper_backbone, progress_notes
+from otpt.report.tables import make_cells, own_note, progress_notes
 
 METRICS = ("accuracy", "ece")
 _VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
@@ -58,7 +67,9 @@ def compare_with_paper(
         if not cells.empty:
             cells, errata = _with_errata(cells, source, number, backbone, shared)
             notes = [*_notes(results, source, printed, cells, shared), *errata]
-            notes += [_strange_note(results, name) for name in strange if name in held]
+            for name in (each for each in strange if each in held):
+                other = f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
+                notes.append(own_note(name) if results.is_own(name) else other)
             several = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
             rows = ("dataset", "method", "prompt") if several else ("dataset", "method")
             title = f"{source.title}, {backbone}: {number}"
@@ -88,13 +99,16 @@ def _joined(
         own = {(d, m): prompt for d in held for m in methods if prompt in results.prompts_of(d, m)}
         parts.append(make_cells(results, groups, own, [m for m in methods if any(m == k for _, k in own)], METRICS))
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
-    theirs = printed.set_index(["dataset", "method", "metric"])["value"]
-    for method, own in printed[printed["dataset"] != AVERAGE].groupby("method"):  # where no average is printed
-        for metric, values in own.groupby("metric")["value"]:
-            if pd.isna(theirs.get((AVERAGE, method, metric), float("nan"))):
-                theirs.loc[(AVERAGE, method, metric)] = values.mean(skipna=False)
+    values = printed.set_index(["dataset", "method", "metric"])["value"].to_dict()
+
+    def theirs(dataset: str, method: str, metric: str) -> float:
+        found = values.get((dataset, method, metric), np.nan)
+        if dataset == AVERAGE and np.isnan(found):  # none is printed
+            found = np.mean([theirs(name, method, metric) for name in held])
+        return float(found)
+
     keys = zip(cells["dataset"], cells["method"].map(methods), cells["metric"], strict=True)
-    cells["paper"] = [float(theirs.get(key, float("nan"))) for key in keys]
+    cells["paper"] = [theirs(*key) for key in keys]
     cells["difference"] = cells["value"] - cells["paper"]
     known = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
     cells = cells[(known["value"] > 0) & (known["paper"] > 0)]
@@ -104,8 +118,7 @@ def _joined(
 
 def _backbone(results: Results, paper: Paper) -> str:
     """The runs' backbone as the paper calls it; with OpenAI's weights, as far as the name says."""
-    config = results.runs[0].config["backbone"]
-    architecture, name = str(config["architecture"]), str(config["name"])
+    architecture, name = results.runs[0].config.backbone.architecture, results.model
     found, known = paper_backbone(architecture), list(dict.fromkeys(paper.numbers["backbone"]))
     family, _, tag = name.partition("/")
     if found not in known or (family == architecture and tag not in {"", "openai"}):
@@ -158,21 +171,15 @@ def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells:
         entry, held = find_entry(dataset), results.images_of(dataset)
         if entry is not None and entry.test_images not in {None, held}:
             yield f"{held} of {entry.test_images} images of {dataset}"
-        for column in results.columns_of(dataset):
-            views = _VIEWS.search(column["views"] or "")
-            if views is None or (column["method"], column["prompt"]["name"]) not in compared:
+        for column in (column for config in results.configs_of(dataset) for column in config.columns):
+            views = _VIEWS.search(column.views or "")
+            if views is None or column.key[::-1] not in compared:
                 continue
             count, mixed, wanted = int(views[1]), views[2], paper.mixes(dataset)
             if paper.views is not None and count not in {1, paper.views}:
                 yield f"{count} views instead of {paper.views}"
             if wanted is not None and count > 1 and (mixed == "on") != wanted:
                 yield f"AugMix {mixed} for {dataset}"
-
-
-def _strange_note(results: Results, name: str) -> str:
-    if results.is_own(name):
-        return own_note(name)
-    return f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
 
 
 def _with_errata(

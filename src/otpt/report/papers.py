@@ -1,14 +1,15 @@
-"""Numbers that papers print, as one long table, and the protocols under which they were measured.
+"""Numbers that papers print, the protocols under which they were measured, and the layouts of their tables.
 
 ``published.csv`` has a row for each paper, table, backbone, data set, method and metric, with the value as printed;
 "average" is the average that the paper prints, and an empty value a cell without a number. Names are this package's.
-Values are percent (SCE: 10⁻²).
+Values are percent (SCE: 10⁻²). ``layouts.toml`` has the layouts of the O-TPT paper's tables.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -17,6 +18,8 @@ from typing import Any
 import pandas as pd
 
 from otpt.errors import OtptError, unknown
+from otpt.metrics import get_metric
+from otpt.report.results import Results, check_names
 
 OTPT = "otpt"
 """The O-TPT paper, whose layouts ``otpt table`` has."""
@@ -28,6 +31,8 @@ BACKBONES = ("ViT-B/16", "RN50")
 SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
 """Data sets under distribution shift."""
 AVERAGE = "average"
+DEVIATION = "_deviation"
+"""Ends the name of a metric's standard deviation over seeds."""
 
 _CONFIDENCE = {
     "P": "read in the paper",
@@ -35,6 +40,23 @@ _CONFIDENCE = {
     None: "not checked against the paper",
 }
 _ALIASES = {"e-cots": ("cots", "weak-strong")}
+_VARIANT = re.compile(r"(?P<base>.+)\[(?P<settings>[^\[\]]+=[^\[\]]+)\]")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A form of table; see ``layouts.toml``."""
+
+    title: str
+    metrics: tuple[str, ...] = ("accuracy", "ece")
+    chosen: bool = False
+    shifts: bool = False
+    average: bool = True
+
+
+_DATA = tomllib.loads(resources.files("otpt.report").joinpath("layouts.toml").read_text(encoding="utf-8"))
+LAYOUTS = {name: Layout(**each) for name, each in _DATA["layouts"].items()}
+"""Layouts of the paper's tables, by name."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +158,7 @@ def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = N
     backbones = list(dict.fromkeys(own["backbone"]))
     if backbone is None and len(backbones) > 1:
         raise OtptError(f"Table {table} has {' and '.join(backbones)}; choose a backbone.")
-    if backbone is not None and backbone not in backbones:
-        raise unknown(f"backbone of Table {table}", backbone, backbones)
+    check_names(f"backbone of Table {table}", [backbone] if backbone else None, backbones)
     return own[own["backbone"] == (backbone or backbones[0])]
 
 
@@ -195,3 +216,135 @@ def wrong_averages(rows: pd.DataFrame | None = None) -> pd.DataFrame:
 
 def _half_unit(printed: str) -> float:
     return float(0.5 * 10.0 ** -len(printed.replace("..", ".").partition(".")[2]))
+
+
+def dataset_title(name: str) -> str:
+    """Short title of a data set's column."""
+    return str(_DATA["datasets"].get(name, name))
+
+
+def method_title(name: str) -> str:
+    """Title of a method in the paper; its name for other methods.
+
+    >>> method_title("coop+o-tpt"), method_title("tda")
+    ('CoOp + O-TPT', 'tda')
+    """
+    titles = _DATA["methods"]
+    parts = [titles.get(part) for part in name.split("+")]
+    return str(titles.get(name, " + ".join(parts) if all(parts) else name))
+
+
+def metric_title(name: str) -> str:
+    """Short title of a metric, or of its deviation over seeds."""
+    if name.endswith(DEVIATION):
+        return f"Std. {metric_title(name.removesuffix(DEVIATION))}"
+    return get_metric(name).short
+
+
+def layout_metrics(layout: str, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Metrics of a layout, or others by name or alias."""
+    if names is None:
+        return LAYOUTS[layout].metrics
+    if layout in {"groups", "seeds"}:
+        raise OtptError(f"The layout {layout!r} has accuracy and ECE only; choose metrics in another layout.")
+    return tuple(dict.fromkeys(get_metric(name).name for name in names))
+
+
+def layout_methods(results: Results, layout: str, names: Sequence[str] | None = None) -> list[str]:
+    """Methods of the runs that a layout shows, in the paper's order, then in the runs'."""
+    if names is not None:
+        return selected("method", names, results.methods)
+    paper = list(dict.fromkeys(method for table in layout_tables(layout) for method in table["method"]))
+    found = [method for method in paper if method in results.methods]
+    others = [method for method in results.methods if method not in paper]
+    found += [method for method in others if not LAYOUTS[layout].chosen or method.partition("+")[0] == layout]
+    if not found:
+        raise OtptError(
+            f"The runs hold no method of the layout {layout!r} ({', '.join(paper)}); they hold "
+            f"{', '.join(results.methods)}. Choose with --methods, or another layout."
+        )
+    return found
+
+
+def layout_datasets(results: Results, layout: str, names: Sequence[str] | None = None) -> list[str]:
+    """Data sets of the runs that a layout shows, in the paper's order, then in the runs'."""
+    if names is not None:
+        return selected("data set", names, results.datasets)
+    shifts, order = LAYOUTS[layout].shifts, list(_DATA["datasets"])
+    is_shift = {
+        name: name in SHIFTS if name in order else results.config_of(name).family == "shift"
+        for name in results.datasets
+    }
+    found = [name for name in results.datasets if is_shift[name] == shifts]
+    if not found:
+        kind = "distribution shift" if shifts else "data set other than distribution shifts"
+        raise OtptError(
+            f"The runs hold no {kind}, which the layout {layout!r} shows; they hold "
+            f"{', '.join(results.datasets)}. Choose with --datasets, or another layout."
+        )
+    return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = None) -> str:
+    """The prompt under which a method is shown on a data set: the one wanted, its only one, or the paper's."""
+    held = results.prompts_of(dataset, method)
+    if wanted is not None or not held:
+        return wanted or ""
+    if len(held) == 1:
+        return held[0]
+    for words in dict.fromkeys(prompt for table in layout_tables("main") for prompt in table["prompt"]):
+        if words in held:
+            return str(words)
+    raise OtptError(
+        f"The runs hold {dataset!r} with {len(held)} prompts ({'; '.join(held[:5])}{' …' if len(held) > 5 else ''}); "
+        "choose one with --prompt, or the layout 'prompts'."
+    )
+
+
+def selected(kind: str, names: Iterable[str], held: Sequence[str]) -> list[str]:
+    """The names, each once; all must be among those that the runs hold."""
+    found = list(dict.fromkeys(names))
+    check_names(kind, found, held)
+    if not found:
+        raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(held)}.")
+    return found
+
+
+def plain_methods(methods: Sequence[str]) -> list[str]:
+    """Methods that are not variants of a sweep."""
+    return [name for name in methods if not _VARIANT.fullmatch(name)]
+
+
+def swept_settings(methods: Sequence[str]) -> pd.DataFrame:
+    """Variants among methods: columns method, base, label, and one for each setting, sorted by their values.
+
+    >>> swept_settings(["tpt", "o-tpt[lambda=18]", "o-tpt[lambda=2]"])[["base", "label", "lambda"]]
+        base label  lambda
+    1  o-tpt   λ=2       2
+    0  o-tpt  λ=18      18
+    """
+    found = []
+    for method in methods:
+        if match := _VARIANT.fullmatch(method):
+            settings = dict(setting.split("=", 1) for setting in match["settings"].split(","))
+            label = match["settings"].replace("lambda=", "λ=")
+            found.append({"method": method, "base": match["base"], "label": label, **settings})
+    frame = pd.DataFrame(found, columns=None if found else ["method", "base", "label"])
+    names = [name for name in frame if name not in {"method", "base", "label"}]
+    for name in names:
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if (numbers.notna() == frame[name].notna()).all():
+            frame[name] = numbers
+    bases = list(dict.fromkeys(frame["base"]))
+    return frame.sort_values(["base", *names], key=lambda own: own.map(bases.index) if own.name == "base" else own)
+
+
+def guess_backbone(results: Results) -> str | None:
+    """Which of the paper's backbones the runs used; None for another."""
+    names = {paper_backbone(run.config.backbone.architecture) for run in results.runs}
+    return names.pop() if len(names) == 1 and names <= set(BACKBONES) else None
+
+
+def paper_backbone(architecture: str) -> str:
+    """What papers call an architecture: "ViT-B-16-quickgelu" is "ViT-B/16"."""
+    return re.sub(r"^(ViT-\w+)-(\d+)$", r"\1/\2", architecture.replace("-quickgelu", ""))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,22 +12,25 @@ import pandas as pd
 from otpt.errors import OtptError
 from otpt.metrics import METRICS, get_metric, percent
 from otpt.metrics.bootstrap import check_level
-from otpt.report.cosines import BY as SPLIT_BY
-from otpt.report.cosines import SPLITS, group_rows, group_value, init_cosine, two_groups
+from otpt.report.comparison import Resampled, difference, resample_method, saw_same_images
 from otpt.report.formats import FLAGS, KEYS, NOTHING, NUMBERS, Table, shown
-from otpt.report.layouts import (
+from otpt.report.papers import (
+    AVERAGE,
+    BACKBONES,
     DEVIATION,
     LAYOUTS,
     layout_datasets,
     layout_methods,
     layout_metrics,
+    layout_tables,
     method_title,
     metric_title,
     prompt_of,
+    table_datasets,
+    wrong_averages,
 )
-from otpt.report.papers import AVERAGE, BACKBONES, layout_tables, table_datasets, wrong_averages
-from otpt.report.results import FEW, LEVEL, ResultKey, Results, check_names
-from otpt.report.statistics import Resampled, difference, resample_method
+from otpt.report.results import FEW, LEVEL, Results, check_names
+from otpt.report.rows import SPLIT_BY, SPLITS, group_value, init_cosine, split_images
 
 PRINTED = "printed"
 """Column of the averages that a paper prints."""
@@ -77,7 +79,8 @@ def make_cells(
     plain = list(dict.fromkeys(metric.removesuffix(DEVIATION) for metric in metrics))
     found = []
     for method, (name, datasets) in product(methods, groups.items()):
-        own = _chosen(results, datasets, prompts, method)
+        own = results.frame[(results.frame["method"] == method) & results.frame["dataset"].isin(list(datasets))]
+        own = own[own["prompt"] == own["dataset"].map({each: prompts.get((each, method)) for each in datasets})]
         replicates = own.groupby(["variant", "seed"], sort=False)
         whole = 0 < len(own) == len(datasets) * replicates.ngroups
         by_seed = replicates[plain].sum(min_count=len(datasets)) / len(datasets)
@@ -136,44 +139,37 @@ def build_tables(
     """
     check_names("layout", [layout], LAYOUTS)
     shown_metrics = layout_metrics(layout, metrics)
-    if paper is not None:
-        check_names("backbone of the paper", [paper], BACKBONES)
+    check_names("backbone of the paper", [paper] if paper is not None else None, BACKBONES)
+    check_names("prompt", [prompt] if prompt is not None else None, results.prompts)
     if level is not None:
         check_level(level)
-    if prompt is not None:
-        check_names("prompt", [prompt], results.prompts)
     own_methods = layout_methods(results, layout, methods)
     if layout == "seeds" and len(results.seeds) < 2:
         raise OtptError("The layout 'seeds' needs runs with two or more seeds; these have one.")
-
-    def table(names: Sequence[str], own: Sequence[str], prompt: str | None, printed: pd.DataFrame | None) -> Table:
-        return _table(results, layout, names, own, shown_metrics, prompt, paper, printed, level)
-
+    parts: list[tuple[list[str], list[str], str | None, pd.DataFrame | None]] = []
     if layout == "medical" and datasets is None:  # a table for each system, with its own data set
-        tables = []
         for printed in layout_tables(layout):
             names = [name for name in table_datasets(printed) if name in results.datasets]
             own = [name for name in own_methods if methods is not None or name in set(printed["method"])]
-            if names and own:
-                tables.append(table(names, own, prompt, printed))
-        if not tables:
+            parts.append((names, own, prompt, printed))
+        if not any(names and own for names, own, _, _ in parts):
             raise OtptError(
                 "The runs hold no data set of the layout 'medical' with one of its methods; they hold "
                 f"{', '.join(results.datasets)}. Choose with --datasets and --methods."
             )
-        return tables
-    own_datasets = layout_datasets(results, layout, datasets)
-    if layout == "groups":
-        return _group_tables(results, own_datasets, own_methods, prompt, paper)
-    if layout != "prompts" or prompt is not None:
-        return [table(own_datasets, own_methods, prompt, None)]
-    tables = []
-    for each in results.prompts:
-        names = [name for name in own_datasets if each in results.prompts_of(name)]
-        own = [method for method in own_methods if any(each in results.prompts_of(name, method) for name in names)]
-        if own:
-            tables.append(table(names, own, each, None))
-    return tables
+    else:
+        own_datasets = layout_datasets(results, layout, datasets)
+        if layout == "groups":
+            return _group_tables(results, own_datasets, own_methods, prompt, paper)
+        if layout != "prompts" or prompt is not None:
+            parts.append((own_datasets, own_methods, prompt, None))
+        else:
+            for each in results.prompts:
+                names = [name for name in own_datasets if each in results.prompts_of(name)]
+                own = [m for m in own_methods if any(each in results.prompts_of(name, m) for name in names)]
+                parts.append((names, own, each, None))
+    level = None if layout == "seeds" else level
+    return [_table(results, layout, *part, shown_metrics, paper, level) for part in parts if part[0] and part[1]]
 
 
 def evaluation_table(results: Results) -> Table:
@@ -187,16 +183,26 @@ def evaluation_table(results: Results) -> Table:
     if len(groups) > 1 and len(groups) * len(results.methods) > _MOST_LINES:
         groups = {AVERAGE: results.datasets}
         notes.append(f"The average over {len(results.datasets)} data sets; 'otpt metrics RUN' shows each.")
-    parts = [make_cells(results, groups, own, methods, HEADLINE) for own, methods in by_prompt(results)]
-    cells = mark_best(pd.concat(parts, ignore_index=True).dropna(subset=["value"]))
-    several = len(parts) > 1
+    columns = by_prompt(results)
+    cells = pd.concat([make_cells(results, groups, *own, HEADLINE) for own in columns], ignore_index=True)
+    missing = cells[(cells["dataset"] == AVERAGE) & (cells["metric"] == HEADLINE[0]) & cells["value"].isna()]
+    cells = mark_best(cells.dropna(subset=["value"]))
+    several = len(columns) > 1
     if not several and results.frame["images"].sum() <= _MOST_ROWS:
-        cells = _mark_ties(results, cells, groups, by_prompt(results)[0][0])
+        cells = _mark_ties(results, cells, groups, columns[0][0])
     marks = {"best": "* best", "tie": "≈ may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)"}
     legend = [words for flag, words in marks.items() if cells[flag].any()]
     legend += ["± standard deviation over seeds"] if cells["deviation"].notna().any() else []
     notes += [f"{'; '.join(legend)}."] if legend else []
-    notes += [*missing_averages(results), *few_images(results)]
+    if not missing.empty:
+        names = ", ".join(dict.fromkeys(missing["method"]))
+        notes.append(f"No average of {names}: not evaluated on every data set with the same seeds.")
+    images = results.frame.loc[results.frame["images"] > 0, "images"].min()
+    if images < FEW:
+        notes.append(
+            f"With fewer than {FEW} images of a data set ({images} here), most of an ECE may be bias, which a "
+            "calibrated model would have too; the debiased ECE is without it."
+        )
     order = list(groups)
     cells = cells.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
     rows = ("dataset", "method", "prompt") if several else ("dataset", "method")
@@ -210,7 +216,7 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
     topics = (names,) if names else (ACROSS,) if several else TOPICS
     columns, groups = by_prompt(results), all_groups(results)
     chosen = [name for topic in topics for name in topic]
-    parts = [make_cells(results, groups, own, methods, chosen, level=level) for own, methods in columns]
+    parts = [make_cells(results, groups, *own, chosen, level=level) for own in columns]
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
     rows = ("method", "prompt") if len(columns) > 1 else ("method",)
     if several:
@@ -218,11 +224,8 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
             Table("metrics", METRICS[name].heading, cells[cells["metric"] == name], rows, level=level, plain=True)
             for name in chosen
         ]
-    title = results.datasets[0]
-    return [
-        Table("metrics", title, cells[cells["metric"].isin(topic)], rows, "metric", level=level, plain=True)
-        for topic in topics
-    ]
+    parts = [cells[cells["metric"].isin(topic)] for topic in topics]
+    return [Table("metrics", results.datasets[0], own, rows, "metric", level=level, plain=True) for own in parts]
 
 
 def set_table(results: Results) -> pd.DataFrame:
@@ -252,38 +255,6 @@ def set_table(results: Results) -> pd.DataFrame:
     )
 
 
-def few_images(results: Results) -> list[str]:
-    """A caution about an ECE from few images; empty if there are enough."""
-    images = results.frame.loc[results.frame["images"] > 0, "images"]
-    if images.empty or images.min() >= FEW:
-        return []
-    return [
-        f"With fewer than {FEW} images of a data set ({images.min()} here), most of an ECE may be bias, which a "
-        "calibrated model would have too; the debiased ECE is without it."
-    ]
-
-
-def missing_averages(results: Results) -> list[str]:
-    """A sentence that names the methods without an average over the data sets, if there are some."""
-    missing = []
-    for prompts, methods in by_prompt(results) if len(results.datasets) > 1 else ():
-        cells = make_cells(results, {AVERAGE: results.datasets}, prompts, methods, ["accuracy"])
-        missing += list(cells.loc[cells["value"].isna(), "method"])
-    names = ", ".join(dict.fromkeys(missing))
-    return [f"No average of {names}: not evaluated on every data set with the same seeds."] if names else []
-
-
-def guess_backbone(results: Results) -> str | None:
-    """Which of the paper's backbones the runs used; None for another."""
-    names = {paper_backbone(str(run.config["backbone"]["architecture"])) for run in results.runs}
-    return names.pop() if len(names) == 1 and names <= set(BACKBONES) else None
-
-
-def paper_backbone(architecture: str) -> str:
-    """What papers call an architecture: "ViT-B-16-quickgelu" is "ViT-B/16"."""
-    return re.sub(r"^(ViT-\w+)-(\d+)$", r"\1/\2", architecture.replace("-quickgelu", ""))
-
-
 def progress_notes(results: Results) -> list[str]:
     """Which runs are still in progress."""
     words = [f"{str(run.folder)!r} has {done} of {total} images" for run, done, total in results.progress]
@@ -295,12 +266,6 @@ def own_note(dataset: str) -> str:
     return (
         f"The runs' {dataset!r} is user-supplied data, not the registered data set, so the paper has no numbers of it."
     )
-
-
-def _chosen(results: Results, datasets: Collection[str], prompts: Prompts, method: str) -> pd.DataFrame:
-    """Rows of a method on data sets under its prompts."""
-    own = results.frame[(results.frame["method"] == method) & results.frame["dataset"].isin(list(datasets))]
-    return own[own["prompt"] == own["dataset"].map({name: prompts.get((name, method)) for name in datasets})]
 
 
 def all_groups(results: Results) -> dict[str, Sequence[str]]:
@@ -333,33 +298,16 @@ def _mark_ties(
     cells = cells.copy()
     for name, datasets in groups.items():
         own = cells[(cells["dataset"] == name) & cells["value"].notna()]
-        if own["method"].nunique() < 2:
+        sides = [(m, [(dataset, prompts[dataset, m]) for dataset in datasets]) for m in dict.fromkeys(own["method"])]
+        if len(sides) < 2 or not saw_same_images(results, sides):
             continue
-        resampled = {}
-        for method in dict.fromkeys(own["method"]):
-            places = [(dataset, prompts[dataset, method]) for dataset in datasets]
-            try:
-                resampled[method] = resample_method(results, HEADLINE, method, places)
-            except OtptError:  # seeds of a run in progress that have not seen the same images
-                return cells
-        if len({_images(results, datasets, prompts, method) for method in resampled}) > 1:
-            continue
+        resampled = {method: resample_method(results, HEADLINE, method, places) for method, places in sides}
         for metric in HEADLINE:
             column = own[own["metric"] == metric]
             best = column.loc[column["value"].map(METRICS[metric].cost).idxmin(), "method"]
-            for at, method, is_best in zip(column.index, column["method"], column["best"], strict=True):
-                if not is_best:
-                    cells.loc[at, "tie"] = difference(resampled[method][metric], resampled[best][metric]).is_noise
+            for at, method in column.loc[~column["best"].astype(bool), "method"].items():
+                cells.loc[at, "tie"] = difference(resampled[method][metric], resampled[best][metric]).is_noise
     return cells
-
-
-def _images(results: Results, datasets: Sequence[str], prompts: Prompts, method: str) -> Any:
-    """The images and seeds that a method saw."""
-    return tuple(
-        (name, seed, results.rows(ResultKey(name, seed, prompts[name, method], method)).ids)
-        for name in datasets
-        for seed in results.seeds_of(name, method, prompts[name, method])
-    )
 
 
 def _table(
@@ -367,39 +315,40 @@ def _table(
     layout: str,
     datasets: Sequence[str],
     methods: Sequence[str],
-    metrics: Sequence[str],
     prompt: str | None,
-    backbone: str | None,
     printed: pd.DataFrame | None,
+    metrics: Sequence[str],
+    backbone: str | None,
     level: float | None,
 ) -> Table:
+    """A table of a layout; with a backbone, next to the ``printed`` numbers, those of the layout by default."""
     form = LAYOUTS[layout]
     prompts = {(d, method): prompt_of(results, d, method, prompt) for d in datasets for method in methods}
     groups: dict[str, Sequence[str]] = {dataset: [dataset] for dataset in datasets}
     if form.average:
         groups[AVERAGE] = datasets
-    cells = make_cells(results, groups, prompts, methods, metrics, level=None if layout == "seeds" else level)
+    cells = make_cells(results, groups, prompts, methods, metrics, level=level)
     notes = [*progress_notes(results), *_uneven(results, datasets, prompts)]
-    if backbone is None:
-        printed = None
-    elif printed is None:
-        printed = _paper_table(layout, backbone, prompt)
+    number = None
+    if backbone is not None:
+        if printed is None:  # Tables 9 and 10 are both of SCE; the longer one has all data sets
+            found = layout_tables(layout, backbone)
+            found = [each for each in found if layout != "prompts" or each["prompt"].iloc[0] == prompt]
+            printed = max(found, key=lambda table: len(table_datasets(table)), default=None)
         if printed is None:
             notes.append("The paper has no such table for this backbone and prompt.")
-    if printed is not None:
-        own = [dataset for dataset in datasets if results.is_own(dataset)]
-        notes += [own_note(dataset) for dataset in own if dataset in table_datasets(printed)]
-        words = printed["prompt"].iloc[0]
-        if " " in words and words not in prompts.values():
-            notes.append(f"The paper's prompt is {words!r}.")
-        cells, wrong = _with_paper(cells, printed, datasets, own)
-        notes += wrong
-    if level is not None and layout != "seeds":
+        else:
+            own = [dataset for dataset in datasets if results.is_own(dataset)]
+            notes += [own_note(dataset) for dataset in own if dataset in table_datasets(printed)]
+            words, number = printed["prompt"].iloc[0], str(printed["table"].iloc[0])
+            if " " in words and words not in prompts.values():
+                notes.append(f"The paper's prompt is {words!r}.")
+            cells, wrong = _with_paper(cells, printed, datasets, own)
+            notes += wrong
+    if level is not None:
         notes.append(f"Intervals: {100 * level:g} % bootstrap over images.")
     title = f"{form.title}: {prompt!r}" if layout == "prompts" else form.title
-    number = None if printed is None else str(printed["table"].iloc[0])
-    shown_level = None if layout == "seeds" else level
-    return Table(layout, title, cells, notes=tuple(notes), level=shown_level, paper=number)
+    return Table(layout, title, cells, notes=tuple(notes), level=level, paper=number)
 
 
 def _with_paper(
@@ -410,51 +359,37 @@ def _with_paper(
     Its average is the mean of its values of the same data sets; what it prints as average has a column of its own.
     User-supplied data have no numbers, whatever they are called.
     """
-    keys = ["dataset", "method", "metric"]
-    theirs = printed[~printed["dataset"].isin([AVERAGE, *own])].set_index(keys)["value"]
-    whole = [name for name in datasets if name not in own]
-    means = (
-        theirs[theirs.index.isin(whole, level="dataset")]
-        .groupby(["method", "metric"])
-        .agg(lambda values: values.mean(skipna=False) if len(values) == len(datasets) else np.nan)
-    )
-    if AVERAGE in set(cells["dataset"]):
-        theirs = pd.concat([theirs, pd.concat({AVERAGE: means}, names=["dataset"])])
-    cells = cells.assign(paper=theirs.reindex(pd.MultiIndex.from_frame(cells[keys])).to_numpy(dtype=float))
-    notes = []
-    if AVERAGE in set(cells["dataset"]):
-        averages = printed[printed["dataset"] == AVERAGE].set_index(["method", "metric"])["value"]
-        wrong = wrong_averages(printed).set_index(["method", "metric"])
-        added = cells[cells["dataset"] == AVERAGE].copy()
-        pairs = pd.MultiIndex.from_frame(added[["method", "metric"]])
-        added[list(NUMBERS)] = np.nan
-        added["dataset"], added["best"], added["partial"] = PRINTED, False, False
+    values = printed.set_index(["dataset", "method", "metric"])["value"].to_dict()
+
+    def theirs(dataset: str, method: str, metric: str) -> float:
+        if dataset == AVERAGE:
+            return float(np.mean([theirs(name, method, metric) for name in datasets]))
+        return np.nan if dataset in own else values.get((dataset, method, metric), np.nan)
+
+    keys = zip(cells["dataset"], cells["method"], cells["metric"], strict=True)
+    cells = cells.assign(paper=[theirs(*key) for key in keys])
+    wrong = wrong_averages(printed).set_index(["method", "metric"])
+    added, notes = [], []
+    for cell in cells[cells["dataset"] == AVERAGE].to_dict("records"):
+        pair = cell["method"], cell["metric"]
+        keyed = {**_EMPTY, **{key: cell[key] for key in KEYS}, "dataset": PRINTED}
         if not own:
-            added["paper"] = averages.reindex(pairs).to_numpy(dtype=float)
-            added["wrong"] = pairs.isin(wrong.index)
-        cells = pd.concat([cells, added], ignore_index=True)
-        for pair in pairs[added["wrong"].to_numpy(dtype=bool)]:
+            keyed |= {"paper": values.get((AVERAGE, *pair), np.nan), "wrong": pair in wrong.index}
+        added.append(keyed)
+        if keyed["wrong"]:
             what = f"{metric_title(pair[1])} of {method_title(pair[0])}"
             number, each = printed["table"].iloc[0], wrong.loc[pair]
             mean = f"the mean of its row is {each['mean']:.2f}"
             notes.append(f"! Table {number} prints {each['printed']} as average {what}; {mean}.")
-    cells["difference"] = cells["value"] - cells["paper"]
-    return cells, notes
-
-
-def _paper_table(layout: str, backbone: str, prompt: str | None) -> pd.DataFrame | None:
-    found = layout_tables(layout, backbone)
-    if layout == "prompts":
-        found = [table for table in found if table["prompt"].iloc[0] == prompt]
-    # Tables 9 and 10 are both of SCE; the longer one has all data sets
-    return max(found, key=lambda table: len(table_datasets(table)), default=None)
+    cells = pd.concat([cells, pd.DataFrame(added)], ignore_index=True) if added else cells
+    return cells.assign(difference=cells["value"] - cells["paper"]), notes
 
 
 def _uneven(results: Results, datasets: Sequence[str], prompts: Prompts) -> Iterator[str]:
     """Notes on a run that has grown unevenly: methods with different seeds or images of a data set."""
     for dataset in datasets:
         own = [m for d, m in prompts if d == dataset and results.prompts_of(dataset, m)]
-        seeds = {method: results.seeds_of(dataset, method, prompts[dataset, method]) for method in own}
+        seeds = {m: [key.seed for key in results.keys_of(dataset, m, prompts[dataset, m])] for m in own}
         if len({frozenset(each) for each in seeds.values()}) > 1:
             words = "; ".join(f"{method} {', '.join(map(str, each))}" for method, each in seeds.items())
             yield f"The methods have different seeds on {dataset!r}: {words}."
@@ -476,30 +411,33 @@ def _group_tables(
     tables = []
     for dataset in datasets:
         words = prompt_of(results, dataset, SPLIT_BY, prompt)
-        keys = [ResultKey(dataset, s, words, SPLIT_BY) for s in results.seeds_of(dataset, SPLIT_BY, words)]
+        keys = results.keys_of(dataset, SPLIT_BY, words)
         notes = progress_notes(results)
         splits = SPLITS if init_cosine(results, keys[0]) is not None else SPLITS[:1]
         if len(splits) == 1:
             notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
         printed = layout_tables("groups", paper)[0] if paper is not None and not results.is_own(dataset) else None
+        own_methods = [method for method in methods if words in results.prompts_of(dataset, method)]
         for split in splits:
-            groups = [two_groups(results, key, split) for key in keys]
+            groups = [split_images(results, key, split) for key in keys]
+            parts = {
+                ":group 1": [above for _, above in groups],
+                ":group 2": [~above for _, above in groups],
+                "": [np.ones_like(above) for _, above in groups],
+            }
             found = []
-            for method in (each for each in methods if words in results.prompts_of(dataset, each)):
-                rows = [group_rows(results, k._replace(method=method), g) for k, g in zip(keys, groups, strict=True)]
-                for metric, (at, part) in product(("accuracy", "ece"), enumerate((":group 1", ":group 2", ""))):
-                    masks = [(g.above, ~g.above, np.ones_like(g.above))[at] for g in groups]
-                    values = [group_value(results, r, metric, mask) for r, mask in zip(rows, masks, strict=True)]
-                    keyed = {"dataset": dataset + part, "method": method, "prompt": words, "metric": metric}
-                    partial = bool(results.select(dataset=dataset, method=method)["partial"].any())
-                    found.append({**_EMPTY, **keyed, "value": 100.0 * float(np.mean(values)), "partial": partial})
-            cells = mark_best(pd.DataFrame(found))
+            for method, metric, (part, masks) in product(own_methods, ("accuracy", "ece"), parts.items()):
+                own = [key._replace(method=method) for key in keys]
+                values = [group_value(results, key, metric, mask) for key, mask in zip(own, masks, strict=True)]
+                keyed = {"dataset": dataset + part, "method": method, "prompt": words, "metric": metric}
+                partial = bool(results.select(dataset=dataset, method=method)["partial"].any())
+                found.append({**_EMPTY, **keyed, "value": 100.0 * float(np.mean(values)), "partial": partial})
+            cells, number = mark_best(pd.DataFrame(found)), None
             if printed is not None:
-                cells, _ = _with_paper(cells, printed, [dataset], [])
-            sizes = [f"{g.above.sum()} above and {(~g.above).sum()} below {g.threshold:.4f}" for g in groups]
+                cells, number = _with_paper(cells, printed, [dataset], [])[0], str(printed["table"].iloc[0])
+            sizes = [f"{above.sum()} above and {(~above).sum()} below {value:.4f}" for value, above in groups]
             at_value = "its median" if split == "median" else "the initial prompt's value"
             title = f"{dataset}: images split by TPT's mean cosine similarity at {at_value}"
             own_notes = (*notes, f"Sizes of the groups: {'; '.join(sizes)}.")
-            number = None if printed is None else str(printed["table"].iloc[0])
             tables.append(Table("groups", title, cells, notes=own_notes, paper=number))
     return tables

@@ -18,8 +18,7 @@ from otpt.errors import unknown
 from otpt.report.figures.bins import draw_before_after, draw_confidence, draw_reliability, draw_risk_coverage
 from otpt.report.figures.cosines import draw_cosine, draw_groups, draw_similarity, draw_templates, pairwise_cosines
 from otpt.report.figures.metrics import draw_pareto, draw_posthoc, draw_radar, draw_seeds, draw_sweep
-from otpt.report.figures.selection import Selection, select
-from otpt.report.figures.style import DPI, FORMATS, THEMES, check_format, save, styled
+from otpt.report.figures.style import DPI, FORMATS, THEMES, Selection, check_format, save, select, styled
 from otpt.report.results import Results
 
 __all__ = [

@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from scipy.stats import binomtest
 
 from otpt.metrics import ReliabilityBins, aurc, percent, reliability_bins
-from otpt.report.figures.selection import Selection
 from otpt.report.figures.style import (
     GREY,
     MAX_PANELS,
     VERMILION,
+    Selection,
     faint,
     footnote,
     ink,
@@ -89,8 +90,10 @@ def draw_bins(axes: Axes, counts: Axes, bins: ReliabilityBins, colour: str, titl
         axes.stairs(
             gap, bins.edges, baseline=base, fill=True, facecolor="none", edgecolor=edge, hatch=hatch, linewidth=0.5
         )
-    low, high = wilson_interval(accuracy * n, n)
-    axes.vlines(left + width / 2, low, high, color=ink(), linewidth=0.7, zorder=3)
+    ranges = [
+        binomtest(round(a * count), count).proportion_ci(method="wilson") for a, count in zip(accuracy, n, strict=True)
+    ]
+    axes.vlines(left + width / 2, *zip(*ranges, strict=True), color=ink(), linewidth=0.7, zorder=3)
     axes.plot([0, 1], [0, 1], color=ink(), linewidth=0.8, dashes=(4, 2))
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     axes.set_title(f"{title}\n", fontsize=8)
@@ -166,19 +169,6 @@ def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[F
     last = np.append(sure[1:] != sure[:-1], True)
     answered = np.arange(1, len(sure) + 1)
     return answered[last] / len(sure), np.cumsum(wrong)[last] / answered[last]
-
-
-def wilson_interval(successes: Floats, counts: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Wilson's 95 % intervals of fractions p = k/n: (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
-
-    >>> low, high = wilson_interval(np.array([8.0]), np.array([10]))
-    >>> low.round(3), high.round(3)
-    (array([0.49]), array([0.943]))
-    """
-    z, p = 1.959964, successes / counts
-    middle, half = p + z * z / (2 * counts), z * np.sqrt(p * (1 - p) / counts + (z / (2 * counts)) ** 2)
-    scale = 1 + z * z / counts
-    return np.clip((middle - half) / scale, 0.0, 1.0), np.clip((middle + half) / scale, 0.0, 1.0)
 
 
 def _arranged(selection: Selection) -> tuple[list[tuple[str, str]], tuple[int, int]]:

@@ -11,9 +11,21 @@ from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
 from otpt.metrics import get_metric
-from otpt.report.cosines import BY, SPLITS, cosine_rows, group_rows, group_value, init_cosine, two_groups
-from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import BLUE, GREY, faint, footnote, ink, legend, looks, panel_grid, panels, paper, short
+from otpt.report.figures.style import (
+    BLUE,
+    GREY,
+    Selection,
+    faint,
+    footnote,
+    ink,
+    legend,
+    looks,
+    panel_grid,
+    panels,
+    paper,
+    short,
+)
+from otpt.report.rows import SPLIT_BY, SPLITS, group_value, init_cosine, mean_cosines, split_images
 
 Floats = npt.NDArray[np.float64]
 FEW = 100
@@ -26,17 +38,15 @@ def draw_cosine(selection: Selection) -> Figure:
     """A line of panels for each data set: one point per image and method, their distribution, the initial value."""
     figure, axes = panels(len(selection.datasets), 2, size=(2.6, 2.1), sharey="row", width_ratios=[3, 1])
     for (points, marginal), dataset in zip(axes, selection.datasets, strict=True):
-        found = {method: cosine_rows(selection.results, selection.key(dataset, method)) for method in selection.methods}
-        values = np.concatenate([rows.mean_cosines for rows in found.values()])
+        results = selection.results
+        found = {method: mean_cosines(results, selection.key(dataset, method)) for method in selection.methods}
+        values = np.concatenate(list(found.values()))
         edges = np.linspace(values.min(), values.max() + 1e-9, 41)
         for method, look in looks(selection.methods).items():
-            own = found[method].mean_cosines
+            own, indices = found[method], selection.rows(dataset, method).indices
             dots: dict[str, Any] = {"marker": look.marker, "edgecolor": paper(), "linewidth": 0.2}
-            label = f"{short(method)}, mean {own.mean():.4f}"
-            size = float(np.clip(900 / len(own), 5.0, 18.0))
-            points.scatter(
-                found[method].indices, own, s=size, color=look.colour, label=label, rasterized=len(own) > 3000, **dots
-            )
+            dots |= {"s": float(np.clip(900 / len(own), 5.0, 18.0)), "rasterized": len(own) > 3000}
+            points.scatter(indices, own, color=look.colour, label=f"{short(method)}, mean {own.mean():.4f}", **dots)
             fractions = np.histogram(own, edges)[0] / len(own)
             marginal.stairs(fractions, edges, orientation="horizontal", color=look.colour, fill=True, alpha=0.45)
         initial = init_cosine(selection.results, selection.key(dataset, selection.methods[0]))
@@ -54,31 +64,27 @@ def draw_cosine(selection: Selection) -> Figure:
 def draw_groups(selection: Selection) -> Figure:
     """Accuracy and ECE in the two groups of images that TPT's similarity makes; data sets down."""
     datasets, results = selection.datasets, selection.results
-    known = all(init_cosine(results, selection.key(dataset, BY)) is not None for dataset in datasets)
+    known = all(init_cosine(results, selection.key(dataset, SPLIT_BY)) is not None for dataset in datasets)
     splits = SPLITS if known else SPLITS[:1]
     figure, axes = panels(len(datasets), 2 * len(splits), size=(2.1, 2.2))
     width, few = 0.8 / len(selection.methods), False
     for line, dataset in zip(axes, datasets, strict=True):
         for at, panel in enumerate(line):
             split, metric = splits[at // 2], ("accuracy", "ece")[at % 2]
-            groups = two_groups(results, selection.key(dataset, BY), split)
-            masks = (groups.above, ~groups.above)
+            threshold, above = split_images(results, selection.key(dataset, SPLIT_BY), split)
+            masks = (above, ~above)
             small = [metric == "ece" and 0 < mask.sum() < FEW for mask in masks]
             few |= any(small)
             for k, (method, look) in enumerate(looks(selection.methods).items()):
-                rows = group_rows(results, selection.key(dataset, method), groups)
-                heights = [100 * group_value(results, rows, metric, mask) for mask in masks]
-                style: dict[str, Any] = {
-                    "color": look.colour,
-                    "hatch": look.hatch,
-                    "edgecolor": paper(),
-                    "linewidth": 0.4,
-                }
-                bars = panel.bar(np.arange(2) - 0.4 + (k + 0.5) * width, heights, width, label=short(method), **style)
+                key = selection.key(dataset, method)
+                heights = [100 * group_value(results, key, metric, mask) for mask in masks]
+                style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": paper()}
+                place = np.arange(2) - 0.4 + (k + 0.5) * width
+                bars = panel.bar(place, heights, width, label=short(method), linewidth=0.4, **style)
                 for bar, faded in zip(bars, small, strict=True):
                     bar.set_alpha(0.35 if faded else 1.0)
             names = [
-                f"{sign} {groups.threshold:.3f}\n{mask.sum()} images{' *' if faded else ''}"
+                f"{sign} {threshold:.3f}\n{mask.sum()} images{' *' if faded else ''}"
                 for sign, mask, faded in zip(">≤", masks, small, strict=True)
             ]
             panel.set_xticks([0, 1], names)

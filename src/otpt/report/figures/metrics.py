@@ -12,9 +12,8 @@ from matplotlib.lines import Line2D
 
 from otpt.errors import OtptError
 from otpt.metrics import get_metric
-from otpt.report.figures.selection import Selection
-from otpt.report.figures.style import footnote, ink, legend, looks, panel_grid, panels, paper, short
-from otpt.report.layouts import plain_methods, swept_settings
+from otpt.report.figures.style import Selection, footnote, ink, legend, looks, panel_grid, panels, paper, short
+from otpt.report.papers import plain_methods, swept_settings
 
 
 def draw_posthoc(selection: Selection) -> Figure:
@@ -56,10 +55,8 @@ def draw_seeds(selection: Selection) -> Figure:
     step, frame, at = 0.8 / len(methods), selection.frame, np.arange(len(datasets))
     for (panel,), metric in zip(axes, ("accuracy", "ece"), strict=True):
         for k, (method, look) in enumerate(looks(methods).items()):
-            own = (
-                100
-                * frame[frame["method"] == method].pivot(index="dataset", columns="seed", values=metric).loc[datasets]
-            )
+            own = frame[frame["method"] == method].pivot(index="dataset", columns="seed", values=metric)
+            own = 100 * own.loc[datasets]
             place = at - 0.4 + (k + 0.5) * step
             style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "linestyle": "none", "capsize": 2.5}
             panel.errorbar(place, own.mean(axis=1), own.std(axis=1), label=short(method), **style)
@@ -175,13 +172,9 @@ def draw_pareto(selection: Selection) -> Figure:
                 text = short(own["label"].iloc[at], 14)
                 panel.annotate(text, (x[at], y[at]), offset, textcoords="offset points", fontsize=6)
         for method in singles:
-            marker: dict[str, Any] = {
-                "color": paper(),
-                "edgecolor": style[method].colour,
-                "marker": style[method].marker,
-            }
-            place = ece.loc[method, dataset], accuracy.loc[method, dataset]
-            handles[method] = panel.scatter(*place, s=34, linewidth=1.3, zorder=4, label=short(method), **marker)
+            look, place = style[method], (ece.loc[method, dataset], accuracy.loc[method, dataset])
+            ring: dict[str, Any] = {"color": paper(), "edgecolor": look.colour, "marker": look.marker}
+            handles[method] = panel.scatter(*place, s=34, linewidth=1.3, zorder=4, label=short(method), **ring)
         panel.set(xlabel="ECE %", ylabel="accuracy %")
         panel.set_title(short(dataset))
         panel.margins(0.18)

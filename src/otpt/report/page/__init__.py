@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,20 +23,22 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from otpt._version import __version__
+from otpt.data import find_entry, load_dataset, stratified
+from otpt.data.dataset import Dataset, is_own
 from otpt.errors import OtptError
 from otpt.files import write_atomically
+from otpt.images import open_image
 from otpt.metrics import METRICS, percent
 from otpt.report.figures import draw
 from otpt.report.figures.bins import draw_bins, make_bins
 from otpt.report.figures.style import BLUE, figure_bytes, styled
 from otpt.report.formats import number_text
-from otpt.report.layouts import plain_methods, swept_settings
-from otpt.report.page.images import choose_images, thumbnails
 from otpt.report.page.summary import isolated, summary
-from otpt.report.papers import AVERAGE
+from otpt.report.papers import AVERAGE, plain_methods, swept_settings
 from otpt.report.results import ResultKey, Results
+from otpt.report.rows import choose_images
 from otpt.report.tables import all_groups, by_prompt, make_cells, mark_best, set_table
-from otpt.runs import Run
+from otpt.runs import DatasetConfig, Run
 
 TITLE = "Calibration report"
 IMAGES = 6
@@ -44,6 +47,8 @@ SHOWN = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll", "overconfiden
 """Metrics of the tables; all of them are defined for any predictions."""
 OWN_PROMPT = "each data set’s own"
 
+_THUMBNAIL = 128
+"""Longer side of a thumbnail in pixels."""
 _MAX_DIAGRAMS = 16
 _MAX_ANSWERS = 8
 
@@ -126,7 +131,7 @@ def write_page(path: Path, html: str) -> None:
 
 def _lines(model: str, results: Results) -> Iterator[Line]:
     """Everything that the tables of a model show, the best value of each data set and metric marked."""
-    parts = [make_cells(results, all_groups(results), own, methods, SHOWN) for own, methods in by_prompt(results)]
+    parts = [make_cells(results, all_groups(results), *own, SHOWN) for own in by_prompt(results)]
     cells = mark_best(pd.concat(parts, ignore_index=True))
     for (dataset, method, prompt), own in cells.groupby(["dataset", "method", "prompt"], sort=False):
         known = results.select(method=method)
@@ -174,11 +179,10 @@ def _side_by_side(models: Mapping[str, Results]) -> dict[str, Any] | None:
         return None
     parts = []
     for model, results in models.items():
-        for own, methods in by_prompt(results):
-            cells = make_cells(results, {"common": common}, own, methods, SHOWN).dropna(subset=["value"])
-            parts.append(
-                cells.assign(dataset=cells["method"] + "\n" + cells["prompt"], method=model, name=cells["method"])
-            )
+        for own in by_prompt(results):
+            cells = make_cells(results, {"common": common}, *own, SHOWN).dropna(subset=["value"])
+            line = cells["method"] + "\n" + cells["prompt"]
+            parts.append(cells.assign(dataset=line, method=model, name=cells["method"]))
     cells = mark_best(pd.concat(parts, ignore_index=True))
     rows = []
     for _, own in cells.groupby("dataset", sort=False):
@@ -194,23 +198,25 @@ def _dataset(
     results: Results, model: str, dataset: str, lines: Sequence[Line], root: Path | None, count: int
 ) -> dict[str, Any]:
     """Diagrams and images of a data set under its first seed."""
-    config, seed = results.config_of(dataset), results.seeds_of(dataset)[0]
+    config, seed = results.config_of(dataset), int(results.select(dataset=dataset)["seed"].iloc[0])
     own = [line for line in lines if line["dataset"] == dataset]
-    keys = {id(line): ResultKey(dataset, seed, line["prompt"], line["method"]) for line in own}
-    known = [line for line in own if line["numbers"] and results.score(keys[id(line)]) is not None]
+    known = []
+    for line in own:
+        key = ResultKey(dataset, seed, line["prompt"], line["method"])
+        if line["numbers"] and results.score(key) is not None:
+            known.append({**line, "key": key})
     plain = plain_methods([line["method"] for line in known])
     known.sort(key=lambda line: line["method"] not in plain)  # variants of a sweep come last, and are left out first
-    first: dict[str, ResultKey] = {}
-    for line in known:
-        first.setdefault(line["method"], keys[id(line)])
-    chosen = (plain_methods(list(first)) or list(first))[:_MAX_ANSWERS]
-    disagreements: list[Any] = []
-    mistakes: list[Any] = []
+    first = {line["method"]: line["key"] for line in reversed(known)}
+    chosen = [method for method in dict.fromkeys(line["method"] for line in known) if not plain or method in plain]
+    found: list[list[Any]] = [[], []]
     missing = None
     if count and known:
-        thumbnail, missing = thumbnails(config, root)
-        rows = {method: results.rows(first[method]) for method in chosen}
-        disagreements, mistakes = choose_images(rows, config["classes"], thumbnail, count)
+        rows = {method: results.rows(first[method]) for method in chosen[:_MAX_ANSWERS]}
+        found = list(choose_images(rows, config.classes, count))
+        data, missing = _open_data(config, root)
+        for image in (image for images in found for image in images):
+            image["source"] = None if data is None else _thumbnail(data, image["index"])
     return {
         "model": model,
         "name": dataset,
@@ -219,17 +225,49 @@ def _dataset(
         "seed": seed,
         "partial": any(line["partial"] for line in own),
         "best": min(known, key=lambda line: line["numbers"]["ece"]["value"]) if known else None,
-        "diagrams": [_diagram(results, line, keys[id(line)]) for line in known[:_MAX_DIAGRAMS]],
+        "diagrams": [_diagram(results, line) for line in known[:_MAX_DIAGRAMS]],
         "left_out": len(known[_MAX_DIAGRAMS:]),
-        "disagreements": disagreements,
-        "mistakes": mistakes,
+        "disagreements": found[0],
+        "mistakes": found[1],
         "missing": missing,
     }
 
 
-def _diagram(results: Results, line: Line, key: ResultKey) -> dict[str, Any]:
+def _open_data(config: DatasetConfig, root: Path | None) -> tuple[Dataset | None, str | None]:
+    """The images of a data set in the order of an evaluation; or why they are not shown."""
+    own = is_own(config.source)
+    name = str(config.source if own else config.name)
+    data = None
+    if name.startswith("hf:"):
+        reason = "they are on the Hugging Face hub, and nothing is downloaded"
+    elif not own and not name.startswith("emoji/") and find_entry(name) is None:
+        reason = "the run does not say where they are"
+    else:
+        try:
+            data = stratified(load_dataset(name, root=root))
+            if data.fingerprint == config.fingerprint:
+                return data, None
+            reason = "the data that are here now are not those that the run saw"
+        except OtptError as error:
+            reason = str(error).split(". ")[0].rstrip(".")
+    return None, f"The images are not shown: {reason}."
+
+
+def _thumbnail(data: Dataset, index: int) -> str | None:
+    """A small JPEG as a data URI; None if the image cannot be read."""
+    try:
+        image = open_image(data[index].source).copy()
+    except OtptError:
+        return None
+    image.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=72)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _diagram(results: Results, line: Line) -> dict[str, Any]:
     """A reliability diagram with its caption."""
-    bins, score = make_bins(results, results.rows(key)), results.score(key)
+    bins, score = make_bins(results, results.rows(line["key"])), results.score(line["key"])
     with styled("neutral"):
         figure = Figure(figsize=(2.4, 2.7))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
@@ -248,20 +286,17 @@ def _diagram(results: Results, line: Line, key: ResultKey) -> dict[str, Any]:
 
 def _sweeps(model: str, results: Results) -> Iterator[dict[str, Any]]:
     """Accuracy and ECE against the values of every sweep, by data set, method and prompt."""
-    for dataset in results.datasets:
-        for prompt in results.prompts_of(dataset):
-            held = list(dict.fromkeys(results.select(dataset=dataset, prompt=prompt)["method"]))
-            for base, own in swept_settings(held).groupby("base", sort=False):
-                shown = results.select(dataset=dataset, prompt=prompt)
-                if len(own) < 2 or not shown[shown["method"].isin(own["method"])]["images"].all():
-                    continue
-                options: dict[str, Any] = {"datasets": [dataset], "methods": list(own["method"]), "prompt": prompt}
-                charts = []
-                for metric in ("accuracy", "ece"):
-                    figure = draw("sweep", results, theme="neutral", metric=metric, **options)
-                    words = f"{METRICS[metric].heading} of {isolated(base)} on {isolated(dataset)}"
-                    charts.append({"source": _data_uri(figure), "words": words})
-                yield {"model": model, "dataset": dataset, "method": base, "prompt": prompt, "charts": charts}
+    for (dataset, prompt), shown in results.frame.groupby(["dataset", "prompt"], sort=False):
+        for base, own in swept_settings(shown["method"].drop_duplicates()).groupby("base", sort=False):
+            if len(own) < 2 or not shown[shown["method"].isin(own["method"])]["images"].all():
+                continue
+            options: dict[str, Any] = {"datasets": [dataset], "methods": list(own["method"]), "prompt": prompt}
+            charts = []
+            for metric in ("accuracy", "ece"):
+                figure = draw("sweep", results, theme="neutral", metric=metric, **options)
+                words = f"{METRICS[metric].heading} of {isolated(base)} on {isolated(dataset)}"
+                charts.append({"source": _data_uri(figure), "words": words})
+            yield {"model": model, "dataset": dataset, "method": base, "prompt": prompt, "charts": charts}
 
 
 def _run(run: Run) -> dict[str, Any]:

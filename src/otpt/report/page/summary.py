@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from otpt.metrics import METRICS, percent
+from otpt.report.comparison import gap
 from otpt.report.papers import AVERAGE
 from otpt.report.results import FEW, Results
-from otpt.report.statistics import gap
 
 Line = Mapping[str, Any]
 _NAMED = 4
 """Methods that a sentence names at most."""
 _CALIBRATED = 0.01
 """Over-confidence below this fraction is called none."""
-_ISOLATES = dict.fromkeys(range(0x2066, 0x206A))
 
 
 def summary(results: Results, lines: Sequence[Line]) -> list[str]:
@@ -40,12 +39,7 @@ def summary(results: Results, lines: Sequence[Line]) -> list[str]:
 
 def isolated(name: str) -> str:
     """A name between Unicode's isolates, so that right-to-left letters do not reorder the sentence."""
-    return f"\u2068{name.translate(_ISOLATES)}\u2069"
-
-
-def _label(line: Line, lines: Sequence[Line]) -> str:
-    several = len({other["prompt"] for other in lines}) > 1
-    return isolated(line["method"]) + (f" with “{isolated(line['prompt'])}”" if several else "")
+    return f"\u2068{name.translate(dict.fromkeys(range(0x2066, 0x206A)))}\u2069"
 
 
 def _best_calibrated(results: Results, deciding: Sequence[Line], known: Sequence[Line]) -> str:
@@ -54,31 +48,24 @@ def _best_calibrated(results: Results, deciding: Sequence[Line], known: Sequence
     averaged = best["dataset"] == AVERAGE
     where = f" on average over {len(datasets)} data sets" if averaged else ""
     ece, debiased = best["numbers"]["ece"]["text"], best["numbers"]["debiased_ece"]["text"]
-    words = f"{_label(best, deciding)} has the lowest ECE{where}: {ece} %, debiased {debiased} %"
+    words = f"{_listed([best], deciding)} has the lowest ECE{where}: {ece} %, debiased {debiased} %"
     words += f"{_runner_up(results, 'ece', best, others, deciding)}."
     if others and all(line["numbers"]["debiased_ece"]["value"] <= 0 for line in (best, others[0])):
         # a difference of two plain ECEs may then be one of their biases, however small its p
         words += " The debiased ECE of both is 0 or less: these images show no calibration error of either."
     if averaged:
         lowest = [_ranked([line for line in known if line["dataset"] == name], "ece")[0] for name in datasets]
-        count = sum(
-            (line["dataset"], line["prompt"]) in best["places"] and line["method"] == best["method"] for line in lowest
-        )
-        often = f"{count or 'none'} of the {len(datasets)}"
-        if count == len(datasets):
-            often = "both" if count == 2 else f"each of the {count}"
-        words += f" It has the lowest ECE on {often} data sets."
+        count = sum(line["method"] == best["method"] and line["places"][0] in best["places"] for line in lowest)
+        words += f" It has the lowest ECE on {count or 'none'} of the {len(datasets)} data sets."
     return words
 
 
 def _most_accurate(results: Results, deciding: Sequence[Line]) -> str:
     best, *others = _ranked(deciding, "accuracy")
     accuracy = best["numbers"]["accuracy"]
-    alike = [best, *_alike(others, "accuracy", accuracy["mean"])]
-    if len(alike) > 1:
-        who = "All methods" if len(alike) == len(deciding) > 2 else _listed(alike, deciding)
-        return f"{who} share the highest accuracy: {accuracy['mean']} %."
-    words = f"{_label(best, deciding)} has the highest accuracy: {accuracy['text']} %"
+    if alike := _alike(others, "accuracy", best):
+        return f"{_listed([best, *alike], deciding)} share the highest accuracy: {accuracy['mean']} %."
+    words = f"{_listed([best], deciding)} has the highest accuracy: {accuracy['text']} %"
     return f"{words}{_runner_up(results, 'accuracy', best, others, deciding)}."
 
 
@@ -86,7 +73,7 @@ def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line]
     """The runner-up, or all that share its place, and whether the difference to the first of them may be chance."""
     if not others:
         return ""
-    alike = _alike(others, metric, others[0]["numbers"][metric]["mean"])
+    alike = _alike(others, metric, others[0])
     verb = "is" if len(alike) == 1 else "are"
     words = f"; next {verb} {_listed(alike, deciding)} with {alike[0]['numbers'][metric]['mean']} %"
     found = gap(results, metric, *((line["method"], line["places"]) for line in (best, others[0])))
@@ -99,28 +86,23 @@ def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line]
 
 
 def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
-    values = [line["numbers"]["overconfidence"]["value"] for line in deciding]
-    chances = [_chance(line, known) for line in deciding]
-    for sign, word in ((1, "over-confident"), (-1, "under-confident")):
-        sizes = [sign * value for value in values]
-        if all(size > _CALIBRATED for size in sizes):
-            least, most = percent(min(sizes), 1), percent(max(sizes), 1)
-            doubt = _doubt(sizes, chances)
-            who = "It is" if len(sizes) == 1 else "All methods are"
-            return f"{who} {word} by {most if least == most else f'{least} to {most}'} points{doubt}."
-    if all(abs(value) <= _CALIBRATED for value in values):
-        return f"Mean confidence and accuracy differ by {percent(max(map(abs, values)), 1)} points at most."
-    at = max(range(len(values)), key=lambda i: abs(values[i]))
-    word = "over-confident" if values[at] > 0 else "under-confident"
-    doubt = _doubt([abs(values[at])], [chances[at]])
-    return f"{_label(deciding[at], deciding)} is furthest off: {word} by {percent(abs(values[at]), 1)} points{doubt}."
-
-
-def _doubt(sizes: Sequence[float], chances: Sequence[float]) -> str:
-    """What chance explains, where one of the sizes is no larger."""
-    if all(size > chance for size, chance in zip(sizes, chances, strict=True)):
-        return ""
-    return f"; with few images, up to {percent(max(chances), 1)} points may be chance"
+    """Over- or under-confidence of all methods, else of the one that is furthest off."""
+    lines = sorted(deciding, key=lambda line: abs(line["numbers"]["overconfidence"]["value"]))
+    values = [line["numbers"]["overconfidence"]["value"] for line in lines]
+    sizes = [percent(abs(value), 1) for value in values]
+    if abs(values[-1]) <= _CALIBRATED:
+        return f"Mean confidence and accuracy differ by {sizes[-1]} points at most."
+    word = "over-confident" if values[-1] > 0 else "under-confident"
+    if abs(values[0]) > _CALIBRATED and len({value > 0 for value in values}) == 1:
+        who = "It is" if len(lines) == 1 else "All methods are"
+        words = f"{who} {word} by {sizes[-1] if sizes[0] == sizes[-1] else f'{sizes[0]} to {sizes[-1]}'} points"
+    else:
+        lines, values = lines[-1:], values[-1:]
+        words = f"{_listed(lines, deciding)} is furthest off: {word} by {sizes[-1]} points"
+    chances = [_chance(line, known) for line in lines]
+    if any(abs(value) <= chance for value, chance in zip(values, chances, strict=True)):
+        words += f"; with few images, up to {percent(max(chances), 1)} points may be chance"
+    return f"{words}."
 
 
 def _chance(line: Line, known: Sequence[Line]) -> float:
@@ -138,13 +120,15 @@ def _ranked(lines: Sequence[Line], metric: str) -> list[Line]:
     return sorted(lines, key=lambda line: METRICS[metric].cost(line["numbers"][metric]["value"]))
 
 
-def _alike(lines: Sequence[Line], metric: str, shown: str) -> list[Line]:
-    return [line for line in lines if line["numbers"][metric]["mean"] == shown]
+def _alike(lines: Sequence[Line], metric: str, other: Line) -> list[Line]:
+    """Those that are printed with the same mean."""
+    return [line for line in lines if line["numbers"][metric]["mean"] == other["numbers"][metric]["mean"]]
 
 
 def _listed(lines: Sequence[Line], deciding: Sequence[Line]) -> str:
-    """Their names; of many the first ones."""
-    names = [_label(line, deciding) for line in lines]
+    """Their names, with prompts if these differ; of many the first ones."""
+    several = len({line["prompt"] for line in deciding}) > 1
+    names = [isolated(x["method"]) + (f" with “{isolated(x['prompt'])}”" if several else "") for x in lines]
     if len(names) > _NAMED:
         names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,0 +1,170 @@
+"""Results of single images: accuracy of each class, confusions, certificates, similarity, images worth looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from otpt.errors import OtptError
+from otpt.metrics import ece
+from otpt.report.results import ResultKey, Results
+from otpt.runs import Rows, Run
+
+SPLITS = ("median", "init")
+SPLIT_BY = "tpt"
+"""The method whose similarity splits the images."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+def per_class(results: Results) -> pd.DataFrame:
+    """A row per data set, seed, prompt, method and class: images, accuracy (recall), predicted, mean confidence."""
+    found = []
+    for keys, rows, classes in _columns(results):
+        own = pd.DataFrame({"label": rows.labels, "accuracy": rows.correct, "confidence": rows.confidences})
+        means = own.groupby("label").mean().reindex(range(len(classes)))
+        table = pd.DataFrame({"class": classes}).assign(
+            images=np.bincount(rows.labels, minlength=len(classes)),
+            accuracy=means["accuracy"],
+            predicted=np.bincount(rows.predictions, minlength=len(classes)),
+            confidence=means["confidence"],
+        )
+        found.append(table.assign(**keys._asdict()))
+    return _stacked(found)
+
+
+def confusions(results: Results, count: int = 10) -> pd.DataFrame:
+    """The ``count`` most frequent pairs (label, wrong prediction) of each data set, seed, prompt and method."""
+    found = []
+    for keys, rows, classes in _columns(results):
+        wrong = ~rows.correct
+        pairs = pd.DataFrame({"label": rows.labels[wrong], "prediction": rows.predictions[wrong]})
+        table = pairs.value_counts(sort=False).reset_index(name="images")
+        table = table.sort_values("images", ascending=False, kind="stable").head(count)
+        table["fraction"] = table["images"] / np.bincount(rows.labels, minlength=len(classes))[table["label"]]
+        names = {name: [classes[at] for at in table[name]] for name in ("label", "prediction")}
+        found.append(table.assign(**names, **keys._asdict()))
+    return _stacked(found)
+
+
+def _columns(results: Results) -> Iterator[tuple[ResultKey, Rows, list[str]]]:
+    for each in results.frame[results.frame["images"] > 0].itertuples():
+        key = ResultKey(each.dataset, int(each.seed), each.prompt, each.method)
+        yield key, results.rows(key), results.config_of(each.dataset).classes
+
+
+def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    keys = list(ResultKey._fields)
+    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=keys)
+    return found[[*keys, *(name for name in found if name not in keys)]]
+
+
+def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
+    """For each radius the fraction of images that are correct and certified for perturbations of at least this norm;
+    and the fraction on which the method abstained, which count as wrong. None without a readable image.
+    """
+    rows = run.to_pandas()
+    rows = rows[(rows["method"] == method) & rows["error"].isna()]
+    if rows.empty:
+        return dict.fromkeys(radii), None
+    abstained = np.array(["abstained" in flags for flags in rows["flags"]])
+    reached = np.where(rows["correct"].astype(bool) & ~abstained, rows["radius"], -np.inf)
+    return {radius: float((reached >= radius).mean()) for radius in radii}, float(abstained.mean())
+
+
+def init_cosine(results: Results, key: ResultKey) -> float | None:
+    """Mean cosine similarity under the initial prompt, that of a method that adapts nothing; None without one."""
+    methods = {name: method for run in results.runs for name, method in run.config.methods.items()}
+    own = results.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
+    for method, cosine in zip(own["method"], own["mean_cosine"], strict=True):
+        if methods[method]["adapt"] == "context" and not methods[method]["objectives"] and np.isfinite(cosine):
+            return float(cosine)
+    return None
+
+
+def mean_cosines(results: Results, key: ResultKey) -> npt.NDArray[np.float64]:
+    """Mean cosine similarity of the text features of each prediction, (N,)."""
+    found = results.rows(key).mean_cosines
+    if np.isnan(found).any():
+        raise OtptError(
+            f"The rows of {key.method!r} on {key.dataset!r} have no mean cosine similarity, since it has no text "
+            "features; choose others with --methods."
+        )
+    return found
+
+
+def split_images(results: Results, key: ResultKey, split: str = "median") -> tuple[float, Mask]:
+    """Split images by their similarity under TPT, at its median or at the initial value: the threshold, (N,) above."""
+    if SPLIT_BY not in results.methods:
+        raise OtptError(f"The groups are made by the similarity of {SPLIT_BY!r}, which the runs lack; add it to a run.")
+    cosines = mean_cosines(results, key._replace(method=SPLIT_BY))
+    threshold = float(np.median(cosines)) if split == "median" else init_cosine(results, key)
+    if threshold is None:
+        raise OtptError(
+            f"The initial similarity on {key.dataset!r} is not in the runs; add 'zero-shot' to the methods."
+        )
+    return threshold, cosines > threshold
+
+
+def group_value(results: Results, key: ResultKey, metric: str, group: Mask) -> float:
+    """Accuracy or ECE of the images of a group, (N,) booleans; nan for an empty one."""
+    rows = results.rows(key)
+    if len(rows) != len(group):
+        raise OtptError(f"{key.method!r} and {SPLIT_BY!r} did not see the same images of {key.dataset!r}.")
+    correct, confidence = rows.correct[group], rows.confidences[group]
+    if not len(correct):
+        return float("nan")
+    if metric == "accuracy":
+        return float(correct.mean())
+    return ece(confidence, correct, n_bins=results.n_bins, side=results.side)
+
+
+def choose_images(
+    rows: Mapping[str, Rows], classes: Sequence[str], count: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Images on which methods disagree most, and on which one is most confident and wrong; ``count`` of each at most.
+
+    Two methods disagree on an image as much as the less confident of them is confident, max over pairs a ≠ b with
+    different answers of min(conf_a, conf_b).
+    """
+    shared = reduce(np.intersect1d, [each.indices for each in rows.values()])
+    if not len(shared):
+        return [], []
+    places = [np.searchsorted(each.indices, shared) for each in rows.values()]
+    confidences, predictions, correct = (
+        np.stack([getattr(each, name)[own] for each, own in zip(rows.values(), places, strict=True)])
+        for name in ("confidences", "predictions", "correct")
+    )
+    first = next(iter(rows.values()))
+
+    def show(at: int) -> dict[str, Any]:
+        answers = [
+            {"method": method, "label": classes[label], "percent": _percent(confidence), "correct": bool(right)}
+            for method, label, confidence, right in zip(
+                rows, predictions[:, at], confidences[:, at], correct[:, at], strict=True
+            )
+        ]
+        place = places[0][at]
+        label = classes[first.labels[place]]
+        return {"name": first.ids[place], "label": label, "answers": answers, "index": int(shared[at])}
+
+    both = np.minimum(confidences[:, None], confidences[None])  # (K, K, N)
+    disagreement = np.where(predictions[:, None] != predictions[None], both, 0.0).max(axis=(0, 1))
+    wrong = np.where(correct, 0.0, confidences).max(axis=0)
+    largest = (
+        [int(at) for at in np.argsort(-values, kind="stable")[:count] if values[at] > 0]
+        for values in (disagreement, wrong)
+    )
+    disagreements, mistakes = ([show(at) for at in own] for own in largest)
+    return disagreements, mistakes
+
+
+def _percent(confidence: float) -> str:
+    """A confidence below 1 never reads as 100 %."""
+    whole = f"{100 * confidence:.0f} %"
+    return "> 99 %" if whole == "100 %" and confidence < 1 else whole
