@@ -1,4 +1,4 @@
-"""Averages over data sets and seeds, and why there are none."""
+"""Metrics of stored rows, and averages over data sets and seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output
 
 from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics
-from otpt.runs import Run, Score, averages, left_out, score_run
+from otpt.runs import Run, Score, averages, score_run
 
 
 def score(dataset: str, seed: int = 0, value: float | None = 0.5, *, prompt: str = "p", method: str = "tpt") -> Score:
@@ -38,11 +38,9 @@ def test_scores_are_those_of_the_metrics_whatever_the_shards(tmp_path: Path) -> 
 def test_averages_are_means_of_their_rows() -> None:
     scores = [score("a", 0, 0.1), score("b", 0, 0.3), score("a", 1, 0.5), score("b", 1, 0.9)]
     (average,) = averages(scores)
-    assert average.metrics["ece"] == pytest.approx(0.45)  # (0.2 + 0.7) / 2
-    assert average.deviation is not None
-    assert average.deviation["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
-    assert averages(scores[:1])[0].deviation is None
-    assert left_out(scores) == []
+    assert average["ece"] == pytest.approx(0.45)  # (0.2 + 0.7) / 2
+    assert average["deviation"]["ece"] == pytest.approx(np.std([0.2, 0.7], ddof=1))
+    assert averages(scores[:1])[0]["deviation"] is None
 
 
 def test_a_metric_that_is_not_defined_somewhere_has_no_average() -> None:
@@ -51,32 +49,24 @@ def test_a_metric_that_is_not_defined_somewhere_has_no_average() -> None:
     assert sure.metrics is not None
     scores = [score("a"), replace(sure, metrics=replace(sure.metrics, auroc=None))]
     (average,) = averages([*scores, *(replace(each, seed=1) for each in scores)])
-    assert average.deviation is not None
-    assert "auroc" not in {*average.metrics, *average.deviation}
-    assert average.metrics["aurc"] == pytest.approx(0.6)
-    assert average.as_dict()["auroc"] is None
+    assert average["auroc"] is None
+    assert "auroc" not in average["deviation"]
+    assert average["aurc"] == pytest.approx(0.6)
 
 
-def test_averages_that_are_left_out_are_told_with_the_reason() -> None:
+def test_no_average_without_every_data_set_and_seed() -> None:
     both = [score("a"), score("b")]
     scores = [*both, score("a", prompt="q"), score("a", prompt="q", method="o-tpt")]
-    assert [(average.prompt, average.method) for average in averages(scores)] == [("p", "tpt")]
-    assert left_out(scores) == ["No average of tpt, o-tpt with the prompt 'q' (not evaluated with it: b)."]
-    scores = [score("a"), score("b", value=None)]
-    assert averages(scores) == []
-    assert left_out(scores) == ["No average of tpt with the prompt 'p' (without an image that was read: b)."]
-    assert left_out(scores[1:]) == []
+    assert [(average["prompt"], average["method"]) for average in averages(scores)] == [("p", "tpt")]
+    assert averages([score("a"), score("b", value=None)]) == []
 
 
 def test_a_method_with_seeds_of_its_own_keeps_its_average() -> None:
     """As a run has it that was asked for one more seed of one method."""
     one = [score("a", 0, 0.2), score("b", 0, 0.4)]
     two = [score(name, seed, 0.1 + seed, method="o-tpt") for name in "ab" for seed in (0, 1)]
-    found = {average.method: average for average in averages([*one, *two])}
-    assert found["tpt"].metrics["ece"] == pytest.approx(0.3)
-    assert found["tpt"].deviation is None
-    assert found["o-tpt"].metrics["ece"] == pytest.approx(0.6)
-    assert averages([*one, *two[:-1]])[0].method == "tpt"
-    assert left_out([*one, *two[:-1]]) == [
-        "No average of o-tpt with the prompt 'p' (not evaluated with all seeds: no b with 1)."
-    ]
+    found = {average["method"]: average for average in averages([*one, *two])}
+    assert found["tpt"]["ece"] == pytest.approx(0.3)
+    assert found["tpt"]["deviation"] is None
+    assert found["o-tpt"]["ece"] == pytest.approx(0.6)
+    assert [average["method"] for average in averages([*one, *two[:-1]])] == ["tpt"]

@@ -206,7 +206,7 @@ def print_result(result: Result, *, as_json: bool) -> int:
                 "seconds": result.seconds,
                 "unreadable": result.unreadable,
                 "scores": [score.as_dict() for score in result.scores],
-                "averages": [average.as_dict() for average in result.averages],
+                "averages": result.averages,
             }
         )
     else:

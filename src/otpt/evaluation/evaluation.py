@@ -31,7 +31,7 @@ from otpt.evaluation.settings import EvaluationSettings, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
-from otpt.runs import CONFIG, Average, DatasetConfig, Run, Score, WorkItem, averages, score_run, write_metrics
+from otpt.runs import CONFIG, DatasetConfig, Run, Score, WorkItem, averages, score_run, write_metrics
 from otpt.runs.run import Unreadable, locked
 
 _POLL_SECONDS = 1.0
@@ -54,8 +54,8 @@ class Result:
     unreadable_images: dict[tuple[str, str], str]
 
     @property
-    def averages(self) -> list[Average]:
-        """Means over all data sets."""
+    def averages(self) -> list[dict[str, Any]]:
+        """Means over all data sets; see :func:`otpt.runs.averages`."""
         return averages(self.scores)
 
     @property

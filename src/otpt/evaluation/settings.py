@@ -53,7 +53,7 @@ HOOKS: dict[str, EvaluationHook] = {}
 
 
 class EvaluationSettings(Settings):
-    """Everything that decides an evaluation's numbers, besides the model and the data sets.
+    """Everything that decides an evaluation's numbers, except the model and the data sets.
 
     Methods and prompts are all run in one pass. In paths of ``contexts`` and ``attributes``, ``{dataset}`` is replaced
     by the data set's name. ``prompts=None`` takes each data set's own prompt.

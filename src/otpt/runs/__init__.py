@@ -3,13 +3,12 @@
 from otpt.runs.config import CONFIG, ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, folder_name
 from otpt.runs.rows import Rows, read_rows
 from otpt.runs.run import Run, WorkItem
-from otpt.runs.scores import KEYS, Average, Score, averages, left_out, results_frame, score_run, write_metrics
+from otpt.runs.scores import KEYS, Score, averages, results_frame, score_run, write_metrics
 from otpt.runs.shards import Shard, ShardRows
 
 __all__ = [
     "CONFIG",
     "KEYS",
-    "Average",
     "ColumnConfig",
     "DatasetConfig",
     "ModelConfig",
@@ -23,7 +22,6 @@ __all__ = [
     "WorkItem",
     "averages",
     "folder_name",
-    "left_out",
     "read_rows",
     "results_frame",
     "score_run",

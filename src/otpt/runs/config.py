@@ -78,7 +78,7 @@ class DatasetConfig(_Part):
 
     Attributes:
         name: unique within the run.
-        variant: distinguishes several runs of one method on a data set besides seeds; "" usually.
+        variant: distinguishes several runs of one method on a data set, in addition to seeds; "" usually.
         source: where the data came from: a registered name, or the absolute path of the user's own data.
     """
 

@@ -191,7 +191,7 @@ class Run:
         """
         if not self.lacks(item):
             return None
-        lock = FileLock(self._lock_path(item.lock_name), thread_local=False)
+        lock = FileLock(_lock_path(self.folder, item.lock_name), thread_local=False)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -209,9 +209,6 @@ class Run:
             Path(lock.lock_file).unlink()
         lock.release()
 
-    def _lock_path(self, name: str) -> Path:
-        return _lock_path(self.folder, name)
-
     # Rows
 
     def write(self, shard: Shard) -> None:
@@ -224,8 +221,8 @@ class Run:
         write_shard(path, shard, self._datasets[shard.dataset].classes)
         self._remove_superseded(shard.dataset, shard.seed, shard.column)
 
-    def shards(self, dataset: str, seed: int, column: Column) -> Iterator[Shard]:
-        """The existing shards of a column, in order; a damaged one is skipped with a warning."""
+    def shards(self, dataset: str, seed: int, column: Column, *, delete_damaged: bool = False) -> Iterator[Shard]:
+        """The existing shards of a column, in order; a damaged one is skipped, or deleted, with a warning."""
         for start, stop in self._ranges(dataset, seed, column):
             path = self.shard_path(dataset, seed, column, start, stop)
             try:
@@ -235,10 +232,10 @@ class Run:
             except OSError as error:
                 raise cannot_read("shard", path, error) from None
             except DamagedShard as reason:
-                warnings.warn(
-                    f"The shard {str(path)!r} is damaged ({reason}); the next evaluation of this run recomputes it.",
-                    stacklevel=2,
-                )
+                if delete_damaged:
+                    _delete(path)
+                then = "it is recomputed" if delete_damaged else "the next evaluation of this run recomputes it"
+                warnings.warn(f"The shard {str(path)!r} is damaged ({reason}); {then}.", stacklevel=2)
 
     def to_pandas(self) -> pd.DataFrame:
         """Per-image rows of everything that the run holds so far; columns as in :mod:`otpt.runs.shards`."""
@@ -251,10 +248,9 @@ class Run:
         """The rows of images that could not be read; reads all shards."""
         for dataset, seed, column in self.everything():
             for shard in self.shards(dataset, seed, column):
-                if shard.table["error"].null_count < shard.table.num_rows:
-                    for row in shard.table.select(["index", "id", "error"]).to_pylist():
-                        if row["error"] is not None:
-                            yield Unreadable(dataset, seed, column, row["index"], row["id"], row["error"])
+                failed = shard.table.filter(shard.table["error"].is_valid())
+                for row in failed.select(["index", "id", "error"]).to_pylist():
+                    yield Unreadable(dataset, seed, column, row["index"], row["id"], row["error"])
 
     def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
         """Delete the shard of an image, so that it is computed again; of a stream all shards."""
@@ -265,18 +261,9 @@ class Run:
 
     def remove_damaged(self) -> None:
         """Delete damaged shards, each with a warning, so that they are computed again."""
-        for dataset, seed, column in self.everything():
-            for start, stop in self._ranges(dataset, seed, column):
-                path = self.shard_path(dataset, seed, column, start, stop)
-                try:
-                    read_shard(path, dataset, seed, column, start, stop)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    raise cannot_read("shard", path, error) from None
-                except DamagedShard as reason:
-                    _delete(path)
-                    warnings.warn(f"The shard {str(path)!r} is damaged ({reason}) and is recomputed.", stacklevel=2)
+        for key in self.everything():
+            for _ in self.shards(*key, delete_damaged=True):
+                pass
 
     def tidy(self) -> None:
         """Delete what killed processes left: temporary files, and rows that exist twice."""
@@ -305,9 +292,9 @@ class Run:
 
     def shard_files(self) -> Iterator[Path]:
         """The existing shard files of the run."""
-        for dataset, seed, column in self.everything():
-            for start, stop in self._ranges(dataset, seed, column):
-                yield self.shard_path(dataset, seed, column, start, stop)
+        for key in self.everything():
+            for place in self._ranges(*key):
+                yield self.shard_path(*key, *place)
 
     def _files(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
         try:

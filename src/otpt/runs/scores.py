@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from statistics import mean, stdev
 from typing import Any
 
 import pandas as pd
@@ -58,26 +57,6 @@ class Score:
         return {**where, **counts, **(self.metrics.as_dict() if self.metrics is not None else {"images": 0}), **sets}
 
 
-@dataclass(frozen=True)
-class Average:
-    """A method (and prompt) over all data sets: the mean of each metric, seeds first, then data sets.
-
-    Attributes:
-        metrics: by name; without those that are not defined on one of them.
-        deviation: sample standard deviation of the average over seeds; None with one seed.
-    """
-
-    prompt: str
-    method: str
-    metrics: dict[str, float]
-    deviation: dict[str, float] | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, as in ``metrics.json``."""
-        metrics = {name: self.metrics.get(name) for name in AVERAGED}
-        return {"prompt": self.prompt, "method": self.method, **metrics, "deviation": self.deviation}
-
-
 def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> list[Score]:
     """All metrics of the existing rows; ``bins`` and ``side`` replace the run's own.
 
@@ -94,11 +73,8 @@ def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> 
 
 def write_metrics(run: Run, scores: Sequence[Score]) -> None:
     """Write ``metrics.json``."""
-    whole = {
-        "state": _state(run),
-        "scores": [score.as_dict() for score in scores],
-        "averages": [average.as_dict() for average in averages(scores)],
-    }
+    rows = [score.as_dict() for score in scores]
+    whole = {"state": _state(run), "scores": rows, "averages": averages(scores)}
     write_atomically(run.folder / METRICS_FILE, as_json(whole))
 
 
@@ -130,55 +106,30 @@ def _from_dict(values: dict[str, Any]) -> Score:
     }
     known = {each.name for each in fields(Metrics)}
     metrics = Metrics(**{name: values[name] for name in known}) if values["images"] else None
-    sets = {k: tuple(v) if isinstance(v, list) else v for k, v in values.get("sets", {}).items()}
+    sets: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.get("sets", {}).items()}
     return Score(**own, metrics=metrics, sets=SetMetrics(**sets) if sets else None)
 
 
-def averages(scores: Iterable[Score]) -> list[Average]:
-    """Of each (prompt, method) that has metrics of every data set, with the same seeds; see :func:`left_out`."""
-    scores = list(scores)
-    datasets = list(dict.fromkeys(score.dataset for score in scores))
+def averages(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Means over data sets, then seeds, of each (prompt, method) that has metrics of every data set and seed.
+
+    Metrics that are undefined on one of them are None. ``deviation`` has the sample standard deviations over seeds;
+    None with one seed.
+    """
+    known = [score.as_dict() for score in scores if score.metrics is not None]
+    frame = pd.DataFrame(known, columns=["dataset", "seed", "prompt", "method", *AVERAGED])
+    frame = frame.astype(dict.fromkeys(AVERAGED, float))
+    datasets = {score.dataset for score in scores}
     found = []
-    for (prompt, method), values in _by_column(scores).items():
-        seeds = list(dict.fromkeys(seed for _, seed in values))
-        if len(values) != len(datasets) * len(seeds) or None in values.values():
+    for (prompt, method), own in frame.groupby(["prompt", "method"], sort=False):
+        seeds = {score.seed for score in scores if (score.prompt, score.method) == (prompt, method)}
+        if len(own) < len(datasets) * len(seeds):
             continue
-        defined = [name for name in AVERAGED if all(getattr(own, name) is not None for own in values.values())]
-        by_seed = {
-            name: [mean(getattr(values[dataset, seed], name) for dataset in datasets) for seed in seeds]
-            for name in defined
-        }
-        deviation = {name: stdev(each) for name, each in by_seed.items()} if len(seeds) > 1 else None
-        found.append(Average(prompt, method, {name: mean(each) for name, each in by_seed.items()}, deviation))
-    return found
-
-
-def left_out(scores: Sequence[Score]) -> list[str]:
-    """A sentence for each prompt whose methods have no average over the data sets, and why."""
-    datasets = list(dict.fromkeys(score.dataset for score in scores))
-    methods: dict[tuple[str, str], list[str]] = {}
-    for (prompt, method), values in _by_column(scores).items() if len(datasets) > 1 else ():
-        own = list(dict.fromkeys(name for name, _ in values))
-        seeds = sorted({seed for _, seed in values})
-        others = [name for name in datasets if name not in own]
-        fewer = [f"{name} with {seed}" for name in own for seed in seeds if (name, seed) not in values]
-        empty = list(dict.fromkeys(name for (name, _), metrics in values.items() if metrics is None))
-        reasons = [f"not evaluated with it: {', '.join(others)}"] if others else []
-        reasons += [f"not evaluated with all seeds: no {', '.join(fewer)}"] if fewer else []
-        reasons += [f"without an image that was read: {', '.join(empty)}"] if empty else []
-        if reasons:
-            methods.setdefault((prompt, "; ".join(reasons)), []).append(method)
-    return [
-        f"No average of {', '.join(names)} with the prompt {prompt!r} ({reason})."
-        for (prompt, reason), names in methods.items()
-    ]
-
-
-def _by_column(scores: Iterable[Score]) -> dict[tuple[str, str], dict[tuple[str, int], Metrics | None]]:
-    """(prompt, method) → (data set, seed) → metrics."""
-    found: dict[tuple[str, str], dict[tuple[str, int], Metrics | None]] = {}
-    for score in scores:
-        found.setdefault((score.prompt, score.method), {})[score.dataset, score.seed] = score.metrics
+        by_seed = own.groupby("seed", sort=False)[list(AVERAGED)].sum(min_count=len(datasets)) / len(datasets)
+        means, deviations = by_seed.mean(skipna=False), by_seed.std(skipna=False).dropna().to_dict()
+        values = {name: None if math.isnan(value) else value for name, value in means.items()}
+        deviation = deviations if len(seeds) > 1 else None
+        found.append({"prompt": prompt, "method": method, **values, "deviation": deviation})
     return found
 
 

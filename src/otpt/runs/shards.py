@@ -23,10 +23,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,21 +69,6 @@ _METADATA, _CHECKSUM = "otpt", "otpt.crc32"
 
 class DamagedShard(Exception):
     """A file that is not the shard that was written."""
-
-
-class OutputLike(Protocol):
-    """What a row is made of; :class:`otpt.methods.Output` has it."""
-
-    @property
-    def probabilities(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def flags(self) -> tuple[str, ...]: ...
-    @property
-    def extras(self) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -133,8 +118,8 @@ class ShardRows:
         self._rows: list[dict[str, Any]] = []
         self._save = save_probabilities
 
-    def add(self, index: int, image_id: str, label: int, output: OutputLike) -> None:
-        """Add a predicted image."""
+    def add(self, index: int, image_id: str, label: int, output: Any) -> None:
+        """Add a predicted image; ``output`` is an :class:`otpt.methods.Output`."""
         self._class_sums += np.rint(np.minimum(output.probabilities, 1.0) * _UNIT) / _UNIT
         row = {"id": image_id, "index": index, "label": label, **_values(output, label), **output.extras}
         if self._save:
@@ -159,7 +144,7 @@ class ShardRows:
         return Shard(*self._where, start, start + len(self._rows), pa.table(columns), self._class_sums)
 
 
-def _values(output: OutputLike, label: int) -> dict[str, Any]:
+def _values(output: Any, label: int) -> dict[str, Any]:
     p = output.probabilities
     of_label = p[label]
     order = np.argsort(-p, kind="stable")
