@@ -30,13 +30,11 @@ _LATEX = {
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
     "≈": r"$\approx$", "≥": r"$\geq$",
 }  # fmt: skip
+_CONTROL = {**dict.fromkeys(("Cc", "Zl", "Zp"), " "), **dict.fromkeys(("Cf", "Cs", "Co", "Cn"), "")}
 _MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
 _TITLES: dict[str, Callable[[str], str]] = {
-    "dataset": dataset_title,
-    "method": method_title,
-    "prompt": str,
-    "metric": metric_title,
-}
+    "dataset": dataset_title, "method": method_title, "prompt": str, "metric": metric_title,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Table:
 
     def to_json(self) -> str:
         """:meth:`to_dict` as JSON."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return _json(self.to_dict())
 
     def _repr_html_(self) -> str:
         return str(self._strings(_plain, "{}*", "{} ≈").to_html(index=False))
@@ -197,7 +195,7 @@ def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> s
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     if form == "json":
-        return json.dumps([table.to_dict() for table in tables], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return _json([table.to_dict() for table in tables])
     if form == "terminal":
         return "\n".join(table.to_text(width) for table in tables) + "\n"
     write = {"markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}[form]
@@ -260,9 +258,7 @@ def _difference(cell: dict[str, Any]) -> str:
 
 def _plain(text: str) -> str:
     """One line of at most 80 characters, without control characters and marks of text direction."""
-    shown = "".join(" " if unicodedata.category(c) in {"Cc", "Zl", "Zp"} else c for c in text)
-    shown = "".join(c for c in shown if unicodedata.category(c) not in {"Cf", "Cs", "Co", "Cn"})
-    shown = " ".join(shown.split())
+    shown = " ".join("".join(_CONTROL.get(unicodedata.category(c), c) for c in text).split())
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 
 
@@ -272,6 +268,10 @@ def _latex(text: str) -> str:
 
 def _markdown(text: str) -> str:
     return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _plain(text))
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _wrapped(note: str, width: int | None) -> str:

@@ -148,7 +148,7 @@ def make_plan(
     check_names("backbone of the paper", backbones, BACKBONES)
     paper = get_paper(STUDIES[study])
     rows = paper.numbers[paper.numbers["layout"].isin([*_GROUP_OF, *_NEEDS])]
-    rows = rows[rows["backbone"].isin(backbones) | ~rows["backbone"].isin(BACKBONES)]
+    rows = rows[rows["backbone"].isin(backbones[:1] if bench else backbones) | ~rows["backbone"].isin(BACKBONES)]
     check_names("table of the paper", tables, list(dict.fromkeys(rows["table"])))
     check_names("method of the paper", methods, list(dict.fromkeys(rows["method"])))
     if limit is not None and limit < 1:
@@ -159,9 +159,6 @@ def make_plan(
     rows = rows[rows["method"].isin(methods) if methods is not None else ~rows["method"].isin(list(left_out))]
     if model is not None and not bench and len({b for b in rows["backbone"] if b in backbones}) > 1:
         raise OtptError("--backbone replaces one backbone of the paper; choose it with --paper-backbone.")
-    if bench:
-        backbones = backbones[:1]
-        rows = rows[rows["backbone"].isin(backbones) | ~rows["backbone"].isin(BACKBONES)]
     planned = []
     found: dict[str, tuple[int | None, str | None]] = {}
     for (number, backbone), printed in rows.groupby(["table", "backbone"], sort=False):
@@ -207,16 +204,12 @@ def make_plan(
         if runs:
             planned.append(replace(table, backbone=where, runs=tuple(runs)))
     if datasets is not None and not any(table.runs for table in planned):
-        known = dict.fromkeys(
-            n.partition(":")[0] for _, t in rows.groupby("table", sort=False) for n in table_datasets(t)
-        )
+        known = dict.fromkeys(name.partition(":")[0] for name in table_datasets(rows))
         raise OtptError(f"None of {', '.join(datasets)} is in the plan; the tables have {', '.join(known)}.")
     return Plan(study, tuple(planned), left_out)
 
 
-def evaluate_commands(
-    plan: Plan, *, data: Path | None, views: int = 64, limit: int | None = None, extra: Sequence[str] = ()
-) -> list[str]:
+def evaluate_commands(plan: Plan, *, data: Path | None, views: int = 64, limit: int | None = None) -> list[str]:
     """The plan's runs as shell loops over ``otpt evaluate``, one for runs that differ in their data sets alone."""
     loops: dict[str, list[str]] = {}
     for run in plan.runs:
@@ -227,7 +220,7 @@ def evaluate_commands(
         words += ["--official-precision", "--views", str(views)]
         words += [] if run.augmix is None else ["--augmix" if run.augmix else "--no-augmix"]
         words += [] if limit is None else ["--limit", str(limit)]
-        words += [*extra, "--out", f"{run.folder.parent}/$set"]
+        words += ["--out", f"{run.folder.parent}/$set"]
         command = " ".join(f'"{word}"' if "$set" in word else shlex.quote(word) for word in words)
         loops.setdefault(command, []).append(run.dataset)
     return [f"for set in {' '.join(names)}; do {command}; done" for command, names in loops.items()]
@@ -237,12 +230,10 @@ def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, 
     """Number of images of a data set, and why it is missing, if it is."""
     entry = find_entry(name)
     images = None if entry is None else entry.test_images
-    missing = None
-    if data is None and not name.startswith("emoji/"):
-        missing = "no --data was given"
-    else:
+    missing: str | None = "no --data was given"
+    if data is not None or name.startswith("emoji/"):
         try:
-            images = len(load_dataset(name, root=data))
+            images, missing = len(load_dataset(name, root=data)), None
         except OtptError as error:
             missing = str(error)
     return (images if images is None or limit is None else min(images, limit)), missing

@@ -276,19 +276,12 @@ def all_groups(results: Results) -> dict[str, Sequence[str]]:
 
 def by_prompt(results: Results) -> list[tuple[dict[tuple[str, str], str], list[str]]]:
     """Prompts by data set and method, and the methods: once if all have one prompt per data set, else per prompt."""
-    held = {
-        (dataset, method): prompts
-        for dataset in results.datasets
-        for method in results.methods
-        if (prompts := results.prompts_of(dataset, method))
-    }
-    if all(len(prompts) == 1 for prompts in held.values()):
-        return [({key: prompts[0] for key, prompts in held.items()}, results.methods)]
-    found = []
-    for prompt in results.prompts:
-        own = {key: prompt for key, prompts in held.items() if prompt in prompts}
-        found.append((own, [name for name in results.methods if any(name == method for _, method in own)]))
-    return found
+    pairs = results.frame[["dataset", "method", "prompt"]].drop_duplicates()
+    parts = [pairs]
+    if pairs.duplicated(["dataset", "method"]).any():
+        parts = [pairs[pairs["prompt"] == prompt] for prompt in results.prompts]
+    held = [own.set_index(["dataset", "method"])["prompt"].to_dict() for own in parts]
+    return [(own, [name for name in results.methods if any(name == m for _, m in own)]) for own in held]
 
 
 def _mark_ties(
