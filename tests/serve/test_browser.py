@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from oracles.pages.browser import CHROMIUM, Browser
-from oracles.pages.servers import PATIENCE, Server, image_file, text_of
+from oracles.pages.servers import PATIENCE, Server, image_file, serving, text_of
 
 import otpt
 
@@ -30,7 +30,8 @@ DROP = """(() => {{
   const options = {{ dataTransfer: transfer, bubbles: true, cancelable: true }};
   document.getElementById("drop").dispatchEvent(new DragEvent("drop", options));
 }})()"""
-ADD = 'document.getElementById("add-method")'
+CHECKED = '[...document.querySelectorAll("#methods input:checked")].map((box) => box.value)'
+ALL_METHODS = 'for (const box of document.querySelectorAll("#methods input")) box.checked = true'
 TYPE = """(() => {{
   const field = document.getElementById("{id}");
   field.value = {value};
@@ -60,6 +61,9 @@ def test_an_image_its_labels_and_the_bars(server: Server, browser: Browser, tmp_
     image = image_file(3)
     browser.open(server.url)
     browser.wait('document.querySelectorAll("#methods input").length > 0')
+    assert browser.run(CHECKED) == ["zero-shot", "tpt"]
+    assert not any(address.endswith("/v1/compare") for address in browser.requests), "a first visit computes nothing"
+    browser.run(ALL_METHODS)
     browser.run(typed("views", 8))
     browser.run(typed("labels", "\n".join(LABELS), "input"))
     bars = ask(browser, DROP.format(image=text_of(image)))
@@ -69,9 +73,10 @@ def test_an_image_its_labels_and_the_bars(server: Server, browser: Browser, tmp_
     assert list(bars) == METHODS
     for method, shown in bars.items():
         top = expected[method].top(5)
-        assert [(label, score) for label, score, _ in shown] == top
+        assert [label for label, *_ in shown] == [label for label, _ in top]
+        assert [score for _, score, _ in shown] == pytest.approx([score for _, score in top], abs=1e-4)
         assert [width for *_, width in shown] == pytest.approx([100 * score for _, score in top], abs=0.01)
-    assert expected["o-tpt"].label in browser.run('document.getElementById("headline").textContent')
+    assert expected["tpt"].label in browser.run('document.getElementById("headline").textContent')
     assert browser.run(
         """[...document.querySelectorAll(".what")].every((each) => each.scrollHeight <= each.clientHeight)"""
     )
@@ -139,5 +144,21 @@ def test_colours_width_and_errors(server: Server, browser: Browser) -> None:
     browser.run(DROP.format(image=text_of(b"no image")))
     error = 'document.getElementById("error")'
     assert "image" in browser.wait(f"!{error}.hidden && {error}.textContent")
+    place = browser.run(f"{error}.getBoundingClientRect().toJSON()")
+    assert place["top"] >= 0
+    assert place["bottom"] <= browser.run("innerHeight"), "the error is in view"
     # that a request was refused is told by the browser itself, and by nothing else
     assert [line for line in browser.console if "422" not in line] == []
+
+
+def test_the_token_comes_first(browser: Browser, tmp_path: Path, without_proxy: None) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    with serving("--method", "zero-shot", "--views", "1", "--token-file", str(tmp_path / "token")) as guarded:
+        browser.open(guarded.url)
+        browser.wait('!document.getElementById("token-form").hidden')
+        assert browser.run('document.getElementById("form").hidden && scrollY === 0')
+        for token in ("wrong", "0123456789abcdef"):
+            browser.run(f'document.getElementById("token").value = "{token}"')
+            browser.run('document.getElementById("token-form").requestSubmit()')
+            browser.wait('!document.getElementById("token-error").hidden || !document.getElementById("form").hidden')
+        browser.wait('!document.getElementById("form").hidden && document.getElementById("token-form").hidden')

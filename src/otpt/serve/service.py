@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -19,14 +19,13 @@ from otpt.calibration import Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError
 from otpt.images import is_url
-from otpt.serve.config import Limits, ServiceConfig, read_calibrations, read_class_lists
+from otpt.serve.config import ServiceConfig, read_calibrations, read_class_lists
 from otpt.serve.engine import Answer, Engine, Job, Prepared, TextCache
 from otpt.serve.errors import RequestError, busy, closing, too_slow, unusable
 from otpt.serve.images import ImageFile, decode_base64, fetch, read_header
 from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Catalogue, Query, served_method
 from otpt.serve.schemas import PIXEL, Options
-from otpt.settings import DEFAULT_METHOD
 from otpt.threads import make_pool
 
 _READERS = 4  # threads that read requests and headers of images
@@ -42,42 +41,32 @@ class Service:
 
     Args:
         models: by name, the default first.
-        method: the default.
-        views: per image, by default.
-        seed: of the views, by default.
         classes: class lists by name; see :func:`otpt.serve.config.read_class_lists`.
         calibrations: by name; see :func:`otpt.serve.config.read_calibrations`.
-        text_cache: bytes of prepared class lists in memory.
-        limits: of requests.
-        hosts: from which images are fetched by address; none by default.
-        together: images of a pass of the engine; None for as many as wait.
-        threads: that decode and augment; one per core by default.
+        options: other fields of :class:`ServiceConfig`.
     """
 
     def __init__(
         self,
         models: Mapping[str, Backbone],
         *,
-        method: str = DEFAULT_METHOD,
-        views: int = 64,
-        seed: int = 0,
         classes: Mapping[str, ClassList] | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
-        text_cache: int = 2 << 30,
-        limits: Limits | None = None,
-        hosts: Collection[str] = (),
-        together: int | None = None,
-        threads: int | None = None,
+        **options: Any,
     ) -> None:
-        self.limits = limits or Limits()
-        self.catalogue = Catalogue(
-            models, served_method(method).name, views, seed, classes=classes or {}, calibrations=calibrations or {}
-        )
+        config = ServiceConfig(**options)
+        self.limits = config.limits
+        method = served_method(config.method).name
+        self.catalogue = Catalogue(models, method, config.views, config.seed, classes or {}, calibrations or {})
         self.metrics = Metrics()
-        self._hosts = tuple(hosts)
-        self._texts = TextCache(text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
+        self._hosts = config.hosts
+        self._texts = TextCache(config.text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
         self._engine = Engine(
-            models, together=together, threads=threads, pixels=self.limits.pixels, watch=self.metrics.batches.observe
+            models,
+            together=config.together,
+            threads=config.threads,
+            pixels=self.limits.pixels,
+            watch=self.metrics.batches.observe,
         )
         self._in_progress: Counter[str] = Counter()  # images by client
         self.metrics.watch(self._in_progress.total, lambda: self._texts.size, lambda: len(self._texts))
@@ -98,8 +87,9 @@ class Service:
             name: load_backbone(spec, device=config.device, precision=config.precision, compile=config.compile)
             for name, spec in config.models.items()
         }
-        same = ("method", "views", "seed", "text_cache", "limits", "hosts", "together", "threads")
-        options = {name: getattr(config, name) for name in same}
+        options = {
+            name: getattr(config, name) for name in config.model_fields_set - {"models", "classes", "calibrations"}
+        }
         return cls(models, classes=classes, calibrations=calibrations, **options)
 
     @property

@@ -1,15 +1,16 @@
 // What the methods say: the headline, and bars side by side.
 
-import { listed, make, percent, sized } from "./dom.js";
-import { summaryOf } from "./methods.js";
+import { $, listed, make, percent, sized } from "./dom.js";
+import { mainOf, summaryOf } from "./methods.js";
 
 const SHOWN = 5; // classes per method
 
 /** The answer in one line, and what speaks for or against it. */
 export function showHeadline(place, methods) {
   const entries = Object.entries(methods);
-  const [main, answer] = entries.at(-1);
-  const others = entries.slice(0, -1);
+  const main = mainOf(Object.keys(methods));
+  const answer = methods[main];
+  const others = entries.filter(([name]) => name !== main);
   const against = others.filter(([, other]) => other.label !== answer.label);
   const unknown = entries.filter(([, each]) => each.rejected).map(([name]) => name);
   const verdict = unknown.includes(main)
@@ -19,7 +20,7 @@ export function showHeadline(place, methods) {
         make("p", { class: "sure" }, make("strong", {}, percent(answer.confidence)), ` by ${main}`),
       ];
   const notes = [];
-  if (others.length > 0 && against.length === 0) notes.push(`All ${entries.length} methods agree.`);
+  if (others.length > 0 && against.length === 0) notes.push(entries.length === 2 ? "Both methods agree." : `All ${entries.length} methods agree.`);
   else notes.push(...dissent(against));
   const elsewhere = unknown.filter((name) => name !== main);
   if (elsewhere.length > 0 && !unknown.includes(main)) notes.push(`By ${listed(elsewhere)} the image fits none of the labels.`);
@@ -35,8 +36,11 @@ function dissent(against) {
   });
 }
 
-/** A card of bars per method. */
+/** A card of bars per method, and which of them to trust. */
 export function showBars(place, methods) {
+  $("trust").textContent =
+    `For one answer, take ${mainOf(Object.keys(methods))}. Confidences differ because each method weighs the views in another way; ` +
+    "that methods agree says more than a high number.";
   place.replaceChildren(...Object.entries(methods).map(([name, answer]) => card(name, answer)));
 }
 

@@ -9,9 +9,9 @@ export const chosenImage = () => current;
 
 /** Listens to all ways in which an image may come; `changed` is called when there is a new one. */
 export function listenForImages(changed) {
-  const take = async (file, example = null) => {
+  const take = async (file, example = null, quiet = false) => {
     await setImage(file, example);
-    changed();
+    if (!quiet) changed();
   };
   $("file").addEventListener("change", () => $("file").files.length && take($("file").files[0]));
   addEventListener("paste", (event) => {

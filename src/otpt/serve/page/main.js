@@ -8,7 +8,7 @@ import { linkTo, readLink } from "./link.js";
 import { chosenMethods, listenForMethods, setMethods } from "./methods.js";
 import { chosenOptions, defaultsOf, listenForOptions, setOptions } from "./options.js";
 import { showReproduce } from "./reproduce.js";
-import { ask, send, useToken } from "./server.js";
+import { ask, get, hasToken, send, useToken } from "./server.js";
 import { asCommand, asCurl, asPython } from "./snippets.js";
 import { showTimes } from "./times.js";
 import { showTuning } from "./tuning.js";
@@ -68,7 +68,7 @@ function show(answer, result, body, image, seconds) {
   showReproduce(
     $("reproduce"),
     {
-      curl: asCurl(body, image.name, { origin: document.baseURI, secret: !$("token-field").hidden }),
+      curl: asCurl(body, image.name, { origin: document.baseURI, secret: hasToken() }),
       Python: asPython(here, image.name, answer.labels),
       "Command line": asCommand(here, image.name, answer.labels),
     },
@@ -89,11 +89,16 @@ function showError(error) {
   $("error").replaceChildren(...lines);
   $("error").hidden = false;
   $("found").hidden = true;
-  if (error.status === 401) {
-    $("token-field").hidden = false;
-    $("options").open = true;
-    $("token").focus();
-  }
+  $("error").scrollIntoView({ block: "nearest" });
+}
+
+/** Only the question for the token, until the service accepts one. */
+function askForToken(refused) {
+  for (const id of ["form", "answers"]) $(id).hidden = true;
+  $("token-form").hidden = false;
+  $("token-error").hidden = !refused;
+  $("token-error").textContent = refused;
+  $("token").focus({ preventScroll: true });
 }
 
 function busy(on) {
@@ -104,9 +109,9 @@ function busy(on) {
 }
 
 /** An example brings its own labels, so that one click shows something. */
-function choose(example, take, { keepLabels = false } = {}) {
+function choose(example, take, { keepLabels = false, quiet = false } = {}) {
   if (!keepLabels && example.labels) setLabels(example.labels);
-  return take(exampleFile(example), example.label);
+  return take(exampleFile(example), example.label, quiet);
 }
 
 async function start() {
@@ -122,17 +127,37 @@ async function start() {
   if (link.methods) setMethods(link.methods);
   if (link.options) setOptions(link.options);
   const first = examples.find((example) => example.label === link.example) ?? examples[0];
-  if (first) choose(first, take, { keepLabels: Boolean(link.labels || link.list) });
+  // a link asks again; a first visit waits for the reader
+  if (first) choose(first, take, { keepLabels: Boolean(link.labels || link.list), quiet: !link.methods });
 }
 
-$("token").addEventListener("change", () => {
+/** Begins, or asks for the token that the service wants. */
+async function begin() {
+  try {
+    await start();
+    $("token-form").hidden = true;
+    for (const id of ["form", "answers"]) $(id).hidden = false;
+  } catch (error) {
+    if (error.status === 401) askForToken(hasToken() ? error.message : "");
+    else showError(error);
+  }
+}
+
+$("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
   useToken($("token").value);
-  if ($("methods").childElementCount === 0) start().catch(showError); // the lists need the token too
+  begin();
 });
+for (const link of document.querySelectorAll("a.with-token"))
+  link.addEventListener("click", async (event) => {
+    if (!hasToken()) return; // an ordinary link
+    event.preventDefault();
+    location.href = URL.createObjectURL(await get(link.href).catch((error) => new Blob([error.message])));
+  });
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const lack = missing();
   if (lack) showError(new Error(lack));
   else classify();
 });
-start().catch(showError);
+begin();

@@ -2,22 +2,35 @@
 
 import { $, make } from "./dom.js";
 
-const AT_HAND = ["zero-shot", "tpt", "c-tpt", "o-tpt"];
+// The methods at hand, in words for visitors.
+const AT_HAND = {
+  "zero-shot": "The unchanged model, on the plain image.",
+  tpt: "Adapts the prompt until confident views of the image agree. Its confidence is often too high.",
+  "c-tpt": "Like tpt, but keeps the texts of the labels spread out, for a more honest confidence.",
+  "o-tpt": "Like tpt, but keeps the texts of the labels at right angles, for a more honest confidence.",
+};
+const PLAIN = { ...AT_HAND, "confident-half": "Averages the more confident half of the views. Nothing is adapted, so it is fast." };
 
+let usual = "";
 let summaries = new Map();
 
 /** Names of the methods that are switched on, in the order shown. */
 export const chosenMethods = () => [...$("methods").querySelectorAll("input:checked")].map((box) => box.value);
 
 /** What a method does, in a sentence; empty for a composed name. */
-export const summaryOf = (name) => summaries.get(name) ?? "";
+export const summaryOf = (name) => PLAIN[name] ?? summaries.get(name) ?? "";
+
+/** The service's default method, if it is among these names, else the last of them. */
+export const mainOf = (names) => (names.includes(usual) ? usual : names.at(-1));
 
 /** Offers the service's methods; `changed` is called when another set is chosen. */
-export function listenForMethods({ methods, parts, default: usual }, changed) {
+export function listenForMethods({ methods, parts, default: byDefault }, changed) {
+  usual = byDefault;
   const all = [...Object.values(parts).flat(), ...methods]; // a part alone is a method too
   summaries = new Map(all.map((each) => [each.name, each.summary]));
   $("known-methods").append(...methods.map((method) => make("option", { value: method.name }, method.summary)));
-  for (const name of new Set([...AT_HAND.filter((each) => summaries.has(each)), usual])) addMethod(name);
+  for (const name of new Set([...Object.keys(AT_HAND).filter((each) => summaries.has(each)), usual])) addMethod(name);
+  setMethods(["zero-shot", usual]); // two are quick, and show the difference
   $("methods").addEventListener("change", changed);
   const add = () => {
     const name = $("method").value.trim();

@@ -17,6 +17,15 @@ class Refused extends Error {
   }
 }
 
+/** Whether requests carry a token. */
+export const hasToken = () => token !== "";
+
+/** A page of the service as a file, with the token. */
+export async function get(address) {
+  const answer = await fetch(address, { headers: { Authorization: `Bearer ${token}` } });
+  return new Blob([await answer.text()], { type: answer.headers.get("Content-Type")?.includes("json") ? "application/json" : "text/plain" });
+}
+
 /** GET v1/NAME. */
 export const ask = (name) => request(name, {});
 
