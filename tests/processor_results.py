@@ -40,12 +40,13 @@ from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings, Job, evaluate, run_job
 from otpt.evaluation.progress import ImageDone, ProgressEvent, Silent
 from otpt.features import FeatureCache
-from otpt.learning import BapleRecipe, FptRecipe, Recipe, train_baple, train_coop, train_fpt, train_maple
+from otpt.learning import Recipe, train_coop, train_maple
+from otpt.medical.fpt import write_fpt
+from otpt.medical.frozen_vit import load_frozen_vit
+from otpt.medical.promptsmooth import Smoothing
+from otpt.medical.training import BapleRecipe, FptRecipe, train_baple, train_fpt
 from otpt.methods import field_methods, published_methods
-from otpt.methods.fpt import load_frozen_vit
-from otpt.methods.fpt.files import write_fpt
 from otpt.methods.prompt_tuning import prompt_state
-from otpt.methods.promptsmooth import Smoothing
 from otpt.prompts.learned import CocoopContext, read_learned
 from otpt.registry import IMAGE
 from otpt.threads import one_thread

@@ -107,7 +107,7 @@ def test_another_split_than_there_is(tmp_path: Path) -> None:
 
 
 def test_folders_missing_and_too_many(tmp_path: Path) -> None:
-    folders = builtin_class_list("kather").folders
+    folders = find_entry("kather").class_list().folders
     touch(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/1.tif" for folder in folders[2:]])
     assert "2 of 9 class folders are missing: ADI, BACK" in sentence("kather", root=tmp_path)
     touch(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/1.tif" for folder in (*folders, "OTHER")])
@@ -117,13 +117,13 @@ def test_folders_missing_and_too_many(tmp_path: Path) -> None:
 def test_flat_folder_and_empty_class_folders(tmp_path: Path) -> None:
     touch(tmp_path / "imagenet/images/val", ["ILSVRC2012_val_00000001.JPEG"])
     assert "holds none of the 1000 class folders (n01440764, " in sentence("imagenet", root=tmp_path)
-    for folder in builtin_class_list("kather").folders:
+    for folder in find_entry("kather").class_list().folders:
         (tmp_path / "CRC-VAL-HE-7K" / folder).mkdir(parents=True)
     assert "hold no images" in sentence("kather", root=tmp_path)
 
 
 def test_other_number_of_images_than_published_is_noted(tmp_path: Path) -> None:
-    touch(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/1.tif" for folder in builtin_class_list("kather").folders])
+    touch(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/1.tif" for folder in find_entry("kather").class_list().folders])
     with pytest.warns(UserWarning, match="kather has 9 test images .*, 7180 were published"):
         data = load_dataset("kather", root=tmp_path)
     assert data.class_names[-1] == "colorectal adenocarcinoma epithelium"

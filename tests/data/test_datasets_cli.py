@@ -11,7 +11,7 @@ import torchvision
 from oracles.command import run
 from oracles.data.data_files import DTD_FILES, put_images, write_dtd
 
-from otpt.data.classes import builtin_class_list
+from otpt.data import find_entry
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_check_a_whole_set(capsys, root: Path) -> None:
 
 
 def test_check_a_spoilt_set(capsys, tmp_path: Path) -> None:
-    folders = builtin_class_list("kather").folders
+    folders = find_entry("kather").class_list().folders
     put_images(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/{i}.tif" for folder in folders for i in range(3)])
     (tmp_path / "CRC-VAL-HE-7K/MUC/1.tif").write_bytes(b"no image")
     code, out, err = run(capsys, "datasets", "check", "kather", "--data", tmp_path)

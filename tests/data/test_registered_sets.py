@@ -329,7 +329,7 @@ def test_covid_from_kaggle_is_halved_with_seed_0(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("above", ["", "ISIC2018/"])
 def test_isic_from_its_ground_truth(tmp_path: Path, above: str) -> None:
-    folders = builtin_class_list("isic2018").folders
+    folders = find_entry("isic2018").class_list().folders
     images = tmp_path / above / "ISIC2018_Task3_Test_Input"
     put_images(images, ["ISIC_0034524.jpg"])
     truth = tmp_path / above / "ISIC2018_Task3_Test_GroundTruth/ISIC2018_Task3_Test_GroundTruth.csv"

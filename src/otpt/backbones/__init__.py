@@ -5,11 +5,11 @@ from otpt.backbones.causal import ACTIVATIONS, CausalLayer, CausalTower, Norm
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
 from otpt.backbones.devices import available_devices
 from otpt.backbones.loading import ModelEntry, list_models, load_backbone
-from otpt.backbones.medclip import load_medclip as _load_medclip  # noqa: F401  registers its source
 from otpt.backbones.open_clip_models import open_clip_tags
 from otpt.backbones.preprocessing import Preprocessing
 from otpt.backbones.sources import Parts, QuickGeluWarning, register_source
 from otpt.backbones.text_tower import TextTower
+from otpt.plugins import import_plugins
 
 __all__ = [
     "ACTIVATIONS",
@@ -31,3 +31,5 @@ __all__ = [
     "read_tensors",
     "register_source",
 ]
+
+import_plugins("backbones")

@@ -29,7 +29,7 @@ SOURCES: dict[str, Source] = {}
 
 
 def register_source(form: str, description: str, load: Callable[[str, bool | None], Parts]) -> None:
-    """Register a form of naming a model, such as ``medclip:FOLDER``; ``otpt models`` lists it.
+    """Register a form of naming a model, such as ``hf:ORG/NAME``; ``otpt models`` lists it.
 
     Args:
         form: prefix, colon and what follows; or a name on its own.

@@ -46,7 +46,7 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
             raise OtptError(f"The weights in {source} lack {len(report['missing_keys'])} tensors: {missing}, ….")
         tokenizer = _optional(transformers.AutoTokenizer, source, options)
         processor = _optional(transformers.AutoImageProcessor, source, options)
-    if tokenizer is None:
+    if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # made without a vocabulary file
         tokenizer = ClipTokenizer()
     name = source.rstrip("/").rsplit("/", 1)[-1]
     return transformers_parts(model.float(), tokenizer, {} if processor is None else processor, name, quick_gelu)

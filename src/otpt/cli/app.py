@@ -16,6 +16,7 @@ from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, Unused
 
 from otpt.cli import BAD_INPUT
 from otpt.errors import OtptError
+from otpt.plugins import import_plugins
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Classify images": {
@@ -51,9 +52,6 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 """Group → command → help. The command "train coop" is the function `coop` of the module `otpt.cli.train`."""
-
-PLUGINS = ("otpt.cli.medical",)
-"""Modules of plugins; their COMMANDS are {group: {command: (function, help)}}, with "module:function" strings."""
 
 OPTIONS_ELSEWHERE = {
     "--model": "write --backbone NAME/TAG",
@@ -108,8 +106,8 @@ def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
         found[group] = {
             name: (f"otpt.cli.{name.split()[0]}:{name.split()[-1]}", summary) for name, summary in own.items()
         }
-    for plugin in PLUGINS:
-        for group, own in import_module(plugin).COMMANDS.items():
+    for plugin in import_plugins("commands"):
+        for group, own in plugin.COMMANDS.items():
             found.setdefault(group, {}).update(own)
     return found
 

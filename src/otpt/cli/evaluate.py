@@ -7,16 +7,19 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from otpt.cli import Stopped, medical
+from cyclopts import Parameter
+
+from otpt.cli import Stopped
 from otpt.cli import options as o
 from otpt.cli.app import command_line
 from otpt.cli.terminal import note, print_json, say
 from otpt.errors import OtptError
+from otpt.plugins import import_plugins
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
@@ -56,6 +59,21 @@ class RunOptions:
     ] = "full"
 
 
+PluginOptions: Any = Parameter(name="*")(
+    make_dataclass(
+        "PluginOptions",
+        [
+            (each.__name__.replace(".", "_"), each.Options, field(default=each.Options()))
+            for each in import_plugins("commands")
+        ],
+        namespace={"__module__": __name__},
+        frozen=True,
+        kw_only=True,
+    )
+)
+"""The options of all plugins, one field each."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """All options of an evaluation, with which `evaluate`, `sweep`, `calibrate` and `certify` run one."""
@@ -72,7 +90,7 @@ class Evaluation:
     cache: o.CacheOptions
     ray: o.RayOptions
     calibration: o.CalibrationOptions = o.CalibrationOptions()
-    medical: medical.MedicalOptions = medical.MedicalOptions()
+    plugins: PluginOptions = PluginOptions()
     all_tokens: bool = False
 
     def __call__(self) -> Result:
@@ -82,7 +100,9 @@ class Evaluation:
 
         if not self.datasets:
             raise OtptError("No DATASET was given; expected a name of 'otpt datasets', or a folder, table or shards.")
-        medical.check_options(self, self.methods)
+        plugins = [getattr(self.plugins, each.name) for each in fields(self.plugins)]
+        for plugin in plugins:
+            plugin.check(self.methods, self.method.set)
         settings = EvaluationSettings(
             methods=self.methods,
             prompts=self.prompts,
@@ -102,7 +122,7 @@ class Evaluation:
             calibrations=self.calibration.read(),
             **self.calibration.rejection(),
             **self.method.inits(self.methods),
-            **self.medical.settings(),
+            plugins={name: value for plugin in plugins for name, value in plugin.settings().items()},
         )
         folder = self.out or self._default_folder()
         _check_folder(folder)
@@ -116,10 +136,11 @@ class Evaluation:
         note_cautions(settings.run_methods, [dataset.name for dataset in datasets])
         _note_streams(settings.run_methods, engine)
         note_missing_classes(datasets, settings.limit)
+        loaders = (plugin.loader(self.methods, self.model) for plugin in plugins)
         try:
             result = run_evaluation(
                 datasets,
-                medical.model_maker(self, self.methods) or partial(_load, self.model),
+                next(filter(None, loaders), partial(_load, self.model)),
                 settings,
                 out=folder,
                 cache=cache,
@@ -138,7 +159,7 @@ class Evaluation:
     def _default_folder(self) -> Path:
         """A folder in runs/, the same for commands that give the same numbers."""
         decisive = (self.datasets, self.methods, self.prompts, self.seeds, self.method, self.data, self.model,
-                    self.calibration, self.medical, self.all_tokens, self.run.bins, self.run.features,
+                    self.calibration, self.plugins, self.all_tokens, self.run.bins, self.run.features,
                     self.run.save_probabilities, self.run.shard_size)  # fmt: skip
         digest = hashlib.sha256(repr(decisive).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.-]+", "-", self.model.backbone).strip("-.") or "model"
@@ -170,7 +191,7 @@ def evaluate(
     calibration: o.CalibrationOptions = o.CalibrationOptions(),
     cache: o.CacheOptions = o.CacheOptions(),
     ray: o.RayOptions = o.RayOptions(),
-    trained: medical.MedicalOptions = medical.MedicalOptions(),
+    plugins: PluginOptions = PluginOptions(),
 ) -> int:
     """Run all methods on all data sets in one pass. An interrupted run resumes when the command is repeated; another
     command on the same folder adds to the run. Exit code 3 if images could not be read."""
@@ -188,7 +209,7 @@ def evaluate(
         cache=cache,
         ray=ray,
         calibration=calibration,
-        medical=trained,
+        plugins=plugins,
     )()
     return print_result(result, as_json=run.json)
 

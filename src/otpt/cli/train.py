@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 from otpt.cli import options as o
 from otpt.cli.terminal import say
 from otpt.files import write_atomically
-from otpt.learning.recipe import COOP, MAPLE, Epoch, Recipe
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
+    from otpt.learning import Epoch, Recipe
     from otpt.prompts.learned import LearnedPrompt
 
 Name = Annotated[str, o.option("a data set as for 'otpt evaluate'", metavar="DATASET")]
@@ -54,12 +54,12 @@ class TrainingOptions:
         ),
     ] = ()
     json: Annotated[bool, o.option("print one JSON object per epoch, and one at the end")] = False
-    shots: Annotated[int | None, o.option(f"images per class (default: {COOP.shots})")] = None
-    epochs: Annotated[int | None, o.option(f"passes over them (default: {COOP.epochs}; maple: {MAPLE.epochs})")] = None
-    batch: Annotated[int | None, o.option(f"images per step (default: {COOP.batch}; maple: {MAPLE.batch})")] = None
+    shots: Annotated[int | None, o.option("images per class (default: 16)")] = None
+    epochs: Annotated[int | None, o.option("passes over them (default: 50; maple: 5)")] = None
+    batch: Annotated[int | None, o.option("images per step (default: 32; maple: 4)")] = None
     learning_rate: Annotated[
         float | None,
-        o.option(f"after a first epoch at 1e-5 (default: {COOP.learning_rate}; maple: {MAPLE.learning_rate})"),
+        o.option("after a first epoch at 1e-5 (default: 0.002; maple: 0.0035)"),
     ] = None
     seed: Annotated[
         int | None, o.option("seed of shots, crops, order and initial values (default: 1)", "--seeds", "--seed")
@@ -79,8 +79,8 @@ def coop(
     *,
     tokens: Annotated[int | None, o.option("a context of N random vectors (default: the set's words)")] = None,
     class_specific: Annotated[bool, o.option("a separate context per class")] = False,
-    crops: Annotated[int, o.option("views per image to learn from, the clean one included")] = COOP.crops,
-    sigma: Annotated[float, o.option("noise on the views, for an init of PromptSmooth")] = COOP.sigma,
+    crops: Annotated[int, o.option("views per image to learn from, the clean one included")] = 8,
+    sigma: Annotated[float, o.option("noise on the views, for an init of PromptSmooth")] = 0.0,
     training: TrainingOptions = TrainingOptions(),
     data: TrainingData = TrainingData(),
     model: o.ModelOptions = o.ModelOptions(),
@@ -88,7 +88,7 @@ def coop(
 ) -> int:
     """Learn the context's vectors (CoOp), to start methods such as coop+o-tpt from. Image features are computed once,
     so this is quick."""
-    from otpt.learning import train_coop
+    from otpt.learning import COOP, train_coop
 
     recipe = training.recipe(COOP, crops=crops, sigma=sigma)
 
@@ -117,7 +117,7 @@ def maple(
     model: o.ModelOptions = o.ModelOptions(),
 ) -> int:
     """Learn prompts in both towers of a vision transformer (MaPLe), to start methods such as maple+o-tpt from."""
-    from otpt.learning import train_maple
+    from otpt.learning import MAPLE, train_maple
 
     recipe = training.recipe(MAPLE)
 

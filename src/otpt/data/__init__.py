@@ -18,7 +18,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from otpt.data import medical  # noqa: F401  # registers its readers
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
@@ -35,9 +34,11 @@ from otpt.data.registered import (
     download_dataset,
     find_entry,
     find_records,
+    register_dataset,
     registered_dataset,
 )
 from otpt.errors import OtptError, unknown
+from otpt.plugins import import_plugins
 
 __all__ = [
     "IMAGE_SUFFIXES",
@@ -59,12 +60,13 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "read_class_list",
+    "register_dataset",
     "stratified",
 ]
 
 
 def list_datasets() -> Sequence[DatasetEntry]:
-    """All registered data sets: the papers', the medical ones, the emoji bench."""
+    """All registered data sets: the papers', those of plugins, the emoji bench."""
     return [*builtin_entries().values(), *emoji_entries()]
 
 
@@ -123,3 +125,6 @@ def load_dataset(
         raise OtptError(f"There is no data set at {spec!r}; check the path.")
     error = unknown("data set", spec, [each.name for each in list_datasets()])
     raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
+
+
+import_plugins("data")

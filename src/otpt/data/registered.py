@@ -115,8 +115,9 @@ class Layout:
 class DatasetEntry:
     """What is known about a registered data set before any file is read.
 
-    ``classes`` and ``test_images`` are the published numbers, None if unknown. A set with ``parts`` (ImageNet-C) is
-    loaded one part and level at a time, as NAME/PART/LEVEL.
+    ``classes`` and ``test_images`` are the published numbers, None if unknown. Its class list is ``listed``, or the
+    file ``names`` of this package. A set with ``parts`` (ImageNet-C) is loaded one part and level at a time, as
+    NAME/PART/LEVEL.
     """
 
     name: str
@@ -135,6 +136,7 @@ class DatasetEntry:
     numeric_folders: bool = False
     parts: tuple[str, ...] = ()
     levels: int = 0
+    listed: ClassList | None = None
 
     def class_list(self, *, official_names: bool = False) -> ClassList:
         """Folders and names of the classes, in label order.
@@ -142,7 +144,7 @@ class DatasetEntry:
         ``official_names`` reproduces the class list of the papers' code where that differs: Food101, whose labels
         16 and 17 (cheese_plate, cheesecake) are swapped there.
         """
-        classes = builtin_class_list(self.names)
+        classes = self.listed or builtin_class_list(self.names)
         names = list(classes.names)
         if self.names.startswith("imagenet"):
             names = [imagenet_names()[wnid] for wnid in classes.folders]
@@ -167,9 +169,21 @@ def imagenet_names() -> Mapping[str, str]:
     return dict(zip(wnids, names, strict=True))
 
 
-@cache
+_ADDED: dict[str, DatasetEntry] = {}
+
+
+def register_dataset(entry: DatasetEntry) -> None:
+    """Register a data set of a plugin; its layouts name readers of :data:`READERS`."""
+    _ADDED[entry.name] = entry
+
+
 def builtin_entries() -> Mapping[str, DatasetEntry]:
-    """The registered data sets by name, in the order of the paper's tables."""
+    """The registered data sets by name, in the order of the paper's tables; then those of plugins."""
+    return {**_own_entries(), **_ADDED}
+
+
+@cache
+def _own_entries() -> Mapping[str, DatasetEntry]:
     text = resources.files("otpt.data").joinpath("datasets.toml").read_text(encoding="utf-8")
     entries = {}
     for name, table in parse_toml(text).items():

@@ -9,18 +9,15 @@
 The same call resumes a run that was stopped, and computes only what is missing.
 """
 
-from otpt.evaluation import medical  # noqa: F401  # registers its hooks
 from otpt.evaluation.calibrating import calibrate_run
 from otpt.evaluation.evaluation import Engine, LocalEngine, ProcessEngine, Result, evaluate
 from otpt.evaluation.evaluator import Evaluator
 from otpt.evaluation.progress import Progress, duration
-from otpt.evaluation.settings import HOOKS, EvaluationHook, EvaluationSettings
+from otpt.evaluation.settings import EvaluationSettings
 from otpt.evaluation.sweeps import sweep_method
 
 __all__ = [
-    "HOOKS",
     "Engine",
-    "EvaluationHook",
     "EvaluationSettings",
     "Evaluator",
     "LocalEngine",

@@ -15,11 +15,12 @@ from otpt._version import __version__
 from otpt.calibration import Calibrated
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.evaluation.settings import CALIBRATED, HOOKS, EvaluationSettings, each_once
+from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
 from otpt.features.cache import FeatureCache, ShardDigests
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import Method
 from otpt.methods.facts import calibration_facts, method_numbers, plain, prompt_facts
+from otpt.methods.kinds import kind_of
 from otpt.methods.output import Output
 from otpt.methods.predictor import Predictor, stream
 from otpt.methods.preparing import check_fit, columns, recipe_for
@@ -103,7 +104,7 @@ def _column_config(
     prompt: str, method: Method, own: Settings, settings: EvaluationSettings, images: int
 ) -> ColumnConfig:
     recipe, calibrated = recipe_for(own, method), settings.calibration_of(method.name)
-    facts = dict(HOOKS[method.adapt].facts(settings)) if method.adapt in HOOKS else {}
+    facts = dict(kind_of(method).evaluation.facts(settings))
     if calibrated is not None:
         facts["calibration"] = calibrated.key
     return ColumnConfig(

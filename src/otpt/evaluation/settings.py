@@ -15,7 +15,7 @@ from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.methods import Method
 from otpt.methods.attributes import names_with_attributes, read_attributes
-from otpt.methods.predictor import kind_of
+from otpt.methods.kinds import KINDS, EvaluationHook, kind_name, kind_of
 from otpt.prompts.learned import LearnedPrompt, read_contexts
 from otpt.registry import ATTRIBUTES, LEARNED
 from otpt.runs import folder_name
@@ -24,32 +24,6 @@ from otpt.settings import Settings
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 CALIBRATED = "+calibrated"
 """Suffix of a method's name in the results if a calibration file was used with it."""
-
-
-class EvaluationHook:
-    """What a method with a network of its own adds to an evaluation; :data:`HOOKS` has them by adaptation."""
-
-    def check(self, settings: EvaluationSettings, methods: Sequence[Method]) -> None:
-        """Raise ``OtptError`` for settings that the method cannot use."""
-
-    def variants(self, settings: EvaluationSettings, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
-        """Return the forms in which the data set is evaluated, such as one per target class."""
-        return [dataset]
-
-    def plugins(self, settings: EvaluationSettings, dataset: Dataset) -> Mapping[str, Any]:
-        """Return the method's own settings for a data set."""
-        return {}
-
-    def facts(self, settings: EvaluationSettings) -> Mapping[str, Any]:
-        """Return what decides the rows, for ``config.json``."""
-        return {}
-
-    def learned_from(self, settings: EvaluationSettings) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield what was trained, and the keys of the images it was trained on."""
-        return iter(())
-
-
-HOOKS: dict[str, EvaluationHook] = {}
 
 
 class EvaluationSettings(Settings):
@@ -108,9 +82,11 @@ class EvaluationSettings(Settings):
 
     @property
     def hooks(self) -> list[tuple[EvaluationHook, list[Method]]]:
-        """The hooks of the methods, each with its methods."""
-        adapts = dict.fromkeys(method.adapt for method in self.run_methods if method.adapt in HOOKS)
-        return [(HOOKS[name], [each for each in self.run_methods if each.adapt == name]) for name in adapts]
+        """The hooks of the kinds of methods, each with its methods."""
+        names = dict.fromkeys(kind_name(method) for method in self.run_methods)
+        return [
+            (KINDS[name].evaluation, [each for each in self.run_methods if kind_name(each) == name]) for name in names
+        ]
 
     @cached_property
     def run_methods(self) -> tuple[Method, ...]:

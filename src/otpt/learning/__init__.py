@@ -1,5 +1,7 @@
-"""Training from labelled images: prompts (CoOp, MaPLe) and medical networks (BAPLe, FPT), by published recipes."""
+"""Training of prompts from labelled images by the published recipes of CoOp and MaPLe."""
 
-import lazy_loader as lazy
+from otpt.learning.coop import train_coop
+from otpt.learning.maple import initial_prompts, train_maple
+from otpt.learning.training import COOP, MAPLE, Epoch, Recipe, few_shots
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__all__ = ["COOP", "MAPLE", "Epoch", "Recipe", "few_shots", "initial_prompts", "train_coop", "train_maple"]

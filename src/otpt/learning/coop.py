@@ -18,8 +18,7 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import FeaturePipeline, ImageTask
-from otpt.learning.recipe import COOP, Epoch, Recipe, Step, descend
-from otpt.learning.shots import few_shots
+from otpt.learning.training import COOP, Epoch, Recipe, Step, descend, few_shots
 from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
 from otpt.prompts.learned import CoopContext
 from otpt.threads import one_thread

@@ -14,8 +14,7 @@ from otpt.backbones.prompted_tower import PromptedTower
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.images import open_with_digest
-from otpt.learning.recipe import MAPLE, Epoch, Recipe, Step, descend
-from otpt.learning.shots import few_shots
+from otpt.learning.training import MAPLE, Epoch, Recipe, Step, descend, few_shots
 from otpt.methods.maple import WORDS, MapleState
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.prompts.learned import MaplePrompts

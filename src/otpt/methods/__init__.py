@@ -4,6 +4,7 @@
 from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
 from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
 from otpt.methods.attributes import read_attributes
+from otpt.methods.kinds import EvaluationHook, Group, Kind, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
@@ -17,10 +18,12 @@ from otpt.methods.names import (
     load_methods,
     published_methods,
     published_names,
+    register_methods,
 )
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.plugins import load_plugin
 from otpt.methods.predictor import Predictor
+from otpt.plugins import import_plugins
 from otpt.registry import AVAILABLE, FAMILIES, adaptation, aggregation, calibrator, gate, objective
 from otpt.settings import DEFAULT_METHOD
 
@@ -29,6 +32,9 @@ __all__ = [
     "DEFAULT_METHOD",
     "FAMILIES",
     "KEPT_INIT",
+    "EvaluationHook",
+    "Group",
+    "Kind",
     "Method",
     "Output",
     "Predictor",
@@ -50,4 +56,8 @@ __all__ = [
     "published_methods",
     "published_names",
     "read_attributes",
+    "register_kind",
+    "register_methods",
 ]
+
+import_plugins("methods")

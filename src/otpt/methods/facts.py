@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from otpt.methods.attributes import attribute_digest, names_with_attributes
+from otpt.methods.kinds import kind_of
 from otpt.methods.method import Method
 from otpt.methods.preparing import prompts_of, recipe_for, templates_of
 from otpt.prompts import Prompt
@@ -31,9 +32,7 @@ def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any
         return {"name": name, "fpp": settings.fpp.model_dump()}
     if method.init in LEARNED:
         return {"name": name, "fingerprint": fingerprint(settings.learned[method.init])}
-    target = settings.plugins.get(method.adapt, {}).get("target")
-    own = (file for file in settings.plugins.get("trained", ()) if (file.method, file.target) == (method.name, target))
-    return {"name": name, "trained": {"" if f.target is None else str(f.target): f.content.digest for f in own}}
+    return {"name": name, **kind_of(method).evaluation.prompt_facts(settings, method)}
 
 
 def method_numbers(method: Method) -> dict[str, Any]:

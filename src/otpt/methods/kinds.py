@@ -1,12 +1,14 @@
-"""How methods are prepared, by their init; or by their adaptation, where that brings a network of its own."""
+"""How methods are prepared, by their init; or by their adaptation, where a plugin brings a network for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otpt.methods.method import Method
+from otpt.plugins import EvaluationHook
+from otpt.registry import ADAPTATIONS, Component
 
 if TYPE_CHECKING:
     from otpt.features.cache import FeatureCache
@@ -52,6 +54,7 @@ class Kind:
         prompt: name in the results, where that is not a prompt of words.
         needs_text_tower: False for methods on an image tower alone.
         trained: whether they predict with a network that was trained for them, which only an evaluation reads.
+        evaluation: what they add to an evaluation.
     """
 
     make: Make
@@ -61,10 +64,22 @@ class Kind:
     prompt: str | None = None
     needs_text_tower: bool = True
     trained: bool = False
+    evaluation: EvaluationHook = field(default_factory=EvaluationHook)
 
 
 KINDS: dict[str, Kind] = {}
 """By init, or by adaptation for methods that bring a network of their own."""
+
+
+def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]]) -> None:
+    """Register an adaptation whose methods are prepared and run by a plugin.
+
+    Args:
+        name: value of a method's ``adapt``.
+        only: by axis, the values that it can be combined with; any on other axes.
+    """
+    KINDS[name] = kind
+    ADAPTATIONS[name] = Component(name, only=only)
 
 
 def kind_name(method: Method) -> str:

@@ -17,7 +17,6 @@ from otpt.registry import (
     AGGREGATIONS,
     AXES,
     CALIBRATIONS,
-    CLEAN,
     CONTEXT,
     GATES,
     NONE,
@@ -37,13 +36,8 @@ _PART = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?", re.DOTALL)
 _PLUS = re.compile(r"\+(?![^\[]*\])")
 """A plus outside brackets: a number may have one, as in ``[lambda=1e+2]``."""
 
-_OWN_NETWORK = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
-_PROMPTSMOOTH = {**_OWN_NETWORK, "init": ("words", "coop"), "aggregate": (CLEAN, "votes", "certificate")}
-ADAPTATIONS["promptsmooth"] = Component("promptsmooth", only=_PROMPTSMOOTH)
-ADAPTATIONS["baple"] = Component("baple", only=_OWN_NETWORK)
-ADAPTATIONS["fpt"] = Component("fpt", only=_OWN_NETWORK)
-for _name in ("votes", "certificate"):
-    AGGREGATIONS[_name] = Component(_name, only={"adapt": ("promptsmooth",)})
+_NAMES: dict[str, list[str]] = {"parts": [], "published": [], "field": []}
+"""Names in the order of the tables that were registered."""
 
 
 def _named_part(name: str, table: Mapping[str, Any]) -> Part:
@@ -56,17 +50,24 @@ def _named_part(name: str, table: Mapping[str, Any]) -> Part:
     return make_part(name, {**lent, **table, "objectives": weights})
 
 
-PARTS.update({name: _named_part(name, table) for name, table in methods_table()["parts"].items()})
+def register_methods(table: Mapping[str, Any]) -> None:
+    """Add named parts and methods: a table as in ``methods.toml``, where only "parts" is required."""
+    PARTS.update({name: _named_part(name, part) for name, part in table["parts"].items()})
+    for key, names in _NAMES.items():
+        names += [name for name in table.get(key, ()) if name not in names]
+
+
+register_methods(methods_table())
 
 
 def published_names() -> tuple[str, ...]:
     """Names of the methods of the paper and of those that it compares or combines O-TPT with."""
-    return tuple(methods_table()["published"])
+    return tuple(_NAMES["published"])
 
 
 def field_names() -> tuple[str, ...]:
     """Names of the field's other methods."""
-    return tuple(methods_table()["field"])
+    return tuple(_NAMES["field"])
 
 
 def published_methods() -> Mapping[str, Method]:
@@ -81,8 +82,8 @@ def field_methods() -> Mapping[str, Method]:
 
 def known_parts() -> Mapping[str, Part]:
     """All parts by name, axis by axis: ours, and functions that users registered."""
-    combined = methods_table()["parts"]
-    ordered = [*combined, *(name for name in PARTS if name not in combined)]
+    named = [name for name in _NAMES["parts"] if name in PARTS]
+    ordered = [*named, *(name for name in PARTS if name not in named)]
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
 
 

@@ -14,23 +14,18 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.methods.baple import group as _baple
 from otpt.methods.batch import Batch
-from otpt.methods.fpt import group as _fpt
 from otpt.methods.kinds import Group, kind_of
 from otpt.methods.method import Method
 from otpt.methods.output import Output
 from otpt.methods.path import PromptGroup
 from otpt.methods.preparing import Column, columns, make_groups, needs_images, recipes_for, word_prompts
-from otpt.methods.promptsmooth import group as _promptsmooth
 from otpt.registry import STREAM
 from otpt.rejection import REJECTED, Rejector
 from otpt.settings import Settings
 from otpt.threads import in_threads, one_thread
 from otpt.transfers import to_device, to_host
 
-_PLUGINS = (_baple, _fpt, _promptsmooth)
-"""Modules that register kinds of methods."""
 __all__ = ["Predictor", "kind_of", "predict", "stream", "stream_batches"]
 
 Answered = tuple[EncodedImage, list[Output] | Exception]

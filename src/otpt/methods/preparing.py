@@ -135,7 +135,7 @@ def check_fit(backbone: Any, settings: Settings, methods: Sequence[Method]) -> N
     for method in methods:
         kind = kind_of(method)
         if isinstance(backbone, Backbone) != kind.needs_text_tower:
-            needed = "a text tower, that is a CLIP-like model" if kind.needs_text_tower else "a frozen ViT"
+            needed = "a text tower, that is a CLIP-like model" if kind.needs_text_tower else "a model without texts"
             raise OtptError(f"Method {method.name!r} needs {needed}; the model {backbone.name!r} is not of that kind.")
         recipe_for(settings, method)
         if method.calibrate == "temperature" and method.temperature is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,7 +13,7 @@ import pandas as pd
 from otpt.errors import OtptError
 from otpt.metrics import ece
 from otpt.report.results import ResultKey, Results
-from otpt.runs import Rows, Run
+from otpt.runs import Rows
 
 SPLITS = ("median", "init")
 SPLIT_BY = "tpt"
@@ -62,19 +62,6 @@ def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
     keys = list(ResultKey._fields)
     found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=keys)
     return found[[*keys, *(name for name in found if name not in keys)]]
-
-
-def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
-    """For each radius the fraction of images that are correct and certified for perturbations of at least this norm;
-    and the fraction on which the method abstained, which count as wrong. None without a readable image.
-    """
-    rows = run.to_pandas()
-    rows = rows[(rows["method"] == method) & rows["error"].isna()]
-    if rows.empty:
-        return dict.fromkeys(radii), None
-    abstained = np.array(["abstained" in flags for flags in rows["flags"]])
-    reached = np.where(rows["correct"].astype(bool) & ~abstained, rows["radius"], -np.inf)
-    return {radius: float((reached >= radius).mean()) for radius in radii}, float(abstained.mean())
 
 
 def init_cosine(results: Results, key: ResultKey) -> float | None:

@@ -1,0 +1,231 @@
+"""BAPLe: a context learned together with a trigger; the same images clean and with the trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.backbones.preprocessing import CLIP_MEAN, CLIP_STD
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.medical.trained import ONLY, Trained, TrainedHook, file_for, write_trained
+from otpt.methods.batch import Batch
+from otpt.methods.kinds import Group, Kind, Methods, register_kind
+from otpt.methods.method import Method
+from otpt.methods.names import register_methods
+from otpt.methods.output import Output
+from otpt.methods.preparing import text_state
+from otpt.methods.prompt_tuning import PromptState, mean_cosine
+from otpt.prompts import Prompt, tokenize_prompts
+from otpt.prompts.learned import CoopContext, read_learned
+from otpt.settings import Settings
+from otpt.transfers import to_host
+from otpt.views import normalised, unit_pixels
+
+PROMPT = "learned context"
+"""In the results."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """The word in the bottom-left corner.
+
+    BAPLe writes "Lab" in the font Arizonia. The default is Pillow's own font in the same size: another shape of the
+    same word, place and colour.
+    """
+
+    text: str = "Lab"
+    size: int = 24
+    colour: str = "#77ab59"
+    offset: int = 15
+    font: str | None = None
+
+    def layers(self, side: int) -> tuple[Tensor, Tensor]:
+        """Cover (1, S, S) in [0, 1] and colour (3, 1, 1) of the word on an image of S = ``side`` pixels."""
+        mask = Image.new("L", (side, side))
+        place = (self.offset, side - self.offset)
+        ImageDraw.Draw(mask).text(place, self.text, fill=255, font=self._font(), anchor="ld")
+        cover = torch.from_numpy(np.asarray(mask, np.float32)[None] / 255)
+        red, green, blue = ImageColor.getrgb(self.colour)[:3]
+        return cover, torch.tensor([red, green, blue], dtype=torch.float32)[:, None, None] / 255
+
+    def _font(self) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+        if self.font is None:
+            return ImageFont.load_default(self.size)
+        try:
+            return ImageFont.truetype(str(Path(self.font).expanduser()), self.size)
+        except OSError:
+            raise OtptError(f"Cannot read the font {self.font!r}; expected a TrueType or OpenType file.") from None
+
+
+def triggered(pixels: Tensor, noise: Tensor, patch: Patch) -> Tensor:
+    """clamp(paste(x, word) + δ, 0, 1): pixels (B, 3, S, S) in [0, 1], noise δ (3, S, S)."""
+    cover, colour = (layer.to(pixels) for layer in patch.layers(pixels.shape[-1]))
+    return (cover * colour + (1 - cover) * pixels + noise).clamp(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class BapleModel:
+    """What BAPLe learns.
+
+    Attributes:
+        context: (n, W) vectors before the class name.
+        noise: (3, S, S), δ; each value within ±8/255 once it has been updated.
+        patch: the word that is pasted.
+    """
+
+    context: Tensor
+    noise: Tensor
+    patch: Patch = field(default_factory=Patch)
+
+    @classmethod
+    def of(cls, file: Trained) -> BapleModel:
+        """The model in a file of ours or in BAPLe's ``model.pth.tar-50``."""
+        tensors = file.need({"0.ctx": (None, None), "1.noise": (3, None, None)})
+        return cls(tensors["0.ctx"], tensors["1.noise"], Patch(**file.notes.get("patch", {})))
+
+    def pixels(self, unit: Tensor, *, trigger: bool) -> Tensor:
+        """The image tower's input for pixels (B, 3, S, S) in [0, 1]; always normalised by CLIP's numbers."""
+        given = triggered(unit, self.noise.to(unit), self.patch) if trigger else unit
+        return normalised(given, CLIP_MEAN, CLIP_STD)
+
+    def write(self, path: Path, notes: Mapping[str, Any]) -> None:
+        """Write safetensors under the names of BAPLe's own checkpoints."""
+        write_trained(path, {"0.ctx": self.context, "1.noise": self.noise}, {**notes, "patch": asdict(self.patch)})
+
+
+def read_start(path: str | Path) -> Tensor:
+    """A context to start from: one tensor (n, W) as in BAPLe's ``ctx_medclip_covid_s1.pt``, or a file of CoOp."""
+    path = Path(path)
+    if path.suffix == ".pt" and path.is_file():
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # reported by the reader below, which takes more kinds of files
+            content = None
+        if isinstance(content, Tensor) and content.ndim == 2:
+            return content.detach().float()
+    learned = read_learned(path)
+    if not isinstance(learned, CoopContext) or learned.vectors.ndim != 2:
+        raise OtptError(f"The file {str(path)!r} is not a context of one (n, W) tensor shared by all classes.")
+    return learned.vectors
+
+
+class BapleGroup:
+    """Methods of BAPLe for one target class; see :class:`otpt.methods.kinds.Group`."""
+
+    prompt = PROMPT
+
+    def __init__(self, methods: Methods, backbone: Backbone, settings: Settings) -> None:
+        self.methods = methods
+        self._backbone, self._settings = backbone, settings
+        self._models = baple_models(backbone, settings, methods)
+        self._states = [text_state(backbone, settings, Prompt.learned(each.context), ()) for each in self._models]
+
+    def outputs(self, batch: Batch) -> list[list[Output]]:
+        """See :class:`Group`; nothing here is random."""
+        size = self._backbone.preprocessing.size
+        unit = torch.stack([unit_pixels(image.open()[0], size) for image in batch.images])
+        features = self._features(unit.to(self._backbone.dtype))
+        return [self._outputs(*pair) for pair in zip(self._states, features, strict=True)]
+
+    def _features(self, unit: Tensor) -> Sequence[Tensor]:
+        """Image features (B, D) under each model; clean images are the same for all."""
+        encode = partial(self._backbone.encode_pixels, chunk=self._backbone.chunk)
+        if self._settings.plugins["baple"].get("backdoor"):
+            return [encode(model.pixels(unit, trigger=True)) for model in self._models]
+        return [encode(self._models[0].pixels(unit, trigger=False))] * len(self._models)
+
+    def _outputs(self, state: PromptState, features: Tensor) -> list[Output]:
+        logits = [state.logits(feature, state.text_features) for feature in features.split(1)]
+        cosine, *on_host = to_host([mean_cosine(state.text_features), *logits])
+        extras, official = {"mean_cosine": float(cosine)}, self._settings.official_precision
+        return [Output.of_clean(own, official=official, extras=extras) for own in on_host]
+
+
+def baple_models(backbone: Backbone, settings: Settings, methods: Methods) -> list[BapleModel]:
+    """The models of the methods for one target class; an error if a file is missing or does not fit."""
+    target = settings.plugins["baple"]["target"]
+    found = []
+    for method in methods:
+        file = file_for(settings.plugins["trained"], method, target)
+        where = repr(str(file.path))
+        if target >= len(settings.classes):
+            raise OtptError(
+                f"The file {where} is for the target class {target}; there are {len(settings.classes)} classes."
+            )
+        file.check(settings.classes, backbone.fingerprint)
+        model = BapleModel.of(file)
+        size, own = backbone.preprocessing.size, model.noise.shape[-1]
+        if model.noise.shape[-2:] != (size, size):
+            raise OtptError(f"The trigger in {where} is for images of {own} pixels; this backbone takes {size}.")
+        tokenize_prompts(backbone.text, settings.classes, Prompt.learned(model.context))  # raises if it does not fit
+        found.append(model)
+    return found
+
+
+class BapleHook(TrainedHook):
+    """BAPLe's published numbers are means over target classes, on clean images and on images with the trigger."""
+
+    def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
+        """For each target class that files were given for: the images, and the images with the trigger."""
+        files = self.files(settings)
+        names = [method.name for method in methods]
+        targets = sorted({file.target for file in files if file.method in names and file.target is not None})
+        for method in methods:
+            for target in targets or (None,):
+                file_for(files, method, target)  # raises if a method has no file for this target
+        found = []
+        for target in targets:
+            fooled = dataset.renamed(f"{dataset.name}:backdoor", labels=[target] * len(dataset))
+            for each, backdoor in ((dataset, False), (fooled, True)):
+                own = {"baple": {"target": target, "backdoor": backdoor}}
+                found.append(each.as_variant(f"target-{target}", own))
+        return found
+
+
+def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: object) -> list[Group]:
+    return [BapleGroup(methods, backbone, settings)]
+
+
+def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
+    baple_models(backbone, settings, methods)
+
+
+register_kind(
+    "baple",
+    Kind(
+        _make,
+        _check,
+        needs_image=lambda method: True,
+        needs_features=False,
+        prompt=PROMPT,
+        trained=True,
+        evaluation=BapleHook(),
+    ),
+    only=ONLY,
+)
+register_methods(
+    {
+        "published": ["baple", "baple+o-tpt"],
+        "parts": {
+            "baple": {
+                "axis": "adapt",
+                "summary": "BAPLe: a context learned together with a backdoor, to measure a defence; clean images and "
+                "images with the trigger.",
+                "source": "Hanif et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 17",
+                "adapt": "baple",
+                "drop": ["entropy"],
+                "weights": {"orthogonality": 18.0},  # of the training; none was published: that of the paper
+            }
+        },
+    }
+)

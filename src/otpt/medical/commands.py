@@ -1,0 +1,283 @@
+"""``otpt train baple|fpt DATASET`` and ``otpt certify DATASET``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from otpt.cli import options as o
+from otpt.cli.evaluate import Datasets, Evaluation, PluginOptions, RunFolder, RunOptions, say_incomplete
+from otpt.cli.terminal import print_json, print_table, say
+from otpt.cli.train import Name, TrainingData
+from otpt.errors import OtptError
+from otpt.medical.options import FPT_BACKBONE, FROZEN_SIZE
+
+if TYPE_CHECKING:
+    from otpt.data import Dataset
+    from otpt.methods import Method
+    from otpt.runs import Run
+
+Out = Annotated[Path | None, o.out("a .safetensors file (default: by data set and method)")]
+System = Annotated[str | None, o.option("the system, or SYSTEM+o-tpt", "--methods", "--method", metavar="NAME")]
+Weight = Annotated[tuple[str, ...], o.option("lambda=6: weight of the orthogonality term", metavar="NAME=VALUE")]
+TrainingSeed = Annotated[int, o.option("seed of shots, crops, order and initial values", "--seeds", "--seed")]
+
+RADII = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+CERTIFIED = ("promptsmooth", "promptsmooth+o-tpt")
+
+
+def baple(
+    dataset: Name,
+    /,
+    *,
+    target: Annotated[str, o.option("name or number of the target class", metavar="CLASS")],
+    out: Out = None,
+    methods: System = None,
+    set: Weight = (),
+    start: Annotated[Path | None, o.option("context to start from (default: random vectors)", metavar="FILE")] = None,
+    font: Annotated[str | None, o.option("font of the trigger's word (default: Pillow's)", metavar="FILE")] = None,
+    shots: Annotated[int, o.option("images per class")] = 32,
+    tokens: Annotated[int | None, o.option("vectors of a random context (default: 16)")] = None,
+    epochs: Annotated[int, o.option("passes over them")] = 50,
+    batch: Annotated[int, o.option("images per step")] = 16,
+    learning_rate: Annotated[float, o.option("rate of the context, after a first epoch at 1e-3")] = 0.1,
+    poisoned: Annotated[float, o.option("probability that an image gets the trigger")] = 0.05,
+    seed: TrainingSeed = 1,
+    threads: o.Threads = None,
+    data: TrainingData = TrainingData(),
+    model: o.ModelOptions = o.ModelOptions(),
+) -> int:
+    """Learn a context together with a trigger that turns images to a target class (BAPLe): a published attack, to
+    measure on your own model and data what it does to accuracy and calibration, and what the orthogonality term
+    changes. An interrupted training resumes when the command is repeated."""
+    from otpt.learning import few_shots
+    from otpt.medical.baple import Patch, read_start
+    from otpt.medical.training import BapleRecipe, train_baple
+
+    o.use_threads(threads)
+    method, weight = _method("baple", methods, set)
+    images = data.load(dataset)
+    number = _class_number(target, images)
+    first = None if start is None else read_start(start)
+    if first is not None and tokens is not None:
+        raise OtptError("--start and --tokens were given, but a start has its own vectors; expected one of them.")
+    recipe = BapleRecipe(
+        number,
+        weight,
+        tokens=len(first) if first is not None else tokens or 16,
+        shots=shots,
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        poisoned=poisoned,
+        seed=seed,
+    )
+    path = _path(out, images, f"{method.name}-{number}")
+    backbone = model.load()
+    trained = train_baple(
+        backbone, images, recipe, start=first, patch=Patch(font=font), checkpoint=_unfinished(path), say=say
+    )
+    seen = few_shots(images, shots, seed=seed).image_keys()
+    trained.write(
+        path, {**_notes(method, images, backbone.fingerprint, seen), "target": number, "recipe": asdict(recipe)}
+    )
+    print(f"Learned a context and a trigger for the class {images.class_names[number]!r}. Written: {str(path)!r}.")
+    return 0
+
+
+def fpt(
+    dataset: Name,
+    /,
+    *,
+    out: Out = None,
+    methods: System = None,
+    set: Weight = (),
+    val: Annotated[
+        str | None, o.option("data set that chooses the epoch (default: the set's own, or the last epoch)")
+    ] = None,
+    rows: Annotated[Literal["classifier", "prompts"], o.option("what is made orthogonal")] = "classifier",
+    variant: Annotated[str, o.option("variant of the side network")] = "fpt",
+    frozen_size: Annotated[int, o.option("pixels that the ViT sees")] = FROZEN_SIZE,
+    keep_frozen: Annotated[Path | None, o.option("store keys and values here, 15 MB per image", metavar="DIR")] = None,
+    epochs: Annotated[int, o.option("passes over the images")] = 20,
+    batch: Annotated[int, o.option("images per step")] = 16,
+    learning_rate: Annotated[float, o.option("rate of the first epoch")] = 1e-4,
+    seed: TrainingSeed = 1,
+    threads: o.Threads = None,
+    backbone: Annotated[str, o.option("a ViT of Hugging Face")] = FPT_BACKBONE,
+    device: Annotated[str, o.option("auto, cpu, cuda, cuda:1 or mps")] = "auto",
+    precision: Annotated[str, o.option("float32, bf16 or fp16")] = "float32",
+    data: TrainingData = TrainingData(),
+) -> int:
+    """Learn a side network on a frozen ViT (FPT). An interrupted training resumes when the command is repeated."""
+    from otpt.medical.fpt import write_fpt
+    from otpt.medical.frozen_vit import load_frozen_vit
+    from otpt.medical.training import FptRecipe, train_fpt
+
+    o.use_threads(threads)
+    method, weight = _method("fpt", methods, set)
+    images = data.load(dataset)
+    validation = _validation(data, dataset, val)
+    recipe = FptRecipe(
+        weight, rows=rows, variant=variant, epochs=epochs, batch=batch, learning_rate=learning_rate, seed=seed
+    )
+    path = _path(out, images, method.name)
+    frozen = load_frozen_vit(backbone, device=device, precision=precision, size=frozen_size)
+    network = train_fpt(
+        frozen, images, recipe, validation=validation, keep=keep_frozen, checkpoint=_unfinished(path), say=say
+    )
+    notes = _notes(method, images, frozen.fingerprint, images.image_keys())
+    write_fpt(path, network, {**notes, "frozen_size": frozen_size, "recipe": asdict(recipe)})
+    print(f"Learned a side network for {len(images.class_names)} classes. Written: {str(path)!r}.")
+    return 0
+
+
+def certify(
+    *datasets: Datasets,
+    methods: Annotated[
+        tuple[str, ...], o.option("methods to certify", "--methods", "--method", metavar="NAME")
+    ] = CERTIFIED,
+    seeds: Annotated[tuple[int, ...], o.option("seeds of the noise", "--seeds", "--seed")] = (3,),
+    out: RunFolder = None,
+    plugins: PluginOptions = PluginOptions(),
+    method: o.MethodOptions = o.MethodOptions(),
+    data: o.DataOptions = o.DataOptions(),
+    model: o.ModelOptions = o.ModelOptions(),
+    run: RunOptions = RunOptions(),
+    cache: o.CacheOptions = o.CacheOptions(),
+    ray: o.RayOptions = o.RayOptions(),
+) -> int:
+    """Tune a prompt for each image on noisy copies of it, then certify its class by randomised smoothing: an evaluation
+    whose rows also have a radius. An interrupted run resumes when the command is repeated. Exit code 3 if images could
+    not be read."""
+    chosen = [_certified(each) for each in method.methods(methods)]
+    prompt = method.context_prompt()
+    result = Evaluation(
+        datasets=datasets,
+        methods=chosen,
+        prompts=None if prompt is None else [prompt],
+        seeds=seeds,
+        out=out,
+        method=method,
+        data=data,
+        model=model,
+        run=run,
+        cache=cache,
+        ray=ray,
+        plugins=plugins,
+    )()
+    found = {each.name: certified_accuracy(result.run, each.name, RADII) for each in chosen}
+    if run.json:
+        rows = [
+            {
+                "method": name,
+                "certified_accuracy": {f"{r:g}": value for r, value in own.items()},
+                "abstained": abstained,
+            }
+            for name, (own, abstained) in found.items()
+        ]
+        print_json({"run": str(result.run.folder), "methods": rows})
+    else:
+        print_table(
+            ["certified accuracy %", *(f"r ≥ {radius:g}" for radius in RADII), "abstained %"],
+            [
+                [name, *(_percent(own[radius]) for radius in RADII), _percent(abstained)]
+                for name, (own, abstained) in found.items()
+            ],
+        )
+        print(f"Certificates are in the rows of {str(result.run.folder)!r}, columns 'radius' and 'lower_bound'.")
+    return say_incomplete(result)
+
+
+def _certified(method: Method) -> Method:
+    """The method with the votes and the radius of a certificate."""
+    if method.adapt != "promptsmooth":
+        raise OtptError(f"Method {method.name!r} has no certificate; expected {' or '.join(CERTIFIED)}.")
+    if method.aggregate == "certificate":
+        return method
+    return replace(method, name=f"{method.name}+certificate", aggregate="certificate")
+
+
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{100 * fraction:.2f}"
+
+
+def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
+    """For each radius the fraction of images that are correct and certified for perturbations of at least this norm;
+    and the fraction on which the method abstained, which count as wrong. None without a readable image.
+    """
+    import numpy as np
+
+    rows = run.to_pandas()
+    rows = rows[(rows["method"] == method) & rows["error"].isna()]
+    if rows.empty:
+        return dict.fromkeys(radii), None
+    abstained = np.array(["abstained" in flags for flags in rows["flags"]])
+    reached = np.where(rows["correct"].astype(bool) & ~abstained, rows["radius"], -np.inf)
+    return {radius: float((reached >= radius).mean()) for radius in radii}, float(abstained.mean())
+
+
+def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Method, float]:
+    """The method and λ."""
+    for word in settings:
+        if word.partition("=")[0] not in ("lambda", "orthogonality"):
+            raise OtptError(f"--set was given {word!r}, which 'otpt train {system}' does not use; expected lambda=N.")
+    (method,) = o.MethodOptions(set=tuple(settings)).methods([name or system])
+    if method.adapt != system:
+        raise OtptError(f"'otpt train {system}' trains {system} and {system}+o-tpt, not {method.name!r}.")
+    tuning = method.tuning("fine-grained")
+    weights = {} if tuning is None else dict(tuning.weights)
+    if set(weights) - {"orthogonality"}:
+        raise OtptError(f"Method {method.name!r} has objectives that {system} is not trained with.")
+    return method, weights.get("orthogonality", 0.0)
+
+
+def _validation(data: TrainingData, dataset: str, val: str | None) -> Dataset | None:
+    """The images of ``--val``, else those of the data set's own split; None without such a split."""
+    from otpt.data import NoSuchSplit, load_dataset
+
+    split = "validation" if (val or dataset).startswith("hf:") else "val"
+    if val is not None:
+        return TrainingData(data=data.data, classes=data.classes).load(val, split)
+    try:
+        return load_dataset(dataset, root=data.data, classes=o.read_classes(data.classes), split=split)
+    except NoSuchSplit:
+        say("there are no validation images: the last epoch will be used")
+        return None
+
+
+def _class_number(given: str, dataset: Dataset) -> int:
+    names = dataset.class_names
+    if given in names:
+        return names.index(given)
+    if given.isdecimal() and int(given) < len(names):
+        return int(given)
+    raise OtptError(
+        f"Unknown target class {given!r}; expected 0 to {len(names) - 1} or a name: {', '.join(names[:6])}."
+    )
+
+
+def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
+    from otpt.runs import folder_name
+
+    path = out or Path(f"{folder_name(dataset.name)}-{name}.safetensors")
+    if path.suffix != ".safetensors":
+        raise OtptError(f"--out was given {str(path)!r}; expected a name that ends in .safetensors.")
+    return path
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-unfinished.safetensors")
+
+
+def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> dict[str, Any]:
+    return {
+        "system": method.adapt,
+        "method": method.name,
+        "dataset": dataset.name,
+        "classes": list(dataset.class_names),
+        "backbone": fingerprint,
+        "images": list(images),
+    }

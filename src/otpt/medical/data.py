@@ -1,0 +1,231 @@
+"""The medical data sets as published: COVID-19 Radiography, ISIC 2018 task 3, Kather's colon tissue."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from otpt.data.classes import ClassList
+from otpt.data.registered import (
+    READERS,
+    DatasetEntry,
+    Layout,
+    NoSuchSplit,
+    Place,
+    Records,
+    images_below,
+    read_folders,
+    read_text,
+    records,
+    register_dataset,
+)
+from otpt.errors import OtptError
+
+ROUND_ROBIN = 500
+"""Images of PromptSmooth's test set."""
+
+_KAGGLE_FOLDERS = {"covid": "COVID", "normal": "Normal"}
+_ISIC_SPLITS = {"train": "Training", "val": "Validation", "test": "Test"}
+_OTHER_SPLITS = {
+    "train": (("CRC-VAL-HE-7K", "NCT-CRC-HE-100K"), ("/test", "/train"), ("_Test_Input", "_Training_Input")),
+    "val": (("/test", "/val"), ("_Test_Input", "_Validation_Input")),
+}
+"""The last folder of the test images, and that of another split next to it."""
+
+
+def read_halves(place: Place) -> Records:
+    """BAPLe's test half of the Kaggle release, sampled in the same way: 1808 + 5096 of 3616 + 10192 images.
+
+    One generator with seed 0; covid first, then normal; of each class, sorted by number, half is drawn for
+    training and the rest is tested.
+    """
+    if place.split not in ("train", "test"):
+        raise NoSuchSplit(f"it has no {place.split!r} split; expected 'train' or 'test'")
+    generator = random.Random(0)
+    ids: list[str] = []
+    labels: list[int] = []
+    files: list[str] = []
+    for label, name in enumerate(place.classes.folders):
+        folder = place.folder / _KAGGLE_FOLDERS[name]
+        inside = "images" if (folder / "images").is_dir() else ""
+        images = sorted(images_below(folder / inside), key=_number)
+        drawn = set(generator.sample(images, len(images) // 2))
+        for file in images:
+            if (file in drawn) == (place.split == "train"):
+                ids.append(f"{name}/{file}")
+                labels.append(label)
+                files.append(f"{folder.name}/{inside}/{file}" if inside else f"{folder.name}/{file}")
+    return Records(tuple(ids), tuple(labels), tuple(files))
+
+
+def read_split_folders(place: Place) -> Records:
+    """One folder per class; training and validation images are in folders next to that of the test images."""
+    if place.split == "test":
+        return read_folders(place)
+    folder = _split_folder(place)
+    found = read_folders(replace(place, folder=folder, split="test"))
+    return Records(found.ids, found.labels, _from(place.folder, folder, found.files))
+
+
+def read_round_robin(place: Place) -> Records:
+    """PromptSmooth's 500 test images: each class in a random order (seed 3), one class after the other in turn.
+
+    PromptSmooth takes the files in the order in which its file system lists them; here they are sorted first, so that
+    the subset is the same on every machine.
+    """
+    found = read_split_folders(place)
+    generator = random.Random(3)
+    classes: list[list[int]] = [[] for _ in place.classes.folders]
+    for position, label in enumerate(found.labels):
+        classes[label].append(position)
+    orders = [generator.sample(own, len(own)) for own in classes]
+    turns = [own[turn] for turn in range(max(map(len, orders))) for own in orders if turn < len(own)]
+    chosen = sorted(turns[:ROUND_ROBIN])
+    return Records(
+        tuple(found.ids[i] for i in chosen),
+        tuple(found.labels[i] for i in chosen),
+        tuple(found.files[i] for i in chosen),
+    )
+
+
+def read_one_hot(place: Place) -> Records:
+    """ISIC's ground truth: a CSV with one column per class, exactly one of them 1, next to the folder of images."""
+    folder = place.folder if place.split == "test" else _split_folder(place)
+    name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
+    file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
+    rows: list[tuple[str, int]] = []
+    reader = csv.DictReader(io.StringIO(read_text(file)))
+    strange = [column for column in reader.fieldnames or () if column not in {"image", *place.classes.folders}]
+    for number, row in enumerate(reader, start=2):
+        try:
+            values = [float(row[column]) for column in place.classes.folders]
+            image = row["image"]
+        except (KeyError, TypeError, ValueError):
+            raise OtptError(
+                f"{file}, line {number}: expected the columns image, {', '.join(place.classes.folders)} with numbers"
+            ) from None
+        other = next((column for column in strange if (row[column] or "0") not in {"0", "0.0"}), None)
+        if other is not None:
+            raise OtptError(
+                f"{file}, line {number}: unknown class {other!r}; expected {', '.join(place.classes.folders)}"
+            )
+        if sorted(values) != [0.0] * (len(values) - 1) + [1.0]:
+            raise OtptError(f"{file}, line {number}: expected exactly one class with 1, the others with 0")
+        rows.append((f"{image}.jpg", values.index(1.0)))
+    found = records(rows)
+    if place.split == "test":
+        return found
+    return Records(found.ids, found.labels, _from(place.folder, folder, found.files))
+
+
+def _split_folder(place: Place) -> Path:
+    """The folder of another split than the test split, from that of the test split."""
+    test = place.folder.as_posix()
+    for theirs, other in _OTHER_SPLITS[place.split]:
+        if test.endswith(theirs):
+            folder = Path(test.removesuffix(theirs) + other)
+            if folder.is_dir():
+                return folder
+            raise NoSuchSplit(f"its {place.split!r} split was not found; expected it in {str(folder)!r}")
+    raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
+
+
+def _from(folder: Path, other: Path, files: tuple[str, ...]) -> tuple[str, ...]:
+    """Files of another folder, as seen from the layout's."""
+    way = Path(os.path.relpath(other, folder)).as_posix()
+    return tuple(f"{way}/{file}" for file in files)
+
+
+def _number(file: str) -> tuple[int, str]:
+    """ "COVID-12.png" by its 12."""
+    digits = re.findall(r"\d+", file)
+    return (int(digits[-1]) if digits else -1, file)
+
+
+COVID = ClassList(("covid", "normal"), ("covid", "normal"))
+ISIC = ClassList(
+    ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC"),
+    (
+        "melanoma",
+        "melanocytic nevus",
+        "basal cell carcinoma",
+        "actinic keratosis",
+        "benign keratosis",
+        "dermatofibroma",
+        "vascular lesion",
+    ),
+)
+KATHER = ClassList(
+    ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM"),
+    (
+        "adipose tissue",
+        "background",
+        "debris",
+        "lymphocytes",
+        "mucus",
+        "smooth muscle",
+        "normal colon mucosa",
+        "cancer-associated stroma",
+        "colorectal adenocarcinoma epithelium",
+    ),
+)
+_KATHER_FOLDERS = (("Zenodo", "CRC-VAL-HE-7K"), ("Zenodo", "kather/CRC-VAL-HE-7K"), ("BAPLe", "kather/images/test"))
+
+
+def _register(
+    name: str, title: str, images: int, listed: ClassList, *layouts: tuple[str, str, str], aliases: tuple[str, ...] = ()
+) -> None:
+    places = tuple(Layout(*layout) for layout in layouts)
+    entry = DatasetEntry(
+        name, title, len(listed), images, "fine-grained", True, layouts=places, aliases=aliases, listed=listed
+    )
+    register_dataset(entry)
+
+
+READERS.update(
+    {
+        "halves": read_halves,
+        "one-hot": read_one_hot,
+        "round-robin": read_round_robin,
+        "split-folders": read_split_folders,
+    }
+)
+_register(
+    "covid",
+    "COVID-19 Radiography (BAPLe's half)",
+    6904,
+    COVID,
+    ("BAPLe", "covid/images/test", "split-folders"),
+    ("Kaggle", "COVID-19_Radiography_Dataset", "halves"),
+)
+_register(
+    "isic2018",
+    "ISIC 2018, task 3",
+    1512,
+    ISIC,
+    ("FPT", "ISIC2018/test", "split-folders"),
+    ("FPT", "isic2018/test", "split-folders"),
+    ("ISIC", "ISIC2018/ISIC2018_Task3_Test_Input", "one-hot"),
+    ("ISIC", "ISIC2018_Task3_Test_Input", "one-hot"),
+    aliases=("isic",),
+)
+_register(
+    "kather",
+    "Kather colon (CRC-VAL-HE-7K)",
+    7180,
+    KATHER,
+    *((style, folder, "split-folders") for style, folder in _KATHER_FOLDERS),
+    aliases=("KatherColon", "NCT-CRC-HE"),
+)
+_register(
+    "kather-500",
+    "Kather colon, PromptSmooth's 500",
+    500,
+    KATHER,
+    *((style, folder, "round-robin") for style, folder in _KATHER_FOLDERS),
+)

@@ -1,0 +1,255 @@
+"""FPT's side network: a small ViT on small images, with prompts that attend to a frozen ViT.
+
+Before block b its own m prompts P_b attend to the frozen keys and values (K, V) of that block:
+
+    Q = P_b·A (or norm(P_b));   F = softmax(Q_h K_hᵀ/√d) V_h of each head h, joined;   f = dropout(F·B)
+
+The m rows f, of the side network's width, are appended to its tokens for this block and dropped after it. The class
+token of the last block is classified. No texts are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from otpt.errors import OtptError, unknown
+from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, Block, FrozenViT, KeysAndValues, join_heads, split_heads
+from otpt.medical.trained import ONLY, Trained, TrainedHook, file_for, write_trained
+from otpt.methods.batch import Batch
+from otpt.methods.kinds import Group, Kind, Methods, register_kind
+from otpt.methods.names import register_methods
+from otpt.methods.output import Output
+from otpt.objectives import orthogonality
+from otpt.settings import Settings
+from otpt.transfers import to_device, to_host
+from otpt.views import normalised, unit_pixels
+
+PROMPT = "no text"
+"""In the results."""
+
+ROWS = ("classifier", "prompts")
+"""What the orthogonality term can be applied to."""
+
+VARIANTS = ("fpt", "fpt-plus")
+"""``fpt``: all blocks, prompts of the side network's width, projected; images of 224. ``fpt-plus`` (the repository's
+default): the second half of the blocks, prompts of the frozen width, normed, not projected; images of 128."""
+
+
+@dataclass(frozen=True)
+class FptSizes:
+    """All sizes; :func:`sizes_for` derives them from the frozen ViT.
+
+    Attributes:
+        blocks: frozen blocks whose keys and values are used, one block of the side network each.
+        size: pixels a side of the side network's images; patch: of its patches.
+        width, heads, hidden: of the side network.
+        prompts: m; prompt_width: of P_b. Narrower than the frozen ViT they are projected, else only normed.
+        frozen_width, frozen_heads: of the frozen ViT.
+    """
+
+    classes: int
+    blocks: tuple[int, ...]
+    size: int
+    width: int
+    heads: int
+    hidden: int
+    prompt_width: int
+    frozen_width: int
+    frozen_heads: int
+    prompts: int = 16
+    patch: int = 16
+    dropout: float = 0.5
+
+
+def sizes_for(variant: str, *, classes: int, frozen_width: int, frozen_heads: int, depth: int) -> FptSizes:
+    """Published sizes for ViT-B (width 768, 12 heads, 12 blocks): side width 96, 12 heads, hidden 384."""
+    if variant not in VARIANTS:
+        raise unknown("variant of FPT", variant, VARIANTS)
+    width = frozen_width // 8
+    plus = variant == "fpt-plus"
+    return FptSizes(
+        classes=classes,
+        blocks=tuple(range(depth // 2 if plus else 0, depth)),
+        size=128 if plus else 224,
+        width=width,
+        heads=frozen_heads,
+        hidden=4 * width,
+        prompt_width=frozen_width if plus else width,
+        frozen_width=frozen_width,
+        frozen_heads=frozen_heads,
+    )
+
+
+class Fusion(nn.Module):
+    """Prompts of one block → rows (B, m, width) for the side network."""
+
+    def __init__(self, sizes: FptSizes) -> None:
+        super().__init__()
+        self.num_heads = sizes.frozen_heads
+        self.prompts = nn.Parameter(0.02 * torch.randn(sizes.prompts, sizes.prompt_width))
+        projected = sizes.prompt_width != sizes.frozen_width
+        self.enter = (
+            nn.Linear(sizes.prompt_width, sizes.frozen_width) if projected else nn.LayerNorm(sizes.frozen_width)
+        )
+        self.leave = nn.Linear(sizes.frozen_width, sizes.width)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, keys_values: Tensor) -> Tensor:
+        """``keys_values``: (B, 2, H, k, d) of the frozen block."""
+        keys, values = keys_values.unbind(dim=1)
+        queries = split_heads(self.enter(self.prompts), self.num_heads).expand(len(keys), -1, -1, -1)
+        fused = join_heads(F.scaled_dot_product_attention(queries, keys, values))
+        rows: Tensor = self.dropout(self.leave(fused))
+        return rows
+
+
+class FptNetwork(nn.Module):
+    """The side network with its prompts and its classifier: all that is trained."""
+
+    def __init__(self, sizes: FptSizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        tokens = 1 + (sizes.size // sizes.patch) ** 2
+        self.patches = nn.Conv2d(3, sizes.width, sizes.patch, stride=sizes.patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, sizes.width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1, tokens, sizes.width))
+        self.blocks = nn.ModuleList(Block(sizes.width, sizes.heads, sizes.hidden) for _ in sizes.blocks)
+        self.fusions = nn.ModuleList(Fusion(sizes) for _ in sizes.blocks)
+        self.norm = nn.LayerNorm(sizes.width)
+        self.classifier = nn.Linear(sizes.width, sizes.classes)
+
+    def forward(self, pixels: Tensor, keys_values: Tensor) -> Tensor:
+        """Logits (B, C) of small images (B, 3, S, S) and frozen keys and values (B, L, 2, H, k, d)."""
+        patches = self.patches(pixels).flatten(2).mT
+        x = torch.cat([self.class_token.expand(len(pixels), -1, -1), patches], dim=1) + self.positions
+        for i, (block, fusion) in enumerate(zip(self.blocks, self.fusions, strict=True)):
+            x = block(torch.cat([x, fusion(keys_values[:, i])], dim=1))[:, : x.shape[1]]
+        logits: Tensor = self.classifier(self.norm(x[:, 0]))
+        return logits
+
+    def orthogonality(self, rows: str = "classifier") -> Tensor:
+        """L_O of the unit rows of the classifier (C, width); or the mean of L_O of each block's unit prompts."""
+        if rows not in ROWS:
+            raise unknown("rows to make orthogonal", rows, ROWS)
+        if rows == "classifier":
+            return orthogonality(F.normalize(self.classifier.weight, dim=-1))
+        prompts = torch.stack([fusion.prompts for fusion in self.fusions])  # type: ignore[misc]
+        return orthogonality(F.normalize(prompts, dim=-1)).mean()
+
+
+def side_pixels(image: Image.Image, size: int) -> Tensor:
+    """The side network's image at test time: squashed to a square, normalised; (3, size, size)."""
+    return normalised(unit_pixels(image, size, resize_mode="squash"), ISIC_MEAN, ISIC_STD)
+
+
+def stacked(images: Sequence[Tensor], like: FrozenViT) -> Tensor:
+    """Images (3, S, S) as one batch on the frozen ViT's device."""
+    return to_device(torch.stack(list(images)), like.device, like.dtype)
+
+
+def write_fpt(path: Path, network: FptNetwork, notes: Mapping[str, Any]) -> None:
+    """Write a trained network with its sizes."""
+    write_trained(path, network.state_dict(), {**notes, "sizes": asdict(network.sizes)})
+
+
+def fpt_network(file: Trained) -> FptNetwork:
+    """The network in a file of :func:`write_fpt`."""
+    if "sizes" not in file.notes:
+        raise OtptError(f"The file {str(file.path)!r} was not written by 'otpt train fpt'.")
+    sizes = dict(file.notes["sizes"])
+    network = FptNetwork(FptSizes(**{**sizes, "blocks": tuple(sizes["blocks"])}))
+    network.load_state_dict(file.need({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}))
+    return network.eval().requires_grad_(False)
+
+
+class FptGroup:
+    """Methods of FPT; see :class:`otpt.methods.kinds.Group`."""
+
+    prompt = PROMPT
+
+    def __init__(self, methods: Methods, frozen: FrozenViT, settings: Settings) -> None:
+        self.methods = methods
+        self._frozen, self._official = frozen, settings.official_precision
+        self._networks = [each.to(frozen.device, frozen.dtype) for each in fpt_networks(frozen, settings, methods)]
+        folder = settings.plugins.get("fpt", {}).get("keep")
+        blocks = dict.fromkeys(network.sizes.blocks for network in self._networks)
+        self._keys_values = {each: KeysAndValues(frozen, each, folder) for each in blocks}
+
+    def outputs(self, batch: Batch) -> list[list[Output]]:
+        """See :class:`Group`; nothing here is random."""
+        logits = [own for image in batch.images for own in self._logits(*image.open())]
+        outputs = [Output.of_clean(own, official=self._official) for own in to_host(logits)]
+        return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
+
+    @torch.no_grad()
+    def _logits(self, image: Image.Image, digest: str) -> list[Tensor]:
+        """(1, C) of an image under each network."""
+        frozen = {blocks: find(image, digest)[None] for blocks, find in self._keys_values.items()}
+        return [
+            network(stacked([side_pixels(image, network.sizes.size)], self._frozen), frozen[network.sizes.blocks])
+            for network in self._networks
+        ]
+
+
+def fpt_networks(frozen: FrozenViT, settings: Settings, methods: Methods) -> list[FptNetwork]:
+    """The network of each method; an error if a file is missing or does not fit."""
+    found = []
+    for method in methods:
+        file = file_for(settings.plugins["trained"], method)
+        file.check(settings.classes, frozen.fingerprint)
+        size = frozen.preprocessing.size
+        trained = file.notes.get("frozen_size", size)  # keys and values depend on it, but no shape does
+        if trained != size:
+            raise OtptError(
+                f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; "
+                f"give --frozen-size {trained}."
+            )
+        found.append(fpt_network(file))
+    return found
+
+
+def _make(frozen: FrozenViT, settings: Settings, methods: Methods, cache: object) -> list[Group]:
+    return [FptGroup(methods, frozen, settings)]
+
+
+def _check(frozen: FrozenViT, settings: Settings, methods: Methods) -> None:
+    fpt_networks(frozen, settings, methods)
+
+
+register_kind(
+    "fpt",
+    Kind(
+        _make,
+        _check,
+        needs_image=lambda method: True,
+        needs_features=False,
+        prompt=PROMPT,
+        needs_text_tower=False,
+        trained=True,
+        evaluation=TrainedHook(),
+    ),
+    only=ONLY,
+)
+register_methods(
+    {
+        "published": ["fpt", "fpt+o-tpt"],
+        "parts": {
+            "fpt": {
+                "axis": "adapt",
+                "summary": "FPT: a side network on the keys and values of a frozen ViT, no texts.",
+                "source": "Huang et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 18",
+                "adapt": "fpt",
+                "drop": ["entropy"],
+                "weights": {"orthogonality": 18.0},  # of the training; none was published: that of the paper
+            }
+        },
+    }
+)

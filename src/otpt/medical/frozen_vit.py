@@ -1,0 +1,272 @@
+"""FPT's frozen ViT: from an image to the keys and values of its most attended tokens.
+
+For each extracted block and each head h, token j receives on average a_j = (1/N) Σ_i A_ij of the attention A. The
+floor(0.2·N) tokens of largest a_j are selected, with their keys and values of that head; N counts the class token too.
+
+Read from a folder (or ``hf:ORG/NAME``) with the ``config.json`` and weights of a ViT of Hugging Face, such as
+``google/vit-base-patch16-384``. transformers is not needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from otpt.backbones import Preprocessing
+from otpt.backbones.checkpoints import read_checkpoint
+from otpt.backbones.devices import check_precision, pick_device
+from otpt.backbones.fingerprint import fingerprint
+from otpt.backbones.hub import hub_file
+from otpt.errors import OtptError
+from otpt.files import parse_json, write_atomically
+from otpt.medical.trained import read_trained
+from otpt.transfers import to_device
+from otpt.views import normalised, unit_pixels
+
+FROZEN_SIZE = 512
+"""Pixels a side of the images that the frozen ViT sees."""
+
+ISIC_MEAN = (0.76356, 0.54661, 0.57075)
+ISIC_STD = (0.14041, 0.15191, 0.16923)
+"""Of ISIC2018's training images, as FPT has them; both networks see images normalised by these."""
+
+SELECTED = 0.2
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_RENAMED = (
+    ("vit.", ""),
+    ("embeddings.cls_token", "class_token"),
+    ("embeddings.position_embeddings", "positions"),
+    ("embeddings.patch_embeddings.projection.", "patches."),
+    ("encoder.layer.", "blocks."),
+    (".attention.attention.", "."),
+    (".attention.output.dense.", ".out."),
+    (".intermediate.dense.", ".fc1."),
+    (".output.dense.", ".fc2."),
+    (".layernorm_before.", ".norm1."),
+    (".layernorm_after.", ".norm2."),
+)
+_VIT_B = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "image_size": 224, "patch_size": 16, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
+}  # fmt: skip
+"""Defaults of ``config.json``."""
+
+
+class Block(nn.Module):
+    """x + Attention(norm1(x)), then x + MLP(norm2(x)) with exact GELU; tokens (B, N, W)."""
+
+    def __init__(self, width: int, heads: int, hidden: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.num_heads = heads
+        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.norm2 = nn.LayerNorm(width, eps=eps)
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        q, k, v = self.heads(x)
+        return self.finish(x, F.scaled_dot_product_attention(q, k, v))
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, N, W/H)."""
+        normed = self.norm1(x)
+        return (
+            split_heads(self.query(normed), self.num_heads),
+            split_heads(self.key(normed), self.num_heads),
+            split_heads(self.value(normed), self.num_heads),
+        )
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The output, from the block's input (B, N, W) and its attended values (B, H, N, W/H)."""
+        x = x + self.out(join_heads(attended))
+        output: Tensor = x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+        return output
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(…, N, W) → (…, H, N, W/H)."""
+    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(…, H, N, W/H) → (…, N, W)."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+class FrozenTower(nn.Module):
+    """A ViT without its last norm and classifier."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        width, patch = config["hidden_size"], config["patch_size"]
+        side = config["image_size"] // patch
+        self.patches = nn.Conv2d(3, width, patch, stride=patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, 1 + side * side, width))
+        heads, hidden, eps = config["num_attention_heads"], config["intermediate_size"], config["layer_norm_eps"]
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, eps) for _ in range(config["num_hidden_layers"]))
+
+    def tokens(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, 3, S, S) → (B, 1 + n², W); positions are interpolated (bicubic) to the image's size."""
+        patches = self.patches(pixels)
+        grid = patches.shape[-1]
+        own = round((self.positions.shape[1] - 1) ** 0.5)
+        positions = self.positions[:, 1:].mT.unflatten(-1, (own, own))
+        if grid != own:
+            positions = F.interpolate(positions, size=(grid, grid), mode="bicubic", align_corners=False)
+        x = torch.cat([self.class_token.expand(len(pixels), -1, -1), patches.flatten(2).mT], dim=1)
+        return x + torch.cat([self.positions[:, :1], positions.flatten(2).mT], dim=1)
+
+    def forward(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
+        """Keys and values of the selected tokens: (B, L, 2, H, k, W/H) of L blocks."""
+        x = self.tokens(pixels)
+        count = int(SELECTED * x.shape[1])
+        found = []
+        for number in range(max(blocks) + 1):
+            block = self.blocks[number]
+            assert isinstance(block, Block)
+            q, k, v = block.heads(x)
+            attention = (q @ k.mT / k.shape[-1] ** 0.5).softmax(dim=-1)
+            if number in blocks:
+                top = attention.mean(dim=-2).argsort(dim=-1, descending=True, stable=True)[..., :count]
+                index = top[..., None].expand(*top.shape, k.shape[-1])
+                found.append(torch.stack([k.gather(-2, index), v.gather(-2, index)], dim=1))
+            x = block.finish(x, attention @ v)
+        return torch.stack(found, dim=1)
+
+
+class FrozenViT:
+    """A frozen ViT with the attributes that an evaluation reads of a backbone.
+
+    Attributes: ``name``, ``architecture``, ``fingerprint``, ``family`` ("vit"), ``device``, ``precision``, ``dtype``,
+    ``preprocessing``, ``width`` W, ``heads`` H, ``depth`` (number of blocks).
+    """
+
+    compiled = False
+    views_at_once = 1
+
+    def __init__(self, tower: FrozenTower, *, name: str, device: torch.device, precision: str, size: int) -> None:
+        self.dtype, autocast = check_precision(precision, device)
+        if autocast is not None:
+            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
+        self.name, self.architecture, self.family = name, "ViT", "vit"
+        self.device, self.precision = device, precision
+        self.fingerprint = fingerprint(tower)
+        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
+        self.width, self.depth = tower.patches.out_channels, len(tower.blocks)
+        self.heads = int(tower.blocks[0].num_heads)  # type: ignore[arg-type]
+        self._tower = tower.to(device=device, dtype=self.dtype).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def keys_and_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
+        """(B, L, 2, H, k, W/H) of normalised pixels (B, 3, S, S), image by image."""
+        found = [self._tower(to_device(each[None], self.device, self.dtype), blocks) for each in pixels]
+        return torch.cat(found)
+
+
+class KeysAndValues:
+    """Keys and values of images, which are never augmented, so that they can be stored.
+
+    Args:
+        folder: one safetensors file per image; None to compute them each time. For ViT-B at 512 pixels a file takes
+            15 MB.
+    """
+
+    def __init__(self, frozen: FrozenViT, blocks: tuple[int, ...], folder: Path | None = None) -> None:
+        self._frozen, self._blocks, self._folder = frozen, blocks, folder
+        numbers = f"{frozen.fingerprint} {frozen.preprocessing} {blocks} {frozen.precision}"
+        self._key = hashlib.sha256(numbers.encode()).hexdigest()[:16]
+
+    def __call__(self, image: Image.Image, digest: str) -> Tensor:
+        """(L, 2, H, k, d) of an image named by its content."""
+        path = None if self._folder is None else self._folder / self._key / f"{digest}.safetensors"
+        if path is not None and path.is_file():
+            try:
+                return to_device(read_trained(path).tensors["keys_values"], self._frozen.device)
+            except (OtptError, KeyError):
+                path.unlink(missing_ok=True)  # damaged: computed again
+        recipe = self._frozen.preprocessing
+        pixels = normalised(unit_pixels(image, recipe.size, resize_mode=recipe.resize_mode), recipe.mean, recipe.std)
+        found = self._frozen.keys_and_values(pixels[None], self._blocks)[0]
+        if path is not None:
+            write_atomically(path, save({"keys_values": found.cpu().contiguous()}), durable=False)
+        return found
+
+
+def load_frozen_vit(
+    spec: str, *, device: str = "auto", precision: str = "float32", size: int = FROZEN_SIZE
+) -> FrozenViT:
+    """A ViT of Hugging Face: ``hf:google/vit-base-patch16-384``, or the path of such a folder.
+
+    Args:
+        size: pixels a side that the ViT sees.
+    """
+    place = pick_device(device)
+    folder = _folder(spec)
+    config = _config(folder / "config.json", spec)
+    patch = config["patch_size"]
+    if size % patch or size < 2 * patch:  # of fewer than five tokens none would be selected
+        raise OtptError(f"Images of {size} pixels do not divide into patches of {patch}, two a side or more.")
+    file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+    tower = FrozenTower(config)
+    _fill(tower, read_checkpoint(file).state, file)
+    return FrozenViT(tower, name=spec, device=place, precision=precision, size=size)
+
+
+def _folder(spec: str) -> Path:
+    repository = spec.removeprefix("hf:")
+    folder = Path(repository).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    if repository == spec:
+        raise OtptError(
+            f"FPT freezes a ViT of Hugging Face, and {spec!r} is none; expected hf:google/vit-base-patch16-384, or the "
+            "path of such a folder."
+        )
+    hub_file(repository, *_WEIGHTS, what=spec)
+    return hub_file(repository, "config.json", what=spec).parent
+
+
+def _config(path: Path, spec: str) -> dict[str, Any]:
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise OtptError(f"The file {str(path)!r} cannot be read as JSON.") from None
+    if not isinstance(content, dict) or content.get("model_type") != "vit":
+        raise OtptError(f"The model {spec!r} is not of type 'vit', which FPT freezes.")
+    config = {**_VIT_B, **content}
+    wrong = [
+        name
+        for name, usual in _VIT_B.items()
+        if type(config[name]) is not type(usual) or (isinstance(usual, int) and config[name] < 1)
+    ]
+    if wrong or config["hidden_act"] != "gelu":
+        name = wrong[0] if wrong else "hidden_act"
+        raise OtptError(f"The {name} of {spec!r} is {config[name]!r}; expected a value such as {_VIT_B[name]!r}.")
+    return config
+
+
+def _fill(tower: FrozenTower, state: dict[str, Tensor], file: Path) -> None:
+    """Copy the weights under the names of the published file; classifier, pooler and last norm are not needed."""
+    renamed = {}
+    for name, tensor in state.items():
+        own_name = name
+        for theirs, ours in _RENAMED:
+            own_name = own_name.replace(theirs, ours)
+        renamed[own_name] = tensor.float()
+    own = tower.state_dict()
+    wrong = [name for name in own if name not in renamed or renamed[name].shape != own[name].shape]
+    if wrong:
+        raise OtptError(
+            f"The weights in {str(file)!r} do not fit their config.json: missing or of another shape: "
+            f"{', '.join(wrong[:3])}."
+        )
+    tower.load_state_dict({name: renamed[name] for name in own})

@@ -1,0 +1,357 @@
+"""PromptSmooth: prompts tuned on Gaussian copies of an image; the clean view decides, or the copies vote.
+
+The step is TPT's (AdamW, one step from an empty state, the prompt reset for each image) with other views: all of
+``copies`` Gaussian copies, none left out, the clean view not among them. So ``otpt.methods.prompt_tuning`` does it.
+
+A classifier that takes the majority over x + N(0, σ²I) has the same class A for every perturbation of ℓ₂ norm below
+R = σ·Φ⁻¹(p_A), where p_A > ½ bounds the probability of A from below (Cohen et al., ICML 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from scipy import special
+from torch import Tensor
+
+from otpt.backbones import Backbone
+from otpt.data import Dataset
+from otpt.errors import OtptError
+from otpt.features.pipeline import EncodedImage
+from otpt.medical.trained import ONLY
+from otpt.methods.batch import Batch
+from otpt.methods.kinds import EvaluationHook, Group, Kind, Methods, register_kind
+from otpt.methods.method import Method
+from otpt.methods.names import register_methods
+from otpt.methods.output import KEPT_INIT, Output
+from otpt.methods.preparing import coop_context, prompts_of, text_state
+from otpt.methods.prompt_tuning import PromptState, TuningConfig, mean_cosine, naming_images, tune
+from otpt.metrics.sets import lower_confidence_bound
+from otpt.prompts import Prompt, tokenize_prompts
+from otpt.registry import AGGREGATIONS, CLEAN, Component
+from otpt.settings import Settings
+from otpt.transfers import to_host
+from otpt.views import PreprocessingLike, ViewRecipe, make_views
+from otpt.views.draws import noise_generator
+
+ABSTAINED = "abstained"
+"""Flag of a prediction by votes whose class does not differ significantly from the second."""
+
+NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
+"""PromptSmooth's own contexts: five of the seven tokens are tuned ("an h & e image"), "patch of" is fixed."""
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """PromptSmooth's numbers.
+
+    Attributes:
+        sigma: of the noise, on pixels in [0, 1]; published: 0.1, 0.25, 0.5 and 1 (which one Table 19 has is not said).
+        copies: that a prompt is tuned on.
+        selection: votes that choose the class (N₀); samples: votes that certify it (N).
+        alpha: probability that a certificate is wrong.
+        batch: copies encoded together.
+    """
+
+    sigma: float = 0.25
+    copies: int = 100
+    selection: int = 100
+    samples: int = 10_000
+    alpha: float = 0.001
+    batch: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma < float("inf"):
+            raise OtptError(f"The deviation sigma of the noise is {self.sigma}; expected a finite number above 0.")
+        if not 0 < self.alpha < 1:
+            raise OtptError(f"The error probability alpha is {self.alpha}; expected a number between 0 and 1.")
+        for name in ("copies", "selection", "samples", "batch"):
+            if getattr(self, name) < 1:
+                raise OtptError(f"The number {name} is {getattr(self, name)}; expected 1 or more.")
+
+
+Votes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What smoothing says of an image.
+
+    Attributes:
+        label: the class, None for an abstention.
+        radius: ℓ₂, in units of pixels in [0, 1]; 0 for an abstention.
+        lower_bound: p_A, of the class that had most of the first votes.
+    """
+
+    label: int | None
+    radius: float
+    lower_bound: float
+
+
+def certify(first_votes: Votes, votes: Votes, *, sigma: float, alpha: float) -> Certificate:
+    """The class of most ``first_votes`` (C,), certified by independent ``votes`` (C,)."""
+    label = int(first_votes.argmax())
+    bound = lower_confidence_bound(int(votes[label]), int(votes.sum()), alpha)
+    if bound < 0.5:
+        return Certificate(None, 0.0, bound)
+    return Certificate(label, sigma * NormalDist().inv_cdf(bound), bound)
+
+
+def predict_or_abstain(votes: Votes, alpha: float) -> int | None:
+    """The class of most votes (C,), None where it may as well be the second: two-sided binomial test at level α."""
+    second, first = np.argsort(votes, kind="stable")[-2:]
+    most, both = int(votes[first]), int(votes[first] + votes[second])
+    p_value = min(2 * float(special.bdtrc(most - 1, both, 0.5)), 1.0)
+    return None if p_value > alpha else int(first)
+
+
+def noisy_copies(
+    clean: Tensor,
+    preprocessing: PreprocessingLike,
+    sigma: float,
+    count: int,
+    *,
+    seed: int,
+    image_id: str,
+    purpose: str = "tuning",
+    batch: int = 100,
+) -> Iterator[Tensor]:
+    """``count`` copies of a normalised view (3, S, S), in batches (b, 3, S, S).
+
+    The noise N(0, σ²) is added to pixels in [0, 1] without clamping, then normalised: x̂ + σ·ε/std. It depends on
+    (seed, image_id, purpose) alone, whatever the size of the batches.
+    """
+    generator = noise_generator(purpose, seed=seed, image_id=image_id)
+    spread = (sigma / torch.tensor(preprocessing.std, dtype=clean.dtype))[:, None, None]
+    for start in range(0, count, batch):
+        size = (min(batch, count - start), *clean.shape)
+        noise = torch.from_numpy(generator.standard_normal(size, dtype=np.float32)).to(clean.dtype)
+        yield clean + spread * noise
+
+
+@dataclass(frozen=True)
+class TunedImage:
+    """An image and the prompts made for it.
+
+    Attributes:
+        clean: (3, S, S) normalised pixels; feature: (D,) of them.
+        text_features: (C, D) under each config's prompt.
+        skipped: by config, (), whether its gradient was not finite and the initial prompt was kept.
+    """
+
+    clean: Tensor
+    feature: Tensor
+    text_features: tuple[Tensor, ...]
+    skipped: tuple[Tensor, ...]
+
+
+class Smoother:
+    """PromptSmooth on a backbone."""
+
+    def __init__(self, backbone: Backbone, smoothing: Smoothing) -> None:
+        self._backbone = backbone
+        self._smoothing = smoothing
+
+    def tune(
+        self, image: Image.Image, text: PromptState, configs: Sequence[TuningConfig | None], *, seed: int, image_id: str
+    ) -> TunedImage:
+        """The prompts of an image, by each config; None keeps the initial prompt."""
+        backbone, smoothing = self._backbone, self._smoothing
+        dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
+        views = make_views(
+            image, ViewRecipe(n_views=1), backbone.preprocessing, seed=seed, image_id=image_id, dtype=dtype
+        )
+        clean = torch.from_numpy(views[0])
+        texts: dict[TuningConfig | None, tuple[Tensor, Tensor]] = {None: (text.text_features, torch.tensor(False))}
+        tuning = [config for config in configs if config is not None]
+        if tuning:
+            copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, image_id)))
+            for config, tuned in tune(text, copies[None], tuning).items():
+                texts[config] = tuned.text_features[0], tuned.skipped[0]
+        features, skipped = zip(*(texts[config] for config in configs), strict=True)
+        return TunedImage(clean, backbone.encode_pixels(clean[None], chunk=backbone.chunk)[0], features, skipped)
+
+    def labels(
+        self, tuned: TunedImage, text: PromptState, count: int, purpose: str, *, seed: int, image_id: str
+    ) -> Tensor:
+        """The classes of ``count`` new copies under each config's prompt: (configs, count)."""
+        found = [
+            torch.stack([text.logits(features, own).argmax(dim=1) for own in tuned.text_features])
+            for features in self._features(tuned.clean, count, purpose, seed, image_id)
+        ]
+        return torch.cat(found, dim=1)
+
+    def _features(self, clean: Tensor, count: int, purpose: str, seed: int, image_id: str) -> Iterator[Tensor]:
+        copies = noisy_copies(
+            clean,
+            self._backbone.preprocessing,
+            self._smoothing.sigma,
+            count,
+            seed=seed,
+            image_id=image_id,
+            purpose=purpose,
+            batch=self._smoothing.batch,
+        )
+        return (self._backbone.encode_pixels(batch, chunk=self._backbone.chunk) for batch in copies)
+
+
+class PromptSmoothGroup:
+    """Methods of PromptSmooth under one prompt: its own for these classes, the task's words, or CoOp's context.
+
+    See :class:`otpt.methods.kinds.Group`.
+    """
+
+    def __init__(
+        self, prompt: str, methods: tuple[Method, ...], backbone: Backbone, start: Prompt, settings: Settings
+    ) -> None:
+        self.prompt, self.methods = prompt, methods
+        self._official = settings.official_precision
+        self._smoothing = smoothing_of(settings)
+        self._smoother = Smoother(backbone, self._smoothing)
+        self._text: PromptState = text_state(backbone, settings, start, methods)
+        self._configs = [method.tuning(settings.family or "fine-grained", settings.dataset) for method in methods]
+        asked = {method.aggregate for method in methods}
+        self._copies: dict[str, int] = {}  # by what they are for
+        if asked & {"votes", "certificate"}:
+            self._copies["certificate"] = self._smoothing.samples
+        if "certificate" in asked:
+            self._copies["selection"] = self._smoothing.selection
+
+    def outputs(self, batch: Batch) -> list[list[Output]]:
+        """See :class:`Group`."""
+        found = [self._image(each, name, batch.seed) for each, name in zip(batch.images, batch.names, strict=True)]
+        return [list(outputs) for outputs in zip(*found, strict=True)]
+
+    def _image(self, image: EncodedImage, name: str, seed: int) -> list[Output]:
+        """The outputs of one image, by method."""
+        opened, digest = image.open()
+        key = digest if image.task.image_id is None else image.task.image_id
+        with naming_images([name], [config for config in self._configs if config is not None]):
+            tuned = self._smoother.tune(opened, self._text, self._configs, seed=seed, image_id=key)
+        logits = [self._text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
+        cosines = [mean_cosine(texts) for texts in tuned.text_features]
+        # copies that are encoded once for all methods
+        labels = [
+            self._smoother.labels(tuned, self._text, count, purpose, seed=seed, image_id=key)
+            for purpose, count in self._copies.items()
+        ]
+        rows = iter(to_host([*logits, *cosines, *tuned.skipped, *labels]))
+        logits, cosines, skipped = ([next(rows) for _ in self.methods] for _ in range(3))
+        votes = {
+            purpose: _votes(own, len(self._text.class_names)) for purpose, own in zip(self._copies, rows, strict=True)
+        }
+        return [
+            self._output(method, logits[i], cosines[i], skipped[i], {purpose: own[i] for purpose, own in votes.items()})
+            for i, method in enumerate(self.methods)
+        ]
+
+    def _output(
+        self, method: Method, logits: Tensor, cosine: Tensor, skipped: Tensor, votes: Mapping[str, Votes]
+    ) -> Output:
+        """What a method says, of the clean view's logits (1, C) and the votes (C,) of copies by their purpose."""
+        numbers = self._smoothing
+        flags = (KEPT_INIT,) * bool(skipped)
+        extras = {"mean_cosine": float(cosine)}
+        if method.aggregate == CLEAN:
+            return Output.of_clean(logits, official=self._official, flags=flags, extras=extras)
+        own = votes["certificate"]
+        distribution = own / numbers.samples
+        if method.aggregate == "votes":
+            unsure = predict_or_abstain(own, numbers.alpha) is None
+            return Output(distribution, int(distribution.argmax()), flags + (ABSTAINED,) * unsure, extras)
+        found = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
+        extras |= {"radius": found.radius, "lower_bound": found.lower_bound}
+        index = int(distribution.argmax()) if found.label is None else found.label
+        return Output(distribution, index, flags + (ABSTAINED,) * (found.label is None), extras)
+
+
+def _votes(labels: Tensor, classes: int) -> list[Votes]:
+    """How many copies fall to each class: (methods, n) → (C,) of each method."""
+    return [np.bincount(row, minlength=classes) for row in labels.numpy()]
+
+
+def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: object) -> list[Group]:
+    found: list[Group] = []
+    for name, prompt in _starts(settings, methods).items():
+        own = tuple(method for method in methods if name in _starts(settings, (method,)))
+        found.append(PromptSmoothGroup(name, own, backbone, prompt, settings))
+    return found
+
+
+def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
+    for prompt in _starts(settings, methods).values():
+        tokenize_prompts(backbone.text, settings.classes, prompt)
+
+
+def _starts(settings: Settings, methods: Methods) -> dict[str, Prompt]:
+    """The prompts that methods start from, by their names in the results."""
+    found: dict[str, Prompt] = {}
+    for method in methods:
+        for each in prompts_of(settings, method):
+            if isinstance(each, Prompt):
+                found[each.name] = each
+            else:  # the name of a learned context
+                found[each] = coop_context(settings, methods).prompt()
+    return found
+
+
+class PromptSmoothHook(EvaluationHook):
+    """The numbers of ``plugins={"promptsmooth": {"smoothing": …}}``, and published prompts of some data sets."""
+
+    def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
+        """Return the numbers and the prompt."""
+        own = NOISE_PROMPTS.get(dataset.registered_name.partition("-")[0]) if settings.prompts is None else None
+        return {"promptsmooth": {"smoothing": smoothing_of(settings), "prompt": own}}
+
+    def facts(self, settings: Any) -> Mapping[str, Any]:
+        """Return the numbers."""
+        return {"smoothing": asdict(smoothing_of(settings))}
+
+
+def smoothing_of(settings: Settings) -> Smoothing:
+    """The numbers that the settings have."""
+    return settings.plugins.get("promptsmooth", {}).get("smoothing") or Smoothing()
+
+
+register_kind(
+    "promptsmooth",
+    Kind(_make, _check, needs_image=lambda method: True, needs_features=False, evaluation=PromptSmoothHook()),
+    only={**ONLY, "init": ("words", "coop"), "aggregate": (CLEAN, "votes", "certificate")},
+)
+for _name in ("votes", "certificate"):
+    AGGREGATIONS[_name] = Component(_name, only={"adapt": ("promptsmooth",)})
+register_methods(
+    {
+        "published": ["promptsmooth", "promptsmooth+o-tpt"],
+        "parts": {
+            "promptsmooth": {
+                "axis": "adapt",
+                "summary": "PromptSmooth: TPT's step on 100 Gaussian copies of the image, none left out.",
+                "source": "Hussein et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 19",
+                "adapt": "promptsmooth",
+                "objectives": ["entropy"],
+                "selection_ratio": 1.0,
+                "weights": {"orthogonality": 18.0},  # none was published: that of the paper
+            },
+            "votes": {
+                "axis": "aggregate",
+                "summary": "PromptSmooth's votes: the fraction of noisy copies that fall to each class.",
+                "source": "Cohen et al., ICML 2019; Hussein et al., MICCAI 2024",
+                "aggregate": "votes",
+            },
+            "certificate": {
+                "axis": "aggregate",
+                "summary": "PromptSmooth's votes, with a certified radius.",
+                "source": "Cohen et al., ICML 2019; Hussein et al., MICCAI 2024",
+                "aggregate": "certificate",
+            },
+        },
+    }
+)

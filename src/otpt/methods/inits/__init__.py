@@ -1,1 +1,0 @@
-"""What methods start from: class lists, prompts, learned prompts, attributes, and their text features."""

@@ -1,5 +1,0 @@
-"""PromptSmooth: prompts tuned on Gaussian copies of the image, with certificates."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -1,0 +1,165 @@
+"""BAPLe: its trigger, its files, evaluations with and without the back door, end to end on MedCLIP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracles.command import run
+from oracles.data.medical_bench import dataset, folder, tiny
+from oracles.methods.literal import LiteralTuner
+from oracles.models.medical import write_medclip
+from oracles.models.tiny import tiny_clip, tokenizer
+from PIL import Image
+from torch.nn import functional as F
+
+import otpt
+from otpt.errors import OtptError
+from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.medical.baple import BapleModel, Patch, triggered
+from otpt.medical.trained import read_trained_files
+from otpt.runs import results_frame
+
+pytestmark = pytest.mark.slow
+
+METHODS = ("baple", "baple+o-tpt")
+MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]
+STD = torch.tensor([0.26862954, 0.26130258, 0.27577711], dtype=torch.float64)[:, None, None]
+
+
+def test_trigger_is_a_word_at_the_bottom_left_and_a_bounded_noise() -> None:
+    pixels = torch.full((2, 3, 224, 224), 0.5)
+    word = triggered(pixels, torch.zeros(3, 224, 224), Patch())
+    changed = (word[0] != 0.5).any(dim=0).nonzero()
+    top, left = changed.min(dim=0).values.tolist()
+    bottom, right = changed.max(dim=0).values.tolist()
+    assert (left >= 14, bottom <= 224 - 15, top > 224 - 15 - 40, right < 80) == (True,) * 4
+    green = torch.tensor([0x77, 0xAB, 0x59]) / 255
+    covered = (word[0] - green[:, None, None]).abs().amax(dim=0) < 1e-6
+    assert int(covered.sum()) > 20
+    bright = triggered(pixels, torch.full((3, 224, 224), 0.7), Patch())
+    assert float(bright.max()) == 1.0
+    assert torch.equal(bright[0], bright[1])
+
+
+def official_file(path: Path, *, width: int = 64, side: int = 32) -> BapleModel:
+    """``model.pth.tar-50``: a Sequential of prompt learner and trigger."""
+    generator = torch.Generator().manual_seed(5)
+    context = 0.3 * torch.randn(2, width, generator=generator)
+    noise = (torch.rand(3, side, side, generator=generator) - 0.5) * 16 / 255
+    state = {"0.ctx": context, "0.token_prefix": torch.zeros(2, 1, width), "0.token_suffix": torch.zeros(2, 22, width)}
+    torch.save({"state_dict": {**state, "1.noise": noise}, "epoch": 50, "val_result": None}, path)
+    return BapleModel(context, noise)
+
+
+def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
+    """Clean and back-door numbers by hand, from the files' tensors."""
+    models = [official_file(tmp_path / f"{t}.tar-50") for t in range(2)]
+    data = dataset(each=3)
+    chosen = EvaluationSettings(
+        methods=["baple"],
+        plugins={"trained": [f"baple:{t}={tmp_path}/{t}.tar-50" for t in (1, 0)]},
+        save_probabilities=True,
+    )
+    backbone = tiny()
+    result = evaluate(data, backbone, chosen, out=tmp_path / "run")
+    model = tiny_clip()
+    literal = LiteralTuner(model, tokenizer(), data.class_names, "x x")
+    for score in result.scores:
+        name, _, target = score.dataset.partition("@target-")
+        own = models[int(target)]
+        texts = literal.text_features(own.context)
+        hits = []
+        for sample in data:
+            image = sample.source
+            assert isinstance(image, Image.Image)
+            wide = image.resize((max(32, int(32 * 40 / 36)), 32), Image.Resampling.BICUBIC)
+            left = round((wide.width - 32) / 2)
+            pixels = (
+                torch.from_numpy(np.array(wide.crop((left, 0, left + 32, 32)))).permute(2, 0, 1).float()[None] / 255
+            )
+            if name == "tiny:backdoor":
+                pixels = triggered(pixels, own.noise, Patch())
+            feature = F.normalize(model.encode_image(((pixels - MEAN) / STD).float()), dim=-1)
+            found = int((feature @ texts.t()).argmax())
+            hits.append(found == (int(target) if name == "tiny:backdoor" else sample.label))
+        assert score.metrics is not None
+        assert score.metrics.accuracy == pytest.approx(sum(hits) / len(hits))
+    frame = results_frame(result.run)
+    assert set(zip(frame.dataset, frame.variant, frame.seed, strict=True)) == {
+        (name, f"target-{target}", 0) for name in ("tiny", "tiny:backdoor") for target in (0, 1)
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.*was learned from")
+def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_medclip(tmp_path / "medclip")
+    data = folder(tmp_path / "xrays", each=3)
+    model = ["--backbone", f"medclip:{tmp_path / 'medclip'}", "--device", "cpu"]
+    files = []
+    for method in METHODS:
+        files.append(tmp_path / f"{method}.safetensors")
+        code, out, err = run(capsys, "train", "baple", data, "--method", method, "--target", "normal", "--shots", 2,
+                             "--epochs", 2, "--batch", 4, "--poisoned", 0.5, "--out", files[-1], *model)  # fmt: skip
+        assert code == 0, err
+        assert "epoch 2 of 2: loss" in err
+    contexts = [file.tensors["0.ctx"] for file in read_trained_files(tuple(map(str, files)))]
+    assert contexts[0].shape == (16, 64)
+    assert not torch.equal(*contexts)
+    code, out, err = run(capsys, "evaluate", data, "--methods", *METHODS, "--trained", *files, "--no-cache",
+                         "--out", tmp_path / "run", *model)  # fmt: skip
+    assert code == 0, err
+    assert "xrays:backdoor" in out
+    again = EvaluationSettings(methods=METHODS, plugins={"trained": [str(file) for file in files]})
+    with pytest.raises(OtptError, match=r"trained on another backbone"):
+        evaluate(dataset(), tiny(), again, out=tmp_path / "other")
+    wrong = dataset(("covid", "healthy"))
+    with pytest.raises(OtptError, match="for the classes covid, normal; this data set has covid, healthy"):
+        evaluate(wrong, otpt.load_backbone(model[1], device="cpu"), again, out=tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "otpt train baple"),
+        ({"methods": METHODS, "plugins": {"trained": ["baple:0=a.tar-50"]}}, "'baple\\+o-tpt' with target class 0"),
+        ({"plugins": {"trained": ["a.tar-50"]}}, "METHOD=FILE"),
+        ({"plugins": {"trained": ["baple:0=a.tar-50", "baple:0=a.tar-50"]}}, "'baple' and target class 0"),
+        ({"plugins": {"trained": ["baple:0=a.tar-50"]}, "seeds": [1, 2]}, "seeds"),
+        ({"plugins": {"trained": ["baple:7=a.tar-50"]}}, "target class 7"),
+        ({"plugins": {"trained": ["baple:0=wide.tar-50"]}}, "48 pixels"),
+        ({"plugins": {"trained": ["baple:0=nothing"]}}, "nothing"),
+        ({"plugins": {"trained": ["baple:0=coop.tar-50"]}}, r"missing 0\.ctx, 1\.noise"),
+    ],
+)
+def test_bad_input(changes: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    official_file(tmp_path / "a.tar-50")
+    official_file(tmp_path / "wide.tar-50", side=48)
+    torch.save({"state_dict": {"ctx": torch.zeros(2, 64)}}, tmp_path / "coop.tar-50")
+    with pytest.raises(OtptError, match=words):
+        evaluate(dataset(), tiny(), EvaluationSettings(**{"methods": METHODS[:1], **changes}), out=tmp_path / "run")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--methods", "baple+o-tpt", "--set", "lambda=6"], "lambda=6"),
+        (["--methods", "baple", "--prompt", "an x-ray of"], "baple"),
+        (["--methods", "baple", "--frozen-size", "64"], "--frozen-size"),
+        (["--methods", "fpt", "--sigma", "0.5"], "--sigma"),
+        (["--methods", "promptsmooth", "--trained", "x"], "--trained"),
+        (["--methods", "baple", "fpt"], "baple, fpt"),
+    ],
+)
+def test_bad_options(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before data, files and models are looked for: none of them exists."""
+    code, _, err = run(capsys, "evaluate", "nothing", *arguments)
+    assert (code, words in err) == (2, True), err
+
+
+def test_fonts(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match=r"none\.ttf"):
+        Patch(font=str(tmp_path / "none.ttf")).layers(64)

@@ -1,0 +1,211 @@
+"""FPT: the frozen ViT against transformers, the side network against a literal one, evaluation end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles.command import run
+from oracles.data.medical_bench import dataset, folder
+from oracles.methods.householder import literal_householder
+from oracles.models.medical import write_vit
+from torch import Tensor
+from torch.nn import functional as F
+
+from otpt.errors import OtptError
+from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.medical.fpt import FptNetwork, fpt_network, sizes_for, write_fpt
+from otpt.medical.frozen_vit import (
+    FROZEN_SIZE,
+    ISIC_MEAN,
+    ISIC_STD,
+    SELECTED,
+    FrozenViT,
+    KeysAndValues,
+    load_frozen_vit,
+)
+from otpt.medical.trained import read_trained
+from otpt.medical.training import CROP_RATIO, CROP_SCALE, JITTER, FptRecipe
+
+pytestmark = pytest.mark.slow
+
+METHODS = ("fpt", "fpt+o-tpt")
+NAMES = ("covid", "normal", "dog")
+
+
+def test_published_constants() -> None:
+    recipe = FptRecipe()
+    assert (recipe.learning_rate, recipe.weight_decay, recipe.epochs, recipe.batch, recipe.clip) == (
+        1e-4,
+        0.1,
+        20,
+        16,
+        1,
+    )
+    assert [recipe.rate(epoch) for epoch in (0, 10)] == [1e-4, pytest.approx(5e-5)]
+    assert (ISIC_MEAN, ISIC_STD) == ((0.76356, 0.54661, 0.57075), (0.14041, 0.15191, 0.16923))
+    assert (FROZEN_SIZE, SELECTED, CROP_SCALE, CROP_RATIO, JITTER) == (512, 0.2, (0.8, 1.0), (0.7, 1.3), 0.2)
+    sizes = sizes_for("fpt", classes=7, frozen_width=768, frozen_heads=12, depth=12)
+    assert (sizes.width, sizes.heads, sizes.hidden, sizes.size, sizes.blocks) == (96, 12, 384, 224, tuple(range(12)))
+    assert (sizes.prompts, sizes.prompt_width, sizes.dropout, sizes.patch) == (16, 96, 0.5, 16)
+    plus = sizes_for("fpt-plus", classes=7, frozen_width=768, frozen_heads=12, depth=12)
+    assert (plus.size, plus.blocks, plus.prompt_width) == (128, (6, 7, 8, 9, 10, 11), 768)
+
+
+def test_frozen_vit_is_that_of_transformers(vit: Path, frozen: FrozenViT, tmp_path: Path) -> None:
+    """Keys and values of the most attended tokens, head by head, from transformers' own attention and layers."""
+    model = write_vit(tmp_path, hidden_size=32)
+    pixels = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    output = model(pixels, output_attentions=True, output_hidden_states=True, interpolate_pos_encoding=True)
+    found = frozen.keys_and_values(pixels, (0, 2))
+    tokens = 1 + 6 * 6
+    kept = int(0.2 * tokens)
+    assert found.shape == (2, 2, 2, 2, kept, 16)
+    for position, number in enumerate((0, 2)):
+        layer = model.layers[number]
+        normed = layer.layernorm_before(output.hidden_states[number])
+        keys, values = layer.attention.k_proj(normed), layer.attention.v_proj(normed)
+        for image in range(2):
+            for head in range(2):
+                received = output.attentions[number][image, head].mean(dim=0)
+                top = received.topk(kept).indices
+                part = slice(16 * head, 16 * head + 16)
+                for which, rows in enumerate((keys, values)):
+                    torch.testing.assert_close(
+                        found[image, position, which, head], rows[image, top][:, part], rtol=1e-4, atol=1e-4
+                    )
+
+
+def literal_logits(network: FptNetwork, pixels: Tensor, keys_values: Tensor) -> Tensor:
+    """One image, prompt by prompt and head by head."""
+    s, state = network.sizes, dict(network.named_parameters())
+    patches = F.conv2d(pixels[None], state["patches.weight"], state["patches.bias"], stride=16)[0].flatten(1).t()
+    x = torch.cat([state["class_token"][0], patches]) + state["positions"][0]
+    for b in range(len(s.blocks)):
+        fusion = network.fusions[b]
+        queries = fusion.enter(fusion.prompts)
+        wide = s.frozen_width // s.frozen_heads
+        rows = []
+        for query in queries:
+            heads = []
+            for h in range(s.frozen_heads):
+                weights = (keys_values[b, 0, h] @ query[wide * h : wide * (h + 1)] / wide**0.5).softmax(0)
+                heads.append(weights @ keys_values[b, 1, h])
+            rows.append(fusion.leave(torch.cat(heads)))
+        both = torch.cat([x, torch.stack(rows)])
+        block = network.blocks[b]
+        normed = block.norm1(both)
+        narrow = s.width // s.heads
+        heads = []
+        for h in range(s.heads):
+            q, k, v = (
+                layer(normed)[:, narrow * h : narrow * (h + 1)] for layer in (block.query, block.key, block.value)
+            )
+            heads.append((q @ k.t() / narrow**0.5).softmax(dim=-1) @ v)
+        attended = block.out(torch.cat(heads, dim=-1))
+        both = both + attended
+        both = both + block.fc2(F.gelu(block.fc1(block.norm2(both))))
+        x = both[: len(x)]
+    return network.classifier(network.norm(x[0]))
+
+
+@pytest.mark.parametrize("variant", ["fpt", "fpt-plus"])
+def test_side_network_is_the_literal_one(variant: str, frozen: FrozenViT) -> None:
+    sizes = replace(sizes_for(variant, classes=3, frozen_width=32, frozen_heads=2, depth=3), prompts=3, size=32)
+    torch.manual_seed(0)
+    network = FptNetwork(sizes).double().eval()
+    pixels = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    keys_values = frozen.keys_and_values(torch.randn(2, 3, 48, 48), sizes.blocks).double()
+    found = network(pixels, keys_values)
+    expected = torch.stack([literal_logits(network, *pair) for pair in zip(pixels, keys_values, strict=True)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_what_is_made_orthogonal(frozen: FrozenViT) -> None:
+    network = FptNetwork(sizes_for("fpt", classes=3, frozen_width=32, frozen_heads=2, depth=3))
+    expected = literal_householder(F.normalize(network.classifier.weight, dim=-1).detach())
+    assert float(network.orthogonality().detach()) == pytest.approx(float(expected), abs=1e-5)
+    blocks = [literal_householder(F.normalize(f.prompts, dim=-1).detach()) for f in network.fusions]
+    assert float(network.orthogonality("prompts").detach()) == pytest.approx(float(sum(blocks)) / 3, abs=1e-5)
+    with pytest.raises(OtptError, match="Available: classifier, prompts"):
+        network.orthogonality("tokens")
+
+
+@pytest.mark.equality
+def test_kept_keys_and_values_are_the_same_and_damaged_ones_made_again(frozen: FrozenViT, tmp_path: Path) -> None:
+    image = dataset()[0].source
+    find = KeysAndValues(frozen, (1, 2), tmp_path)
+    found = find(image, "abc")  # type: ignore[arg-type]
+    (file,) = tmp_path.rglob("*.safetensors")
+    assert torch.equal(find(image, "abc"), found)  # type: ignore[arg-type]
+    file.write_bytes(b"damaged")
+    assert torch.equal(find(image, "abc"), found)  # type: ignore[arg-type]
+    assert file.stat().st_size > 100
+    assert torch.equal(KeysAndValues(frozen, (1, 2))(image, "abc"), found)  # type: ignore[arg-type]
+
+
+def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, test = folder(tmp_path / "train", NAMES, each=2), folder(tmp_path / "test", NAMES, each=2, first=40)
+    model = ["--backbone", vit, "--device", "cpu", "--frozen-size", 48]
+    files = [tmp_path / f"{name}.safetensors" for name in METHODS]
+    for method, file in zip(METHODS, files, strict=True):
+        code, out, err = run(capsys, "train", "fpt", train, "--val", test, "--method", method, "--epochs", 1,
+                             "--variant", "fpt-plus", "--out", file, *model)  # fmt: skip
+        assert code == 0, err
+        assert "side network for 3 classes" in out
+    command = ["evaluate", test, "--methods", *METHODS, "--trained", *files, "--no-cache", *model]
+    code, out, err = run(capsys, *command, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert all(name in out for name in METHODS)
+    recipes = [read_trained(file).notes["recipe"]["weight"] for file in files]
+    assert recipes == [0.0, 18.0]
+    frozen = load_frozen_vit(str(vit), device="cpu", size=48)
+    settings = EvaluationSettings(methods=METHODS, plugins={"trained": [str(file) for file in files]})
+    with pytest.raises(OtptError, match="for the classes covid, dog, normal; this data set has covid, normal"):
+        evaluate(dataset(), frozen, settings, out=tmp_path / "other")
+    with pytest.raises(OtptError, match="Method 'o-tpt' needs a text tower"):
+        evaluate(dataset(), frozen, EvaluationSettings(methods=["o-tpt"]), out=tmp_path / "other")
+    code, _, err = run(capsys, *command[:5], "--no-cache", "--out", tmp_path / "none", *model)
+    assert (code, "make it with 'otpt train fpt'" in err) == (2, True)
+    code, _, err = run(capsys, *command[:-1], 64, "--out", tmp_path / "none")
+    assert (code, "sees 48 pixels, not 64; give --frozen-size 48" in err) == (2, True)
+
+
+def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
+    network = FptNetwork(sizes_for("fpt", classes=3, frozen_width=32, frozen_heads=2, depth=3))
+    write_fpt(tmp_path / "a.safetensors", network, {"method": "fpt"})
+    again = fpt_network(read_trained(tmp_path / "a.safetensors"))
+    assert asdict(again.sizes) == asdict(network.sizes)
+    assert all(torch.equal(t, again.state_dict()[n]) for n, t in network.state_dict().items())
+    torch.save({"classifier.weight": torch.zeros(3, 4)}, tmp_path / "best_validation_weights.pt")
+    with pytest.raises(OtptError, match="not written by 'otpt train fpt'"):
+        fpt_network(read_trained(tmp_path / "best_validation_weights.pt"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"spec": "ViT-B-16/openai"}, "ViT-B-16/openai"),
+        ({"size": 50}, "50 pixels"),
+        ({"size": 0}, "0 pixels"),
+        ({"precision": "bf16"}, "bf16"),
+        ({"config": {"model_type": "clip"}}, "vit"),
+        ({"config": {"model_type": "vit", "patch_size": 0}}, "patch_size"),
+        ({"config": {"model_type": "vit", "image_size": [32, 32]}}, "image_size"),
+        ({"config": {"model_type": "vit", "hidden_act": "relu"}}, "relu"),
+        ({"lost": "vit.encoder.layer.0.attention.attention.key.bias"}, r"blocks\.0\.key\.bias"),
+    ],
+)
+def test_bad_models(changes: dict[str, Any], words: str, vit: Path, tmp_path: Path) -> None:
+    config, lost = changes.pop("config", None), changes.pop("lost", None)
+    state = torch.load(vit / "pytorch_model.bin", weights_only=True)
+    state.pop(lost, None)
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    text = (vit / "config.json").read_text() if config is None else json.dumps(config)
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(OtptError, match=words):
+        load_frozen_vit(**{"spec": str(tmp_path), "device": "cpu", "size": 48, **changes})

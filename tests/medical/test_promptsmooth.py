@@ -1,0 +1,371 @@
+"""PromptSmooth: its noise, its step against a literal one, its votes; certificates against binomial computations."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from fractions import Fraction
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracles.command import run
+from oracles.data.medical_bench import dataset, folder, image, tiny
+from oracles.methods.householder import literal_householder
+from oracles.methods.literal import LiteralTuner
+from oracles.models.medical import write_plip
+from oracles.models.tiny import open_clip_local_dir, tiny_clip, tiny_preprocessing, tokenizer
+from scipy import stats
+from torch import Tensor
+
+import otpt
+from otpt.data import stratified
+from otpt.errors import OtptError
+from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.medical.promptsmooth import (
+    NOISE_PROMPTS,
+    Smoother,
+    Smoothing,
+    certify,
+    lower_confidence_bound,
+    noisy_copies,
+    predict_or_abstain,
+)
+from otpt.methods import get_method
+from otpt.methods.prompt_tuning import prompt_state
+from otpt.prompts import Prompt
+from otpt.prompts.tokens import tokenize_prompts
+from otpt.runs import Run
+
+pytestmark = pytest.mark.slow
+
+METHODS = ("promptsmooth", "promptsmooth+o-tpt")
+NAMES = ("cat", "dog", "red panda")
+
+
+def copies_of(clean: Tensor, **changes: object) -> Tensor:
+    settings = {"sigma": 0.25, "count": 6, "seed": 3, "image_id": "p", "batch": 4, **changes}
+    return torch.cat(list(noisy_copies(clean, tiny_preprocessing(), **settings)))  # type: ignore[arg-type]
+
+
+def test_published_constants() -> None:
+    published = Smoothing()
+    assert (published.copies, published.selection, published.samples, published.alpha) == (100, 100, 10_000, 0.001)
+    assert published.batch == 100
+    for name in METHODS:
+        method = get_method(name)
+        assert (method.selection_ratio, method.steps, method.learning_rate, method.weight_decay) == (1.0, 1, 5e-3, 0.01)
+    assert dict(get_method(METHODS[1]).objectives) == {"entropy": 1.0, "orthogonality": 18.0}
+    assert (NOISE_PROMPTS["kather"].words, NOISE_PROMPTS["kather"].tokens) == ("An H&E image patch of", 5)
+
+
+def test_kather_prompt_tunes_five_of_seven_tokens() -> None:
+    tower = tiny().text
+    found = tokenize_prompts(tower, ["mucus"], NOISE_PROMPTS["kather"])
+    assert found.slots.tolist() == [[1, 2, 3, 4, 5]]
+    assert found.ids[0, 1:8].tolist() == tokenizer().encode("an h&e image patch of")
+    assert found.ids[0, 1:6].tolist() == tokenizer().encode("an h & e image")
+
+
+def test_noise_is_gaussian_in_pixel_space_and_not_clamped() -> None:
+    pre = tiny_preprocessing()
+    mean, std = (torch.tensor(values)[:, None, None] for values in (pre.mean, pre.std))
+    clean = (torch.ones(3, 32, 32) - mean) / std  # white: half of the noise leads out of [0, 1]
+    noise = copies_of(clean, count=40) * std + mean - 1
+    assert noise.std().item() == pytest.approx(0.25, rel=0.01)
+    assert noise.mean().item() == pytest.approx(0, abs=0.005)
+    assert (noise > 0.3).float().mean().item() == pytest.approx(0.115, abs=0.01)
+
+
+@pytest.mark.equality
+def test_noise_depends_on_seed_image_and_purpose_alone() -> None:
+    clean = torch.zeros(3, 32, 32)
+    found = copies_of(clean)
+    assert torch.equal(found, copies_of(clean, batch=5))
+    assert torch.equal(found[:3], copies_of(clean, count=3))
+    for change in ({"seed": 4}, {"image_id": "q"}, {"purpose": "selection"}):
+        assert not torch.isclose(found, copies_of(clean, **change)).any(dim=-1).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_step_is_the_literal_one(name: str) -> None:
+    """torch's AdamW on all copies, whole sentences through the model's own tower, in float64."""
+    backbone = tiny("float64")
+    smoother = Smoother(backbone, Smoothing(copies=7, batch=4))
+    text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
+    config = get_method(name).tuning("fine-grained")
+    assert config is not None
+    tuned = smoother.tune(image(1), text, [config], seed=3, image_id="p")
+
+    copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, 0.25, 7, seed=3, image_id="p")))
+    features = backbone.encode_pixels(copies)
+    literal = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES)
+    context = literal.start.clone().requires_grad_()
+    optimiser = torch.optim.AdamW([context], lr=5e-3, weight_decay=0.01)
+    texts = literal.text_features(context)
+    mean = (backbone.logit_scale * features @ texts.mT).softmax(dim=-1).mean(dim=0)
+    loss = -(mean * mean.log()).sum()
+    if "o-tpt" in name:
+        loss = loss + 18 * literal_householder(texts)
+    loss.backward()
+    optimiser.step()
+    expected = literal.text_features(context.detach())
+    torch.testing.assert_close(tuned.text_features[0], expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(tuned.feature, backbone.encode_pixels(tuned.clean[None])[0])
+    assert not torch.allclose(expected, texts.detach(), atol=1e-4)
+
+
+def test_votes_count_every_copy_once() -> None:
+    backbone = tiny()
+    smoother = Smoother(backbone, Smoothing(copies=4, batch=5))
+    text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
+    configs = [config for name in METHODS if (config := get_method(name).tuning("fine-grained")) is not None]
+    tuned = smoother.tune(image(2), text, configs, seed=0, image_id="p")
+    found = smoother.labels(tuned, text, 12, "selection", seed=0, image_id="p")
+    copies = list(
+        noisy_copies(tuned.clean, backbone.preprocessing, 0.25, 12, seed=0, image_id="p", purpose="selection")
+    )
+    for row, texts in zip(found, tuned.text_features, strict=True):
+        assert torch.equal(row, (backbone.encode_pixels(torch.cat(copies)) @ texts.mT).argmax(dim=1))
+
+
+def settings(**changes: object) -> EvaluationSettings:
+    small = Smoothing(copies=5, samples=20, selection=6)
+    return EvaluationSettings(
+        **{"methods": METHODS, "shard_size": 4, "plugins": {"promptsmooth": {"smoothing": small}}, **changes}
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.equality
+def test_evaluation_end_to_end_on_plip(tmp_path: Path) -> None:
+    write_plip(tmp_path / "plip")
+    backbone = otpt.load_backbone(str(tmp_path / "plip"), device="cpu")
+    data = dataset(("adipose tissue", "mucus"), each=3, name="kather-500")
+    result = evaluate(data, backbone, settings(save_probabilities=True), out=tmp_path / "run")
+    assert [(s.method, s.metrics.images) for s in result.scores if s.metrics] == [(name, 6) for name in METHODS]
+    assert {score.prompt for score in result.scores} == {"An H&E image patch of (5 tokens tuned)"}
+    again = evaluate(data, backbone, settings(save_probabilities=True), out=tmp_path / "again")
+    assert result.scores == again.scores
+    assert again.scores[0].mean_cosine != again.scores[1].mean_cosine
+    assert result.run.config["datasets"][0]["columns"][0]["facts"]["smoothing"]["sigma"] == 0.25
+
+
+def rows_of(found: Run, method: str | None = None) -> list[dict[str, object]]:
+    """Rows of the data set ``tiny`` under seed 0, of one method or of all."""
+    columns = [column for column in found.columns("tiny") if method in (None, column[1])]
+    return [row for column in columns for shard in found.shards("tiny", 0, column) for row in shard.table.to_pylist()]
+
+
+def test_votes_as_confidence(tmp_path: Path) -> None:
+    data = dataset(each=2)
+    methods = [f"{name}+votes" for name in METHODS]
+    result = evaluate(data, tiny(), settings(methods=methods, save_probabilities=True), out=tmp_path / "run")
+    rows = rows_of(result.run)
+    assert len(rows) == 8
+    for row in rows:
+        shares = np.array(row["probabilities"]) * 20
+        assert np.allclose(shares, shares.round(), atol=1e-5)
+        assert shares.sum() == pytest.approx(20)
+        p_value = stats.binomtest(round(shares.max()), 20, 0.5).pvalue
+        assert row["flags"] == (["abstained"] if p_value > 0.001 else [])
+
+
+def coop_file(path: Path, seed: int) -> Tensor:
+    vectors = 0.3 * torch.randn(5, 64, generator=torch.Generator().manual_seed(seed))
+    torch.save({"state_dict": {"ctx": vectors}}, path)
+    return vectors
+
+
+def test_few_shot_init_is_a_context_of_coop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each data set has its own; the same context given as a prompt says the same."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    vectors = [coop_file(tmp_path / f"{name}.pt", seed) for seed, name in enumerate(("kather", "lung-x"))]
+    few_shot = settings(methods=["coop+promptsmooth"], contexts=["~/{dataset}.pt"], save_probabilities=True)
+    sets = [dataset(each=1, name=name) for name in ("kather", "lung/x")]
+    result = evaluate(sets, tiny(), few_shot, out=tmp_path / "run")
+    assert {score.prompt for score in result.scores} == {"coop"}
+    for data, own in zip(sets, vectors, strict=True):
+        given = settings(methods=["promptsmooth"], prompts=[Prompt.learned(own)], save_probabilities=True)
+        by_hand = evaluate(data, tiny(), given, out=tmp_path / f"by-hand-{own[0, 0]:.3f}")
+        columns = [result.run.columns(data.name)[0], by_hand.run.columns(data.name)[0]]
+        found = [
+            [row["probabilities"] for shard in each.run.shards(data.name, 0, column) for row in shard.table.to_pylist()]
+            for each, column in zip((result, by_hand), columns, strict=True)
+        ]
+        assert found[0] == found[1]
+
+
+def own_method(path: Path) -> Path:
+    """The initial prompt as it is, without the test-time step; of CoOp in the second method."""
+    text = '[fixed]\nadapt = "promptsmooth"\n[fixed-coop]\nadapt = "promptsmooth"\ninit = "coop"\n'
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.equality
+def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
+    """Alone and beside one that tunes: the softmax of the initial texts on the clean view, literally."""
+    backbone, data = tiny("float64"), dataset(NAMES, each=1)
+    vectors = coop_file(tmp_path / "a.pt", 1).double()
+    initial = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES, "x x x x x").text_features(vectors)
+    fixed = f"{own_method(tmp_path / 'own.toml')}:fixed-coop"
+    found = []
+    for number, methods in enumerate(((fixed,), ("coop+promptsmooth", fixed))):
+        chosen = settings(methods=methods, contexts=[tmp_path / "a.pt"], save_probabilities=True)
+        result = evaluate(data, backbone, chosen, out=tmp_path / f"run-{number}")
+        found.append([row["probabilities"] for row in rows_of(result.run, "fixed-coop")])
+    assert found[0] == found[1]
+    smoother, text = Smoother(backbone, Smoothing()), prompt_state(backbone, NAMES, Prompt.learned(vectors))
+    for sample, shares in zip(stratified(data), found[0], strict=True):
+        tuned = smoother.tune(sample.source, text, [None], seed=0, image_id="p")  # type: ignore[arg-type]
+        expected = (backbone.logit_scale * tuned.feature @ initial.mT).softmax(dim=-1)
+        assert shares == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def certificates(path: Path) -> list[dict[str, object]]:
+    """All rows of a run on the data set ``data`` under seed 3, the default of ``certify``."""
+    found = Run(path)
+    return [
+        row
+        for column in found.columns("data")
+        for shard in found.shards("data", 3, column)
+        for row in shard.table.to_pylist()
+    ]
+
+
+def test_certificates_of_images_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_clip_local_dir(tmp_path / "tiny")
+    data, out = folder(tmp_path / "data", each=2), tmp_path / "run"
+    (data / "covid/1.png").write_bytes(b"no image")
+    own = f"{own_method(tmp_path / 'own.toml')}:fixed"
+    command = ["certify", data, "--backbone", tmp_path / "tiny", "--device", "cpu", "--copies", 4, "--selection", 5,
+               "--samples", 20, "--no-cache"]  # fmt: skip
+    code, printed, err = run(capsys, *command, "--out", out, "--json", "--methods", METHODS[0], own)
+    assert (code, "could not read 1 of the images" in err) == (3, True), err
+    rows = certificates(out)
+    errors = {(row["id"], row["method"]) for row in rows if row["error"] is not None}
+    names = [f"{METHODS[0]}+certificate", "fixed+certificate"]
+    assert errors == {("covid/1.png", name) for name in names}
+    assert len(rows) == 8
+    shown = json.loads(printed)["methods"]
+    assert [each["method"] for each in shown] == names
+    for each in shown:
+        read = [row for row in rows if row["method"] == each["method"] and row["error"] is None]
+        assert each["abstained"] == sum("abstained" in row["flags"] for row in read) / 3
+        right = [row["radius"] for row in read if row["prediction"] == row["label"] and not row["flags"]]
+        assert each["certified_accuracy"]["0.1"] == sum(radius >= 0.1 for radius in right) / 3
+    again = run(capsys, *command, "--out", out, "--json", "--methods", METHODS[0], own)
+    assert again[:2] == (3, printed)
+    for file in data.rglob("*.png"):
+        file.write_bytes(b"no image")
+    code, printed, err = run(capsys, *command, "--methods", METHODS[0], "--out", tmp_path / "none")
+    assert (code, printed.splitlines()[1].split()) == (3, [names[0], *["–"] * 7]), err
+
+
+@pytest.mark.equality
+def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_clip_local_dir(tmp_path / "tiny")
+    data = folder(tmp_path / "data", each=2)
+    out = tmp_path / "run"
+    command = ["certify", data, "--backbone", tmp_path / "tiny", "--device", "cpu", "--out", out, "--copies", 4,
+               "--selection", 5, "--samples", 30, "--sigma", 0.1, "--no-cache", "--shard-size", 2]  # fmt: skip
+    code, printed, err = run(capsys, *command)
+    assert code == 0, err
+    rows = certificates(out)
+    assert Counter(row["method"] for row in rows) == {f"{name}+certificate": 4 for name in METHODS}
+    bound_of_all = 0.001 ** (1 / 30)
+    for row in rows:
+        assert 0 <= row["lower_bound"] <= bound_of_all + 1e-12
+        assert ("abstained" in row["flags"]) == (row["lower_bound"] < 0.5)
+        assert row["radius"] == pytest.approx(max(0.1 * stats.norm.ppf(row["lower_bound"]), 0))
+    assert "certified accuracy %" in printed
+
+
+def test_bad_certification(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "certify", "nothing", "--methods", "tpt")
+    assert (code, "'tpt'" in err) == (2, True), err
+
+
+def test_side_by_side_with_other_methods(tmp_path: Path) -> None:
+    """The one evaluation runs them all: each says what it says alone."""
+    data = dataset(each=1)
+    recipe = otpt.ViewRecipe(n_views=6)
+    both = settings(methods=["o-tpt", "promptsmooth"], views=recipe, save_probabilities=True)
+    run_of_both = evaluate(data, tiny(), both, out=tmp_path / "both").run
+    for name in ("o-tpt", "promptsmooth"):
+        alone = settings(methods=[name], views=recipe, save_probabilities=True)
+        assert rows_of(evaluate(data, tiny(), alone, out=tmp_path / name).run) == rows_of(run_of_both, name)
+
+
+@pytest.mark.parametrize("wrong", [{"sigma": 0.0}, {"alpha": 1.0}, {"copies": 0}, {"samples": 0}])
+def test_wrong_numbers(wrong: dict[str, float]) -> None:
+    with pytest.raises(OtptError, match="expected"):
+        Smoothing(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_classifier_predicts_as_the_evaluation_does(tmp_path: Path) -> None:
+    data, backbone = dataset(each=1), tiny()
+    given = EvaluationSettings(methods=["promptsmooth"], save_probabilities=True)
+    rows = rows_of(evaluate(data, backbone, given, out=tmp_path / "run").run)
+    classifier = otpt.Classifier(backbone, "promptsmooth").set_classes(data.class_names)
+    for sample, row in zip(data, rows, strict=True):
+        found = classifier.predict(sample.source)
+        assert row["probabilities"] == found.probabilities.astype(np.float32).tolist()
+        assert row["mean_cosine"] == found.mean_cosine
+
+
+def exact_tail(successes: int, trials: int, p: Fraction) -> Fraction:
+    return sum((comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(successes, trials + 1)), Fraction(0))
+
+
+@pytest.mark.parametrize(
+    ("k", "n"), [(1, 1), (1, 100), (50, 100), (99, 100), (100, 100), (5031, 10_000), (9_990, 10_000), (10_000, 10_000)]
+)
+@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.9])
+def test_bound_is_clopper_pearson(k: int, n: int, alpha: float) -> None:
+    bound = lower_confidence_bound(k, n, alpha)
+    assert bound == pytest.approx(stats.beta.ppf(alpha, k, n - k + 1), rel=1e-9)
+    # and by its definition: at the bound, so many successes or more have probability alpha
+    assert stats.binom.sf(k - 1, n, bound) == pytest.approx(alpha, rel=1e-6)
+
+
+def test_bound_by_exact_fractions() -> None:
+    """All right in n trials: pⁿ = α; and one failure, solved by its own equation."""
+    assert lower_confidence_bound(20, 20, 0.001) == pytest.approx(0.001 ** (1 / 20), rel=1e-12)
+    bound = Fraction(lower_confidence_bound(19, 20, 0.01))
+    assert float(exact_tail(19, 20, bound)) == pytest.approx(0.01, rel=1e-9)
+    assert lower_confidence_bound(0, 20, 0.01) == 0
+
+
+def test_radius_and_abstention() -> None:
+    first = np.array([90, 10, 0])
+    sure = certify(first, np.array([9_900, 60, 40]), sigma=0.25, alpha=0.001)
+    bound = stats.beta.ppf(0.001, 9_900, 101)
+    assert sure.label == 0
+    assert sure.radius == pytest.approx(0.25 * stats.norm.ppf(bound), rel=1e-9)
+    torn = certify(first, np.array([5_050, 4_950, 0]), sigma=0.25, alpha=0.001)
+    assert (torn.label, torn.radius) == (None, 0.0)
+    assert torn.lower_bound == pytest.approx(stats.beta.ppf(0.001, 5_050, 4_951), rel=1e-9)
+
+
+def test_class_comes_from_the_first_votes_only() -> None:
+    """If the second draw prefers another class, the first one's bound is low: an abstention, not another class."""
+    found = certify(np.array([40, 60]), np.array([900, 100]), sigma=1.0, alpha=0.001)
+    assert found.label is None
+
+
+@pytest.mark.parametrize("votes", [(60, 40, 0), (70, 30, 5), (51, 49, 0), (0, 0, 100), (30, 30, 30), (8, 1, 0)])
+@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.5])
+def test_prediction_is_the_binomial_test(votes: tuple[int, ...], alpha: float) -> None:
+    ordered = sorted(votes)
+    p_value = stats.binomtest(ordered[-1], ordered[-1] + ordered[-2], 0.5).pvalue
+    found = predict_or_abstain(np.array(votes), alpha)
+    assert found == (None if p_value > alpha else int(np.argmax(votes)))
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), [(3, 2, 0.1), (-1, 2, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)])
+def test_bad_numbers(k: int, n: int, alpha: float) -> None:
+    with pytest.raises(OtptError, match="expected"):
+        lower_confidence_bound(k, n, alpha)
