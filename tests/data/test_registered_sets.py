@@ -108,7 +108,7 @@ def test_the_registry_is_the_published_table() -> None:
     }
     assert listed == tested | others
     for entry in entries.values():
-        assert len(builtin_class_list(entry.names)) == entry.classes
+        assert len(entry.class_list()) == entry.classes
         assert len(set(entry.class_list().names)) == entry.classes - 2 * entry.allow_duplicates
     assert FAMILIES == METHOD_FAMILIES
     assert [entry.name for entry in list_datasets()][: len(TABLE)] == list(TABLE)
@@ -244,7 +244,7 @@ def test_aircraft(tmp_path: Path, folder: str) -> None:
 def class_counts(name: str) -> dict[str, int]:
     """As many files in each class folder as make up the published number."""
     classes, images, *_ = TABLE[name]
-    folders = builtin_class_list(builtin_entries()[name].names).folders
+    folders = builtin_entries()[name].class_list().folders
     if name == "imagenet-v2":
         folders = tuple(map(str, range(1000)))
     if name == "covid":
