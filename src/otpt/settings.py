@@ -201,7 +201,7 @@ class Settings(Frozen):
     def _read_methods(cls, given: Any) -> Any:
         from otpt.methods import Method, get_methods
 
-        several = [given] if isinstance(given, (str, Path, Method)) else list(given)
+        several: list[Any] = [given] if isinstance(given, (str, Path, Method)) else list(given)
         return get_methods([Method(**each) if isinstance(each, Mapping) else each for each in several])
 
     @field_validator("classes", mode="before")
@@ -246,7 +246,8 @@ class Settings(Frozen):
         from otpt.views import ViewRecipe
 
         if isinstance(given, Mapping):
-            return ViewRecipe(**{key: tuple(each) if isinstance(each, list) else each for key, each in given.items()})
+            fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+            return ViewRecipe(**fields)
         if not isinstance(given, ViewRecipe):
             ViewRecipe(n_views=given)  # validates the number
         return given

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md run as plugins and compute what their docstrings say."""
+"""The worked example of docs/add-a-method.md runs as a plugin and computes what its docstrings say."""
 
 from __future__ import annotations
 
@@ -14,30 +14,26 @@ import otpt
 from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings, evaluate
 
-PAGE = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
-METHODS = ("zero-shot", "tpt", "tpt+largest-cosine", "zero-shot+median-probability", "recent-classes")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "add-a-method.md"
+METHODS = ("zero-shot", "tpt", "tpt+largest-cosine", "zero-shot+agreement-weighted", "recent-classes")
 NAMES = ("cat", "dog", "sea")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registries")]
 
 
-def load_examples(folder: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    examples = [block for block in blocks if "@otpt." in block]
-    assert len(examples) == 3
-    for number, block in enumerate(examples):
-        assert len([line for line in block.splitlines() if line.strip()]) <= 15
-        (folder / f"own_{number}.py").write_text(block, encoding="utf-8")
-        otpt.load_plugin(folder / f"own_{number}.py")
+def load_example(folder: Path) -> None:
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    (folder / "mine.py").write_text(example, encoding="utf-8")
+    otpt.load_plugin(folder / "mine.py")
 
 
 def test_worked_examples(tmp_path: Path) -> None:
-    load_examples(tmp_path)
+    load_example(tmp_path)
     clf = otpt.load("pocket", views=8, device="cpu").set_classes(NAMES)
     features = [clf.encode_views(image(seed), image_id=str(seed)) for seed in range(5)]
     answers = clf.classify_features(torch.stack(features), METHODS)
     found = {name: np.stack([each[name].probabilities for each in answers]) for name in METHODS}
-    for own, base in (("tpt+largest-cosine", "tpt"), ("zero-shot+median-probability", "zero-shot")):
+    for own, base in (("tpt+largest-cosine", "tpt"), ("zero-shot+agreement-weighted", "zero-shot")):
         assert not np.allclose(found[own], found[base], atol=1e-6), own
     counts = np.ones(len(NAMES))  # recent-classes: ℓ_c − log(n_c / mean n), n the counts of zero-shot's labels so far
     for own, zero_shot in zip(found["recent-classes"], found["zero-shot"], strict=True):
@@ -47,7 +43,7 @@ def test_worked_examples(tmp_path: Path) -> None:
 
 
 def test_worked_examples_in_an_evaluation(tmp_path: Path) -> None:
-    load_examples(tmp_path)
+    load_example(tmp_path)
     data = Dataset("tiny", NAMES, ["0", "1", "2"], [0, 1, 2], image)
     settings = EvaluationSettings(methods=METHODS, views=8)
     evaluate(data, "pocket", settings, out=tmp_path / "run")

@@ -235,7 +235,9 @@ class ShardDigests:
 
     def find(self, state: FileState | None) -> str | None:
         """The digest of a file that looks unchanged."""
-        known = None if state is None else self._known.get(state[0])
+        if state is None:
+            return None
+        known = self._known.get(state[0])
         return str(known[-1]) if known is not None and tuple(known[:-1]) == state[1:] else None
 
     def remember(self, state: FileState | None, digest: str) -> None:

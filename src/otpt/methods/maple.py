@@ -97,26 +97,27 @@ class MapleState(PromptState):
     @torch.no_grad()
     def predict(self, views: Tensor, contexts: Tensor, *, all_views: bool = False) -> Scores:
         """The clean view always goes through the tower alone: its rounding is the same whatever the other methods."""
-        found = []
+        logits, all_texts, all_features, view_logits = [], [], [], []
         for i, context in enumerate(contexts):
             tokens, (text, weights, biases) = views[i % len(views)], self.split(context)
             same = torch.equal(context, self.init)
             texts = self.text_features if same else self.encode(context)
             prompts = visual_prompts(text, weights, biases)
             clean = self.tower(tokens[:1], prompts)
-            features = (clean if len(tokens) == 1 else self.tower(tokens, prompts)) if all_views else None
-            found.append((self.logits(clean, texts)[0], texts, features))
-        logits, texts, features = zip(*found, strict=True)
-        together = torch.stack(texts)
+            logits.append(self.logits(clean, texts)[0])
+            all_texts.append(texts)
+            if all_views:
+                features = clean if len(tokens) == 1 else self.tower(tokens, prompts)
+                all_features.append(features)
+                view_logits.append(self.logits(features, texts))
+        together = torch.stack(all_texts)
         return Scores(
             logits=torch.stack(logits),
             text_features=together,
             mean_cosine=mean_cosine(together),
             skipped=torch.zeros(len(contexts), dtype=torch.bool, device=views.device),
-            view_logits=torch.stack([self.logits(f, t) for f, t in zip(features, texts, strict=True)])
-            if all_views
-            else None,
-            features=torch.stack(features) if all_views else None,
+            view_logits=torch.stack(view_logits) if all_views else None,
+            features=torch.stack(all_features) if all_views else None,
         )
 
     def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:

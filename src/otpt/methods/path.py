@@ -171,9 +171,9 @@ class PromptGroup:
         all_views = any(method.needs_adapted_views for method in methods)
         for method in methods:
             config = self._configs.get(method.name)
-            images = {i for i in range(len(views)) if not gates or gates[method.name][i].is_open}
-            if config is not None and images:
-                wanted.setdefault(config, set()).update(images)
+            adapted = {i for i in range(len(views)) if not gates or gates[method.name][i].is_open}
+            if config is not None and adapted:
+                wanted.setdefault(config, set()).update(adapted)
         found: dict[TuningConfig, tuple[Scores, Mapping[int, int]]] = {}
         for images in dict.fromkeys(tuple(sorted(each)) for each in wanted.values()):
             configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
@@ -194,12 +194,13 @@ class PromptGroup:
 
     def _finish(self, method: Method, before: ImageScores, i: int, gate: GateAnswer, tuned: Tuned, name: str) -> Output:
         """Adapt, calibrate and aggregate image ``i`` by a method."""
-        now, more = before, {}
-        settings = self._settings[method.name]
+        now = before
+        more: Extras = {}
+        settings, config = self._settings[method.name], self._configs.get(method.name)
         if gate.is_open and method.adapt != CONTEXT:
             now, more = self._call_adaptation(method, before, settings, name)
-        elif gate.is_open and method.name in self._configs:
-            scores, at = tuned[self._configs[method.name]]
+        elif gate.is_open and config is not None:
+            scores, at = tuned[config]
             now = image_scores(scores, at[i])
         extras = {"mean_cosine": now.mean_cosine, **more}
         if method.gate != NONE:

@@ -249,7 +249,9 @@ class InvertedResidual(nn.Sequential):
         self.has_skip = stride == 1 and channels == out
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = super().forward(x)
+        result = x
+        for part in self:
+            result = part(result)
         return result + x if self.has_skip else result
 
 

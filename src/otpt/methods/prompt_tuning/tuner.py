@@ -264,8 +264,10 @@ def _tune_pass(
     at_init = {"zero_shot": own, "cosines": state.cosines(own), "all_views": zero_shot}
     clean = logit_range(zero_shot[:, 0]) if config.reference == "clean" else None
 
-    point: Point | None = state.linearise(start, selected)
-    initial = state.text_features if start is None else point.text_features
+    at_start = state.linearise(start, selected)
+    initial = state.text_features if start is None else at_start.text_features
+    point: Point | None = at_start
+    del at_start  # each step releases the graph of the one before
     first_context = (state.init if start is None else start).expand(len(images), -1, -1)
     contexts = first_context.clone().requires_grad_()
     optimiser = torch.optim.AdamW([contexts], lr=config.learning_rate, weight_decay=config.weight_decay)
