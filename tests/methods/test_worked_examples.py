@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registries")]
 
 
 def load_example(folder: Path) -> None:
-    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    example = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
     (folder / "mine.py").write_text(example, encoding="utf-8")
     otpt.load_plugin(folder / "mine.py")
 
