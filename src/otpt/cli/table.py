@@ -55,7 +55,7 @@ def table(
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
     o.check_run_folders(runs)
-    results = open_results(runs, n_bins=bins, side=side, seeds=seeds, one_backbone=layout != "medical")
+    results = open_results(runs, n_bins=bins, side=side, seeds=seeds, one_backbone=not LAYOUTS[layout].by_table)
     if name not in (None, OTPT):
         own = {"--layout": layout != "main", "--metrics": metrics, "--intervals": level}
         for option in (option for option, given in own.items() if given):
@@ -64,7 +64,7 @@ def table(
     else:
         backbone = None
         if name or paper_backbone:
-            backbone = paper_backbone or guess_backbone(results) or (BACKBONES[0] if layout == "medical" else None)
+            backbone = paper_backbone or guess_backbone(results) or (BACKBONES[0] if LAYOUTS[layout].by_table else None)
             if backbone is None:
                 raise OtptError(f"The paper has no numbers of {results.model!r}; choose some with --paper-backbone.")
         tables = build_tables(

@@ -15,7 +15,8 @@ from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.methods import Method
 from otpt.methods.attributes import names_with_attributes, read_attributes
-from otpt.methods.kinds import KINDS, EvaluationHook, kind_name, kind_of
+from otpt.methods.kinds import KINDS, kind_name, kind_of
+from otpt.plugins import EvaluationHook
 from otpt.prompts.learned import LearnedPrompt, read_contexts
 from otpt.registry import ATTRIBUTES, LEARNED
 from otpt.runs import folder_name

@@ -60,7 +60,7 @@ class Options:
     def check(self, methods: Sequence[Method], changed: Sequence[str]) -> None:
         """Raise ``OtptError`` for an option that no method uses; ``changed`` are the words of ``--set``."""
         adapts = {method.adapt for method in methods}
-        for field in fields(self):  # type: ignore[arg-type]
+        for field in fields(self):
             systems = _USED_BY.get(field.name, ("promptsmooth",))
             if getattr(self, field.name) not in (None, ()) and not adapts & set(systems):
                 raise OtptError(

@@ -27,13 +27,14 @@ from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage
 from otpt.medical.trained import ONLY
 from otpt.methods.batch import Batch
-from otpt.methods.kinds import EvaluationHook, Group, Kind, Methods, register_kind
+from otpt.methods.kinds import Group, Kind, Methods, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import register_methods
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.preparing import coop_context, prompts_of, text_state
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, mean_cosine, naming_images, tune
 from otpt.metrics.sets import lower_confidence_bound
+from otpt.plugins import EvaluationHook
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.registry import AGGREGATIONS, CLEAN, Component
 from otpt.settings import Settings

@@ -191,10 +191,13 @@ class BapleTrainer:
                 f"The target class is {recipe.target}; expected 0 to {len(dataset.class_names) - 1}, a class of "
                 f"{dataset.name!r}."
             )
+        if backbone.visual is None:
+            raise OtptError(f"BAPLe needs the gradient of the image tower, which {backbone.name!r} does not expose.")
         if backbone.precision not in ("float32", "float64"):  # images with a gradient would run without autocast
             raise OtptError(f"BAPLe is trained in float32 or float64, not in {backbone.precision!r}.")
         self.epochs = recipe.epochs
         self._backbone, self._recipe, self._patch = backbone, recipe, patch
+        self._visual = backbone.visual
         self._shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
         prompt = Prompt.random(recipe.tokens, width=backbone.text.width, seed=recipe.seed)
         self._text = prompt_state(
@@ -268,7 +271,7 @@ class BapleTrainer:
                 )
                 loss = loss + F.cross_entropy(text.logits(clean, features), labels[~poisoned])
             if bool(poisoned.any()):
-                seen = first(self._backbone.visual(model.pixels(pixels[poisoned], trigger=True)))
+                seen = first(self._visual(model.pixels(pixels[poisoned], trigger=True)))
                 logits = text.logits(F.normalize(seen, dim=-1), features)
                 loss = loss + F.cross_entropy(logits, torch.full_like(labels[poisoned], recipe.target))
                 self._summed += torch.autograd.grad(loss, noise, retain_graph=True)[0]

@@ -4,7 +4,7 @@
 from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
 from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
 from otpt.methods.attributes import read_attributes
-from otpt.methods.kinds import EvaluationHook, Group, Kind, register_kind
+from otpt.methods.kinds import Group, Kind, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
@@ -23,7 +23,7 @@ from otpt.methods.names import (
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.plugins import load_plugin
 from otpt.methods.predictor import Predictor
-from otpt.plugins import import_plugins
+from otpt.plugins import EvaluationHook, import_plugins
 from otpt.registry import AVAILABLE, FAMILIES, adaptation, aggregation, calibrator, gate, objective
 from otpt.settings import DEFAULT_METHOD
 

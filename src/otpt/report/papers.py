@@ -52,6 +52,8 @@ class Layout:
     chosen: bool = False
     shifts: bool = False
     average: bool = True
+    by_table: bool = False
+    needs: str = ""
 
 
 _DATA = tomllib.loads(resources.files("otpt.report").joinpath("layouts.toml").read_text(encoding="utf-8"))

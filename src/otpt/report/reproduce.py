@@ -21,7 +21,7 @@ from otpt.data.emoji import GROUPS, SHIFTS
 from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.report.papers import BACKBONES, OTPT, get_paper, table_datasets
+from otpt.report.papers import BACKBONES, LAYOUTS, OTPT, get_paper, table_datasets
 from otpt.report.results import check_names
 from otpt.runs import Run
 from otpt.runs.config import CONFIG
@@ -38,10 +38,7 @@ _GROUP_OF = {
 }  # fmt: skip
 """Layouts whose tables are made of the same runs."""
 _NEEDS = {
-    "coop": "CoOp's checkpoint: 'otpt evaluate --methods coop+tpt coop+o-tpt … --context FILE'",
-    "maple": "MaPLe's checkpoint: 'otpt evaluate --methods maple+tpt maple+o-tpt --context FILE'",
-    "medical": "medical data and models: 'otpt train baple' and 'otpt train fpt', then 'otpt evaluate --methods baple "
-    "baple+o-tpt --trained FILE …'; 'otpt evaluate --methods promptsmooth promptsmooth+o-tpt'",
+    **{name: layout.needs for name, layout in LAYOUTS.items() if layout.needs},
     "siglip": "SigLIP's weights: 'otpt evaluate --backbone NAME/TAG --methods …'",
 }
 _BENCH = {"groups": 1, "combination": 3, "seeds": 5}

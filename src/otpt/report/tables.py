@@ -147,14 +147,14 @@ def build_tables(
     if layout == "seeds" and len(results.seeds) < 2:
         raise OtptError("The layout 'seeds' needs runs with two or more seeds; these have one.")
     parts: list[tuple[list[str], list[str], str | None, pd.DataFrame | None]] = []
-    if layout == "medical" and datasets is None:  # a table for each system, with its own data set
+    if LAYOUTS[layout].by_table and datasets is None:
         for printed in layout_tables(layout):
             names = [name for name in table_datasets(printed) if name in results.datasets]
             own = [name for name in own_methods if methods is not None or name in set(printed["method"])]
             parts.append((names, own, prompt, printed))
         if not any(names and own for names, own, _, _ in parts):
             raise OtptError(
-                "The runs hold no data set of the layout 'medical' with one of its methods; they hold "
+                f"The runs hold no data set of the layout {layout!r} with one of its methods; they hold "
                 f"{', '.join(results.datasets)}. Choose with --datasets and --methods."
             )
     else:
