@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
@@ -124,7 +124,9 @@ class Settings(Frozen):
     }
 
     methods: tuple[Method, ...] = Field(
-        (DEFAULT_METHOD,), min_length=1, description="method names (see 'otpt methods') or TOML files"
+        default=cast(Any, (DEFAULT_METHOD,)),  # read by the validator, like every other value
+        min_length=1,
+        description="method names (see 'otpt methods') or TOML files",
     )
     classes: tuple[str, ...] = Field((), description="class names, two at least")
     prompts: tuple[Prompt, ...] | None = Field(

@@ -455,9 +455,9 @@ def as_dataset(given: Any, name: str | None = None) -> Dataset:
         labels = [label for _, label in samples]
         title = root.resolve().name
         return own_dataset(title, ClassList(names, names), files, labels, images, origin=origin_of(root))
-    labels = getattr(given, "targets", None)
-    if labels is None:
+    targets = getattr(given, "targets", None)
+    if targets is None:
         items = (given[index] for index in range(len(given)))
-        labels = [item["label"] if isinstance(item, dict) else item[1] for item in items]
+        targets = [item["label"] if isinstance(item, dict) else item[1] for item in items]
     ids = [str(index) for index in range(len(given))]
-    return own_dataset(name, ClassList(names, names), ids, list(labels), ItemsOf(given), origin=None)
+    return own_dataset(name, ClassList(names, names), ids, list(targets), ItemsOf(given), origin=None)

@@ -17,6 +17,7 @@ from otpt.methods import get_method
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, prompt_state, tune, tune_many_steps
 from otpt.prompts import Prompt, PromptEncoder
+from otpt.registry import OBJECTIVES
 
 pytestmark = pytest.mark.slow
 
@@ -68,9 +69,15 @@ def sides(kind: str, attributes: int) -> tuple[LiteralTuner, PromptState]:
     return oracle, prompt_state(backbone, NAMES, attributes=given)
 
 
+def settings_of(config: TuningConfig) -> dict[str, float]:
+    """Those of its objectives, defaults included."""
+    defaults = {key: each.default for name, _ in config.weights for key, each in OBJECTIVES[name].settings.items()}
+    return {**defaults, **dict(config.settings)}
+
+
 def literal(oracle: LiteralTuner, pixels: Tensor, config: TuningConfig) -> tuple[Tensor, Tensor]:
     """Probabilities (B, C) and contexts (B, n, W)."""
-    numbers = {"steps": config.steps, "two_step": config.two_step, "settings": dict(config.settings)}
+    numbers = {"steps": config.steps, "two_step": config.two_step, "settings": settings_of(config)}
     found = [oracle.predict(image, weights=dict(config.weights), **numbers) for image in pixels]
     return torch.stack([each["probabilities"] for each in found]), torch.stack([each["context"] for each in found])
 
@@ -160,7 +167,7 @@ def test_a_static_prompt_is_one_sign_step(name: str) -> None:
     start = oracle.start.clone().requires_grad_()
     texts = oracle.text_features(start)
     bounds = (texts.new_zeros(()), texts.new_zeros(()))
-    terms = [w * oracle._objective(each, texts, texts, bounds, dict(config.settings)) for each, w in config.weights]
+    terms = [w * oracle._objective(each, texts, texts, bounds, settings_of(config)) for each, w in config.weights]
     (gradient,) = torch.autograd.grad(sum(terms), start)
     large = gradient.abs() > 1e-3
     assert large.double().mean() > 0.9
@@ -223,7 +230,7 @@ def test_both_engines_agree_on_attributes(name: str) -> None:
     torch.testing.assert_close(one.mean_cosine, many.mean_cosine, rtol=0, atol=1e-10)
     assert one.text_features is not None
     assert many.text_features is not None
-    assert one.text_features.shape == (3, 12, 32)
+    assert one.text_features.shape == (3, len(NAMES), 32)
     torch.testing.assert_close(one.text_features, many.text_features, rtol=0, atol=1e-8)
 
 
