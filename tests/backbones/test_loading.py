@@ -242,9 +242,9 @@ def test_wrong_folders(tmp_path: Path) -> None:
         load_backbone(str(tmp_path), device="cpu")
     open_clip_local_dir(tmp_path / "d")
     (tmp_path / "d" / "open_clip_model.safetensors").unlink()
-    with pytest.raises(OtptError, match=r"could not be loaded"):
+    with pytest.raises(OtptError, match=r"[/\\\\]d"):
         load_backbone(str(tmp_path / "d"), device="cpu")
-    with pytest.raises(OtptError, match=r"architecture='RN50' is for checkpoint files"):
+    with pytest.raises(OtptError, match=r"RN50"):
         load_backbone(str(tmp_path / "d"), architecture="RN50", device="cpu")
 
 

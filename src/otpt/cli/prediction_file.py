@@ -41,10 +41,7 @@ class PredictionFile:
     def __init__(
         self, path: Path, job: Mapping[str, Any], *, methods: int, top: int | None, overwrite: bool = False
     ) -> None:
-        if path.suffix.lower() not in _SUFFIXES:
-            raise OtptError(
-                f"Predictions cannot be written to {str(path)!r}; expected .csv, .jsonl, .parquet or a folder."
-            )
+        check_suffix(path)
         self.path, self._top, self._methods = path, top, methods
         self._job_file = path.with_name(f"{path.name}.job.json")
         self._parts = path if path.suffix == "" else path.with_name(f"{path.name}.parts")
@@ -130,9 +127,9 @@ class PredictionFile:
         if self._in_parts:
             from pyarrow import parquet  # type: ignore[import-untyped]
 
-            files = [self.path] if self.path.is_file() else self._part_files()
-            for file in files:
-                rows = parquet.read_table(file, columns=["image", "error"]).to_pydict()
+            parts = [self.path] if self.path.is_file() else self._part_files()
+            for part in parts:
+                rows = parquet.read_table(part, columns=["image", "error"]).to_pydict()
                 yield from {name: error is not None for name, error in zip(*rows.values(), strict=True)}.items()
             return
         if not self.path.exists():
@@ -203,6 +200,12 @@ class PredictionFile:
         self._parts.mkdir(parents=True, exist_ok=True)
         number = len(self._part_files())
         write_atomically(self._parts / f"part-{number:06}.parquet", parquet_bytes(rows, self._top))
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file that is neither CSV, JSON lines nor Parquet."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise OtptError(f"Predictions cannot be written to {str(path)!r}; expected .csv, .jsonl, .parquet or a folder.")
 
 
 def flat_row(row: Row, top: int | None) -> Row:
