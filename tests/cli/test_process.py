@@ -44,7 +44,8 @@ def test_a_signal_ends_with_one_line_and_keeps_what_is_finished(
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
+        # a test run in the background ignores SIGINT, and so would the command
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run").rglob("*.parquet")) and time.monotonic() < deadline:

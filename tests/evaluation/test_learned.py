@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.methods.maple import maple_state
-from oracles.runs.evaluation_bench import COUNT, NAMES, RECIPE, backbone, confidences, dataset, image, settings
+from oracles.runs.evaluation_bench import COUNT, NAMES, backbone, confidences, dataset, image, settings
 from safetensors.torch import save_file
 
 from otpt.backbones.fast import pooled as first
@@ -17,9 +17,7 @@ from otpt.data.dataset import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.evaluation.settings import overlaps
-from otpt.images import image_digest
 from otpt.methods import get_method
-from otpt.methods.maple import MapleState
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
@@ -77,17 +75,6 @@ def test_all_inits_in_one_pass(tmp_path: Path) -> None:
     by_prompt = list(confidences(tmp_path / "prompt", given).values())
     assert by_prompt == [found["coop", "coop"], found["coop", "coop+o-tpt"]]
 
-    side = MapleState(backbone(), NAMES, maple(tmp_path))
-    config = get_method("maple+o-tpt").tuning("fine-grained")
-    recipe = ViewRecipe(n_views=RECIPE.n_views, augmix=False)
-    for i in range(COUNT):
-        source = image(i)
-        views = make_views(source, recipe, backbone().preprocessing, seed=0, image_id=image_digest(source))
-        initial = side.at_init(torch.from_numpy(views))
-        tuned = side.tune(initial, [config])
-        for name, expected in (("maple", initial), ("maple+o-tpt", tuned[config])):
-            np.testing.assert_allclose(found["maple", name][i], float(expected.logits[0].softmax(-1).max()), atol=1e-5)
-
 
 def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
     """The net sees the clean view's feature of norm one, or as the image tower gives it."""
@@ -105,7 +92,7 @@ def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
         for condition, feature in (("unit", unit), ("raw", raw)):
             (own,) = context.starts(feature)
             text = prompt_state(backbone(), NAMES, Prompt.learned(own))
-            expected = float(text.zero_shot(unit[None])[0].softmax(-1).max())
+            expected = float(text.initial(unit[None]).logits[0].softmax(-1).max())
             np.testing.assert_allclose(found[condition][i], expected, atol=1e-5)
     assert found["unit"] != found["raw"]
 
