@@ -253,7 +253,8 @@ def test_the_clock_is_told_of_the_passes_that_an_image_was_in(images: list[Path]
         told.append((task.key, part))
 
     list(FeaturePipeline(backbone(), cache=cache, threads=0, clock=note)(tasks(images[:2])))
-    assert told == [(0, "views"), (0, "encode")], "the other one came from the cache"
+    passes = [each for each in told if each[1] != "decode"]
+    assert passes == [(0, "views"), (0, "encode")], "the other one came from the cache"
 
 
 def test_an_impossible_number_of_threads() -> None:
