@@ -23,10 +23,18 @@ from otpt.errors import OtptError, unknown
 from otpt.features.inputs import image_inputs, is_one_image
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import LIMITS, ImageSource, UrlLimits
-from otpt.methods import Method, Output, Predictor, get_method, get_methods
-from otpt.methods.facts import calibration_facts
-from otpt.methods.predictor import stream
-from otpt.methods.preparing import check_fit, columns, refuse_trained
+from otpt.methods import (
+    Method,
+    Output,
+    Predictor,
+    calibration_facts,
+    check_fit,
+    columns,
+    get_method,
+    get_methods,
+    refuse_trained,
+    stream,
+)
 from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import Prompt, Templates, TextFeatures
 from otpt.settings import DEFAULT_METHOD, Settings, own_templates

@@ -19,9 +19,9 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.methods import Method, Output, Predictor, get_method
 from otpt.methods import finish as _finish
-from otpt.methods.kinds import kind_of as _kind_of
+from otpt.methods import kind_of as _kind_of
+from otpt.methods import recipe_for as _recipe_for
 from otpt.methods.path import PromptGroup as _PromptGroup
-from otpt.methods.preparing import recipe_for as _recipe_for
 from otpt.methods.prompt_tuning import Scores
 from otpt.methods.prompt_tuning import tune as _tune
 from otpt.methods.prompt_tuning.state import Encoder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
-    from otpt.methods.method import Method
+    from otpt.methods import Method
     from otpt.settings import Settings
 
 BUILT_IN = {

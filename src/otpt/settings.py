@@ -311,7 +311,7 @@ class Settings(Frozen):
     @cached_property
     def class_attributes(self) -> Mapping[str, Sequence[str]]:
         """The attributes of each class, read from their file."""
-        from otpt.methods.attributes import read_attributes
+        from otpt.methods import read_attributes
 
         if isinstance(self.attributes, (str, Path)):
             return read_attributes(self.attributes)

@@ -20,9 +20,7 @@ from otpt import Classifier, ViewRecipe
 from otpt.backbones import Backbone
 from otpt.evaluation import evaluate
 from otpt.features.pipeline import EncodedImage, ImageTask
-from otpt.methods import get_methods
-from otpt.methods.batch import Batch
-from otpt.methods.output import Output
+from otpt.methods import Batch, Output, get_methods
 from otpt.methods.path import PromptGroup
 from otpt.prompts import Linearisation, PromptEncoder
 

@@ -17,11 +17,8 @@ from otpt import Classifier, OtptError
 from otpt.backbones import Backbone, ClipBackbone
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
-from otpt.methods import Predictor, get_methods
-from otpt.methods.batch import Batch
+from otpt.methods import Batch, Predictor, get_methods, make_groups, stream
 from otpt.methods.path import is_enough
-from otpt.methods.predictor import stream
-from otpt.methods.preparing import make_groups
 from otpt.settings import Settings
 from otpt.views import ViewRecipe, make_views
 

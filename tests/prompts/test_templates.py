@@ -14,8 +14,7 @@ import otpt
 from otpt.backbones import Backbone
 from otpt.data import list_datasets
 from otpt.errors import OtptError
-from otpt.methods import get_methods
-from otpt.methods.preparing import columns
+from otpt.methods import columns, get_methods
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.prompts import TemplateEncoder, Templates, dataset_templates, published_templates
 from otpt.prompts.prompt import _published

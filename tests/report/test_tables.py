@@ -10,7 +10,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulat
 
 from otpt import OtptError
 from otpt.evaluation import EvaluationSettings as Settings
-from otpt.methods.output import Output
+from otpt.methods import Output
 from otpt.metrics import bootstrap, evaluate
 from otpt.report import LAYOUTS, Results, build_tables, evaluation_table, metric_tables, open_results, paper_table
 from otpt.report.papers import guess_backbone

@@ -9,8 +9,7 @@ from otpt.cli import options as o
 from otpt.cli.terminal import print_json, print_table
 
 if TYPE_CHECKING:
-    from otpt.methods import Method
-    from otpt.methods.names import Part
+    from otpt.methods import Method, Part
 
 _AXES = {
     "init": "init: the initial prompt (default: words, 'a photo of a')",

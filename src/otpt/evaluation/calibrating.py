@@ -8,7 +8,7 @@ from typing import Any
 from otpt.calibration import Calibration, fit_calibration
 from otpt.calibration.sets import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
-from otpt.methods.facts import column_facts, numbers_on
+from otpt.methods import column_facts, numbers_on
 from otpt.runs import ColumnConfig, DatasetConfig, Run, read_rows
 
 

@@ -18,12 +18,20 @@ from otpt.errors import OtptError
 from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
 from otpt.features.cache import FeatureCache, ShardDigests
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.methods import Method
-from otpt.methods.facts import calibration_facts, method_numbers, plain, prompt_facts
-from otpt.methods.kinds import kind_of
-from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor, stream
-from otpt.methods.preparing import check_fit, columns, recipe_for
+from otpt.methods import (
+    Method,
+    Output,
+    Predictor,
+    calibration_facts,
+    check_fit,
+    columns,
+    kind_of,
+    method_numbers,
+    plain,
+    prompt_facts,
+    recipe_for,
+    stream,
+)
 from otpt.registry import STREAM
 from otpt.rejection import get_threshold
 from otpt.runs import ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, Shard, ShardRows, WorkItem

@@ -13,9 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
-from otpt.methods import Method
-from otpt.methods.attributes import names_with_attributes, read_attributes
-from otpt.methods.kinds import KINDS, kind_name, kind_of
+from otpt.methods import KINDS, Method, kind_name, kind_of, names_with_attributes, read_attributes
 from otpt.plugins import EvaluationHook
 from otpt.prompts.learned import LearnedPrompt, read_contexts
 from otpt.registry import ATTRIBUTES, LEARNED

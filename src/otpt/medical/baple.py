@@ -18,12 +18,7 @@ from otpt.backbones.preprocessing import CLIP_MEAN, CLIP_STD
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.medical.trained import ONLY, Trained, TrainedHook, file_for, write_trained
-from otpt.methods.batch import Batch
-from otpt.methods.kinds import Group, Kind, Methods, register_kind
-from otpt.methods.method import Method
-from otpt.methods.names import register_methods
-from otpt.methods.output import Output
-from otpt.methods.preparing import text_state
+from otpt.methods import Batch, Group, Kind, Method, Methods, Output, register_kind, register_methods, text_state
 from otpt.methods.prompt_tuning import PromptState, mean_cosine
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.prompts.learned import CoopContext, read_learned

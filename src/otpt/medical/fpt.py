@@ -23,10 +23,7 @@ from torch.nn import functional as F
 from otpt.errors import OtptError, unknown
 from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, Block, FrozenViT, KeysAndValues, join_heads, split_heads
 from otpt.medical.trained import ONLY, Trained, TrainedHook, file_for, write_trained
-from otpt.methods.batch import Batch
-from otpt.methods.kinds import Group, Kind, Methods, register_kind
-from otpt.methods.names import register_methods
-from otpt.methods.output import Output
+from otpt.methods import Batch, Group, Kind, Methods, Output, register_kind, register_methods
 from otpt.objectives import orthogonality
 from otpt.settings import Settings
 from otpt.transfers import to_device, to_host

@@ -26,12 +26,20 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage
 from otpt.medical.trained import ONLY
-from otpt.methods.batch import Batch
-from otpt.methods.kinds import Group, Kind, Methods, register_kind
-from otpt.methods.method import Method
-from otpt.methods.names import register_methods
-from otpt.methods.output import KEPT_INIT, Output
-from otpt.methods.preparing import coop_context, prompts_of, text_state
+from otpt.methods import (
+    KEPT_INIT,
+    Batch,
+    Group,
+    Kind,
+    Method,
+    Methods,
+    Output,
+    coop_context,
+    prompts_of,
+    register_kind,
+    register_methods,
+    text_state,
+)
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, mean_cosine, naming_images, tune
 from otpt.metrics.sets import lower_confidence_bound
 from otpt.plugins import EvaluationHook

@@ -28,7 +28,7 @@ from otpt.registry import CLEAN, NONE
 from otpt.settings import Settings
 
 if TYPE_CHECKING:  # importing methods imports this module
-    from otpt.methods.method import Method
+    from otpt.methods import Method
 
 ONLY = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
 """What a method with a trained network can be combined with."""

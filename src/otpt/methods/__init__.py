@@ -1,10 +1,15 @@
-"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run."""
+"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run.
+
+Everything that other packages and plugins use of it is imported here.
+"""
 
 # importing these modules registers their functions
 from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
 from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
-from otpt.methods.attributes import read_attributes
-from otpt.methods.kinds import Group, Kind, register_kind
+from otpt.methods.attributes import names_with_attributes, read_attributes
+from otpt.methods.batch import Batch
+from otpt.methods.facts import calibration_facts, column_facts, method_numbers, numbers_on, plain, prompt_facts
+from otpt.methods.kinds import KINDS, Group, Kind, Methods, kind_name, kind_of, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
@@ -22,9 +27,20 @@ from otpt.methods.names import (
 )
 from otpt.methods.output import KEPT_INIT, Output
 from otpt.methods.plugins import load_plugin
-from otpt.methods.predictor import Predictor
+from otpt.methods.predictor import Predictor, stream, stream_batches
+from otpt.methods.preparing import (
+    check_fit,
+    columns,
+    coop_context,
+    make_groups,
+    prompts_of,
+    recipe_for,
+    refuse_trained,
+    templates_of,
+    text_state,
+)
 from otpt.plugins import EvaluationHook, import_plugins
-from otpt.registry import AVAILABLE, FAMILIES, adaptation, aggregation, calibrator, gate, objective
+from otpt.registry import AVAILABLE, FAMILIES, Part, adaptation, aggregation, calibrator, gate, objective
 from otpt.settings import DEFAULT_METHOD
 
 __all__ = [
@@ -32,32 +48,56 @@ __all__ = [
     "DEFAULT_METHOD",
     "FAMILIES",
     "KEPT_INIT",
+    "KINDS",
+    "Batch",
     "EvaluationHook",
     "Group",
     "Kind",
     "Method",
+    "Methods",
     "Output",
+    "Part",
     "Predictor",
     "adaptation",
     "aggregation",
+    "calibration_facts",
     "calibrator",
+    "check_fit",
+    "column_facts",
+    "columns",
     "compose",
+    "coop_context",
     "field_methods",
     "field_names",
     "gate",
     "get_method",
     "get_methods",
+    "kind_name",
+    "kind_of",
     "known_parts",
     "list_methods",
     "list_parts",
     "load_methods",
     "load_plugin",
+    "make_groups",
+    "method_numbers",
+    "names_with_attributes",
+    "numbers_on",
     "objective",
+    "plain",
+    "prompt_facts",
+    "prompts_of",
     "published_methods",
     "published_names",
     "read_attributes",
+    "recipe_for",
+    "refuse_trained",
     "register_kind",
     "register_methods",
+    "stream",
+    "stream_batches",
+    "templates_of",
+    "text_state",
 ]
 
 import_plugins("methods")

@@ -23,9 +23,7 @@ import torch
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, PixelBudget
-from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor, stream_batches
-from otpt.methods.preparing import check_fit
+from otpt.methods import Output, Predictor, check_fit, stream_batches
 from otpt.prediction import Prediction, predictions
 from otpt.serve.images import ImageFile, view_thumbnails
 from otpt.serve.queries import Query

@@ -22,7 +22,7 @@ from PIL import Image
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage
 from otpt.images import UrlLimits, fetch_url, header_size
-from otpt.methods.predictor import Predictor
+from otpt.methods import Predictor
 from otpt.objectives import select_fraction, view_entropies
 from otpt.serve.errors import RequestError
 from otpt.transfers import to_host

@@ -10,10 +10,7 @@ from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
-from otpt.methods import Method, compose
-from otpt.methods.facts import calibration_facts
-from otpt.methods.kinds import kind_of
-from otpt.methods.preparing import columns, recipe_for, refuse_trained, templates_of
+from otpt.methods import Method, calibration_facts, columns, compose, kind_of, recipe_for, refuse_trained, templates_of
 from otpt.prompts import Templates
 from otpt.registry import ATTRIBUTES, FPP, LEARNED, STREAM, TEMPLATES
 from otpt.serve.config import Limits

@@ -16,8 +16,7 @@ from torch import Tensor
 import otpt
 from otpt import Backbone, Classifier, OtptError, ViewRecipe
 from otpt.data import list_datasets
-from otpt.methods import get_method
-from otpt.methods.preparing import recipe_for
+from otpt.methods import get_method, recipe_for
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.settings import Settings
 

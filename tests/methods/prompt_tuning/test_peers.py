@@ -13,8 +13,7 @@ from oracles.models.tiny import tiny_backbone, tiny_clip
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.methods import get_method
-from otpt.methods.attributes import names_with_attributes
+from otpt.methods import get_method, names_with_attributes
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, prompt_state, tune, tune_many_steps
 from otpt.prompts import Prompt, PromptEncoder
 from otpt.registry import OBJECTIVES

@@ -19,9 +19,7 @@ from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.images import ImageSource
-from otpt.methods.batch import Batch
-from otpt.methods.output import Output
-from otpt.methods.predictor import Predictor
+from otpt.methods import Batch, Output, Predictor
 from otpt.runs import Run
 from otpt.views import ViewRecipe
 

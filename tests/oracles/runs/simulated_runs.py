@@ -11,7 +11,7 @@ from oracles.runs.figure_bench import backbone
 from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings
 from otpt.evaluation.evaluator import dataset_configs, run_config
-from otpt.methods.output import Output
+from otpt.methods import Output
 from otpt.runs import Run, ShardRows, score_run, write_metrics
 
 INITIAL = 0.76
