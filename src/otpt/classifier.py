@@ -7,9 +7,9 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
-import operator
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from otpt.methods import (
 )
 from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import Prompt, Templates, TextFeatures
-from otpt.settings import DEFAULT_METHOD, Settings, own_templates
+from otpt.settings import DEFAULT_METHOD, Settings
 from otpt.views import ViewRecipe
 
 _PREPARED = 8
@@ -69,17 +69,21 @@ class Classifier:
     ) -> None:
         if isinstance(backbone, str):
             raise OtptError(f"Classifier takes a loaded backbone, not {backbone!r}; write otpt.load({backbone!r}).")
-        settings = method.replace(**fields) if isinstance(method, Settings) else _read_settings(method, fields)
+        if isinstance(method, Settings):
+            settings = method.replace(**fields) if fields else method
+        else:
+            settings = Settings(methods=(method,), **fields)
         self.backbone, self.settings, self.urls = backbone, settings, urls
         self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
-        refuse_trained([self.method])
+        if settings.contexts:
+            _ = settings.learned  # reads the files
         if settings.calibrations:
             self.use_calibrations(settings.calibrated)
         if settings.classes:
             self._set(settings)
         else:
-            check_fit(backbone, settings, [self.method])
+            self._check(settings, settings.methods[:1])
 
     @property
     def method(self) -> Method:
@@ -132,15 +136,21 @@ class Classifier:
             text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
                 they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
         """
+        given = {"prompt": prompt, "templates": templates, "text_features": text_features}
+        several = [name for name, value in given.items() if value is not None]
+        several += ["descriptions"] if isinstance(names, Mapping) else []
+        if len(several) > 1:
+            raise OtptError(f"{' and '.join(several)} were given; expected one of them.")
+        changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
+        if templates is not None:
+            changes["texts"] = changes["templates"] = templates
         self._set(
-            _with_classes(
-                self.settings,
-                names,
-                prompt,
+            self.settings.replace(
+                classes=names,
+                prompts=None if prompt is None else (prompt,),
                 allow_duplicates=allow_duplicates,
                 attributes=attributes,
-                templates=templates,
-                text_features=text_features,
+                **changes,
             )
         )
         return self
@@ -151,28 +161,14 @@ class Classifier:
         self._predictors.clear()
         return self
 
-    def __call__(
-        self,
-        images: Any,
-        candidate_labels: str | Sequence[str] | None = None,
-        *,
-        hypothesis_template: str | None = None,
-        method: str | Method | None = None,
-        errors: str = "raise",
-    ) -> Any:
-        """A prediction of one image, or a list of them for several images.
+    def __call__(self, images: Any, candidate_labels: str | Sequence[str] | None = None, **more: Any) -> Any:
+        """:meth:`predict` with the arguments of Hugging Face's pipeline.
 
-        As in Hugging Face's pipeline, ``candidate_labels`` (a list, or a text with commas) are the classes of the call,
-        in ``hypothesis_template`` ("a photo of a {}."); those of :meth:`set_classes` stay. Their text features are
-        cached for the next calls. A :class:`Prediction` can be read like the pipeline's list, the best label first.
+        ``candidate_labels`` (a list, or a text with commas) are the classes of the call, in ``hypothesis_template`` ("a
+        photo of a {}."); those of :meth:`set_classes` stay. Their text features are cached for the next calls. A
+        :class:`Prediction` can be read like the pipeline's list, the best label first.
         """
-        return self.predict(
-            images,
-            candidate_labels=candidate_labels,
-            hypothesis_template=hypothesis_template,
-            method=method,
-            errors=errors,
-        )
+        return self.predict(images, candidate_labels=candidate_labels, **more)
 
     def predict(
         self,
@@ -197,21 +193,17 @@ class Classifier:
         if errors not in ("raise", "return"):
             raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
-        methods = (self.method if method is None else get_method(method),)
-        labels = candidates(candidate_labels, hypothesis_template)
-        outputs = self._outputs(
-            [images] if one else images,
-            methods,
-            None if image_id is None else [image_id],
-            workers,
-            labels,
-            one=one,
-        )
-        names = self._settings_for(labels).classes
+        methods = (self.settings.methods[0] if method is None else get_method(method),)
+        labels = None
+        if candidate_labels is not None or hypothesis_template is not None:
+            labels = candidates(candidate_labels, hypothesis_template)
+        predictor = self._predictor(methods, labels)
+        ids = None if image_id is None else [image_id]
         found: list[Any] = []
-        for position, (image, answer) in enumerate(outputs):
+        for position, (image, answer) in enumerate(self._outputs(predictor, images, ids, workers, one=one)):
             if not isinstance(answer, Exception):
-                found.append(predictions(methods, answer, names, self._calibrations)[methods[0].name])
+                own = predictions(methods, answer, predictor.settings.classes, self._calibrations)
+                found.append(own[methods[0].name])
             elif errors == "return" and isinstance(answer, OtptError):
                 found.append(Failure(image.task.key, position, answer))
             else:
@@ -221,13 +213,12 @@ class Classifier:
     def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
         """One image by several methods, {name: prediction}; its views are encoded once. A list for several images."""
         one = is_one_image(images)
-        chosen = get_methods(methods)
         ids = None if image_id is None else [image_id]
         found = []
-        for _, outputs in self._outputs([images] if one else images, chosen, ids, one=one):
-            if isinstance(outputs, Exception):
-                raise outputs
-            found.append(predictions(chosen, outputs, self.class_names, self._calibrations))
+        for answer in self._stream(images, get_methods(methods), ids, one=one):
+            if isinstance(answer, Exception):
+                raise answer
+            found.append(answer)
         return found[0] if one else found
 
     def stream(
@@ -247,12 +238,8 @@ class Classifier:
             workers: threads that decode and augment ahead; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
-        for _, outputs in self._outputs(images, chosen, image_ids, workers):
-            if isinstance(outputs, Exception):
-                yield outputs
-                continue
-            found = predictions(chosen, outputs, self.class_names, self._calibrations)
-            yield found if methods is not None else found[self.method.name]
+        for found in self._stream(images, chosen, image_ids, workers):
+            yield found if methods is not None or isinstance(found, Exception) else found[self.method.name]
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Unit features (V, D) of an image's views, the clean one first."""
@@ -271,7 +258,7 @@ class Classifier:
                 "clean view first; of one image write features[None]."
             )
         chosen = get_methods(methods)
-        outputs = self._predictor(chosen).of_features(views, seed=self.seed)
+        outputs = self._predictor(chosen).of_features(views)
         return [predictions(chosen, each, self.class_names, self._calibrations) for each in outputs]
 
     def calibrate(
@@ -282,11 +269,11 @@ class Classifier:
         ``labels`` are class names or their indices; ``maps`` are the candidates, see
         :func:`otpt.calibration.maps.choose_map`.
         """
-        indices = label_indices(labels, self.class_names)
+        indices = _label_indices(labels, self.class_names)
         if isinstance(images, Sized):  # fail early
             _check_one_label_each(len(images), len(indices))
         found = []
-        for _, answer in self._outputs(images, (self.method,)):
+        for _, answer in self._outputs(self._predictor((self.method,)), images):
             if isinstance(answer, Exception):
                 raise answer
             found.append(answer[0].probabilities)
@@ -331,28 +318,42 @@ class Classifier:
 
     def _outputs(
         self,
-        images: Iterable[Any],
-        methods: tuple[Method, ...],
+        predictor: Predictor,
+        images: Any,
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
-        labels: Labels | None = None,
         *,
         one: bool = False,
     ) -> Iterator[tuple[EncodedImage, list[Output] | Exception]]:
         """(image, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
-        predictor = self._predictor(methods, labels)
         tasks = (
-            predictor.task(each.shown, each.source, seed=self.settings.seed, image_id=each.image_id, urls=self.urls)
-            for each in image_inputs(images, image_ids)
+            predictor.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
+            for each in image_inputs([images] if one else images, image_ids)
         )
         # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
-        threads = 0 if one else workers
-        return stream(tasks, FeaturePipeline(self.backbone, threads=threads, fixed_chunks=not one))
+        pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
+        return chain.from_iterable(stream(tasks, pipeline))
+
+    def _stream(
+        self,
+        images: Any,
+        methods: tuple[Method, ...],
+        image_ids: Iterable[str] | None = None,
+        workers: int | None = None,
+        *,
+        one: bool = False,
+    ) -> Iterator[dict[str, Prediction] | Exception]:
+        for _, answer in self._outputs(self._predictor(methods), images, image_ids, workers, one=one):
+            if isinstance(answer, Exception):
+                yield answer
+            else:
+                yield predictions(methods, answer, self.class_names, self._calibrations)
 
     def _settings_for(self, labels: Labels | None) -> Settings:
         """The settings with the classes that are set, or with those of one call."""
         if labels is not None:
-            return _with_classes(self.settings, labels[0], labels[1])
+            prompts = None if labels[1] is None else (labels[1],)
+            return self.settings.replace(classes=labels[0], prompts=prompts, texts=None, attributes=None)
         if not self.settings.classes:
             raise OtptError("No classes are set; call set_classes([...]) before predicting.")
         return self.settings
@@ -365,15 +366,18 @@ class Classifier:
         key = (labels, methods)
         if key not in self._predictors:
             settings = self._settings_for(labels)
-            if not methods:
-                raise OtptError("No method was given; expected at least one.")
-            refuse_trained(methods)
-            check_fit(self.backbone, settings, methods)
+            self._check(settings, methods)
             while len(self._predictors) >= _PREPARED:
                 self._predictors.popitem(last=False)
-            self._predictors[key] = Predictor(self.backbone, settings, methods).prepare()
+            self._predictors[key] = Predictor(self.backbone, settings, methods)
         self._predictors.move_to_end(key)
         return self._predictors[key]
+
+    def _check(self, settings: Settings, methods: tuple[Method, ...]) -> None:
+        if not methods:
+            raise OtptError("No method was given; expected at least one.")
+        refuse_trained(methods)
+        check_fit(self.backbone, settings, methods, texts=False)  # texts are tokenised when they are encoded
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
         """What a calibration of a method depends on."""
@@ -383,10 +387,12 @@ class Classifier:
 
     def _set(self, settings: Settings) -> None:
         """Prepare text features now; settings that cannot be used change nothing."""
+        if not settings.classes:
+            raise OtptError("No class name was given; expected two at least, for a classifier to choose between.")
         before, self.settings = self.settings, settings
         self._predictors.clear()
         try:
-            self._predictor((self.method,))
+            self._predictor(settings.methods[:1])
         except OtptError:
             self.settings = before
             raise
@@ -413,7 +419,14 @@ def load(
     ``fields`` are those of :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]``, ``seed=1`` …); the others
     are those of :func:`otpt.backbones.load_backbone`.
     """
-    settings = _read_settings(_method_of(model, method), fields)  # fail early, before a large model is read
+    try:
+        settings = Settings(methods=(method,), **fields)  # fail early, before a large model is read
+    except OtptError:
+        if isinstance(model, str) and method in open_clip_tags().get(model, ()):
+            raise OtptError(
+                f"{method!r} is a tag of the weights, not a method; write otpt.load('{model}/{method}')."
+            ) from None
+        raise
     backbone = load_backbone(
         model,
         device=device,
@@ -427,13 +440,6 @@ def load(
     return Classifier(backbone, settings, urls=urls)
 
 
-def _read_settings(method: str | Method, fields: Mapping[str, Any]) -> Settings:
-    """The settings of a classifier; files of learned prompts are read too."""
-    settings = Settings(methods=(method,), **fields)
-    _ = settings.learned
-    return settings
-
-
 def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labels | None:
     """The classes of one call: a list, or a text with commas."""
     if labels is None:
@@ -444,66 +450,23 @@ def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labe
     return tuple(given), template
 
 
-def label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
+def _label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
     """The indices of classes that are given by their names or indices."""
     if isinstance(labels, str):
         raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
-    return [_label_index(label, names) for label in labels]
-
-
-def _label_index(label: int | str, names: tuple[str, ...]) -> int:
-    if isinstance(label, str):
-        if label not in names:
-            raise unknown("label", label, names)
-        return names.index(label)
-    try:
-        found = operator.index(label)
-    except TypeError:
-        raise OtptError(f"The label {label!r} is no index; expected an integer, or a class name.") from None
-    if not 0 <= found < len(names):
-        raise OtptError(f"The label {found} is not a class; expected 0 to {len(names) - 1}, or a class name.")
-    return found
-
-
-def _with_classes(
-    settings: Settings,
-    names: Any,
-    prompt: str | Prompt | None = None,
-    *,
-    allow_duplicates: bool = False,
-    attributes: Any = None,
-    templates: Any = None,
-    text_features: Tensor | None = None,
-) -> Settings:
-    """The settings with these classes; see :meth:`Classifier.set_classes`."""
-    given = {"prompt": prompt, "templates": templates, "text_features": text_features}
-    several = [name for name, value in given.items() if value is not None]
-    several += ["descriptions"] if isinstance(names, Mapping) else []
-    if len(several) > 1:
-        raise OtptError(f"{' and '.join(several)} were given; expected one of them.")
-    changes: dict[str, Any] = {"texts": None, "prompts": None if prompt is None else (prompt,)}
-    if templates is not None:
-        changes["texts"] = changes["templates"] = own_templates(templates)
-    elif text_features is not None:
-        changes["texts"] = TextFeatures(text_features)
-    found = settings.replace(classes=names, allow_duplicates=allow_duplicates, attributes=attributes, **changes)
-    if not found.classes:
-        raise OtptError("No class name was given; expected two at least, for a classifier to choose between.")
+    found = []
+    for label in labels:
+        if isinstance(label, str):
+            if label not in names:
+                raise unknown("label", label, names)
+            found.append(names.index(label))
+        elif not hasattr(label, "__index__") or not 0 <= label.__index__() < len(names):
+            raise OtptError(f"The label {label!r} is not a class; expected 0 to {len(names) - 1}, or a class name.")
+        else:
+            found.append(label.__index__())
     return found
 
 
 def _check_one_label_each(images: int, labels: int) -> None:
     if images != labels:
         raise OtptError(f"{images} images but {labels} labels were given; expected one label per image.")
-
-
-def _method_of(model: Any, method: str | Method) -> Method:
-    """The method by name; the tag of the weights in its place, as open_clip has it, is recognised."""
-    try:
-        return get_method(method)
-    except OtptError:
-        if isinstance(model, str) and method in open_clip_tags().get(model, ()):
-            raise OtptError(
-                f"{method!r} is a tag of the weights, not a method; write otpt.load('{model}/{method}')."
-            ) from None
-        raise

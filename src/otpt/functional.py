@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,6 +25,9 @@ from otpt.methods.prompt_tuning import Scores
 from otpt.methods.prompt_tuning import tune as _tune
 from otpt.methods.prompt_tuning.state import Encoder
 from otpt.methods.prompt_tuning.state import state_of_texts as _state_of_texts
+from otpt.registry import AGGREGATIONS as _AGGREGATIONS
+from otpt.registry import CALIBRATIONS as _CALIBRATIONS
+from otpt.registry import Component as _Component
 from otpt.settings import Settings as _Settings
 from otpt.threads import one_thread as _one_thread
 from otpt.transfers import to_host as _to_host
@@ -157,7 +159,7 @@ def calibrate(
     chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
     rows = logits if logits.ndim == 2 else logits[None]
     texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
-    available = {name: partial(_needed, each, name, method) for name, each in texts.items()}
+    available = _given(_CALIBRATIONS[method], texts)
     numbers = chosen.settings_for("fine-grained")
     found, _ = _finish.calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
     return found.reshape(logits.shape)
@@ -180,26 +182,16 @@ def aggregate(
     if logits.ndim != 2:
         raise OtptError(f"Logits of shape {tuple(logits.shape)} were given; expected (V, C), the views of one image.")
     chosen = Method("aggregate", aggregate=method, settings=dict(settings or {}))
-    rows, before, views, texts = (
+    rows, start, views, texts = (
         None if each is None else _to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
     )
     assert rows is not None
     now = _finish.ImageScores(rows[:1], rows, views, texts)
-    output = _finish.finish(
-        chosen,
-        now,
-        now if before is None else now._replace(logits=before[:1], view_logits=before),
-        {
-            "features": partial(_needed, views, "view_features", method),
-            "text_features": partial(_needed, texts, "text_features", method),
-            "logit_scale": lambda: logit_scale,
-        },
-        chosen.settings_for("fine-grained"),
-        tower="vit",
-        official=False,
-        name="image",
-        extras={},
-    )
+    before = now if start is None else now._replace(logits=start[:1], view_logits=start)
+    given = {"features": views, "text_features": texts, "adapted_text_features": texts, "logit_scale": logit_scale}
+    available = _given(_AGGREGATIONS[method], given)
+    numbers = chosen.settings_for("fine-grained")
+    output = _finish.finish(chosen, before, now, available, numbers, tower="vit", extras={})
     return torch.from_numpy(output.probabilities)
 
 
@@ -211,10 +203,13 @@ class _Features:
     device: torch.device
 
 
-def _needed(value: Tensor | None, name: str, method: str) -> Tensor:
-    if value is None:
-        raise OtptError(f"{method!r} needs {name}=; it was not given.")
-    return value
+def _given(component: _Component, available: Mapping[str, object]) -> dict[str, object]:
+    """What the caller has given; an error if the function asks for something else."""
+    for name in component.parameters:
+        if name in available and available[name] is None:
+            shown = "view_features" if name == "features" else name
+            raise OtptError(f"{component.name!r} needs {shown}=; it was not given.")
+    return dict(available)
 
 
 def _check_views(view_features: Tensor, views: int | None = None) -> Tensor:

@@ -1,4 +1,15 @@
-"""Plugins that ship with the package, and what any plugin can add to an evaluation.
+"""Plugins: modules that ship with the package, and users' files.
+
+A user's file, by ``--plugin FILE``, has decorated functions that become parts of methods' names::
+
+    import otpt
+
+    @otpt.aggregation
+    def median_probability(probabilities):        # (V, C) → (C,)
+        median = probabilities.quantile(0.5, dim=0)
+        return median / median.sum()
+
+    otpt.load("pocket", "tpt+median-probability")
 
 Other entry points: the decorators of :mod:`otpt.registry`, ``otpt.methods.register_methods`` and ``register_kind``,
 ``otpt.backbones.register_source``, ``otpt.data.register_dataset``.
@@ -6,15 +17,16 @@ Other entry points: the decorators of :mod:`otpt.registry`, ``otpt.methods.regis
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import importlib.util
+import sys
 from importlib import import_module
+from importlib.machinery import SOURCE_SUFFIXES
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from otpt.data import Dataset
-    from otpt.methods import Method
-    from otpt.settings import Settings
+from otpt.errors import OtptError, cannot_read
+from otpt.registry import PLUGIN, reason, snapshot
 
 BUILT_IN = {
     "backbones": ("otpt.medical.medclip",),
@@ -31,31 +43,30 @@ def import_plugins(registry: str) -> list[ModuleType]:
     return [import_module(name) for name in BUILT_IN[registry]]
 
 
-class EvaluationHook:
-    """What methods of a kind add to an evaluation; by default nothing.
-
-    ``settings`` are an :class:`otpt.evaluation.EvaluationSettings`.
-    """
-
-    def check(self, settings: Any, methods: Sequence[Method]) -> None:
-        """Raise ``OtptError`` for settings that the methods cannot use."""
-
-    def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
-        """Return the forms in which the data set is evaluated, such as one per target class."""
-        return [dataset]
-
-    def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
-        """Return what to add to ``Settings.plugins`` for a data set."""
-        return {}
-
-    def facts(self, settings: Any) -> Mapping[str, Any]:
-        """Return what decides the rows, for ``config.json``."""
-        return {}
-
-    def prompt_facts(self, settings: Settings, method: Method) -> Mapping[str, Any]:
-        """Return what takes the place of a prompt, for ``config.json``."""
-        return {}
-
-    def learned_from(self, settings: Any) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield what was trained, and the keys of the images it was trained on."""
-        return iter(())
+def load_plugin(path: str | Path) -> str:
+    """Execute a user's Python file, whose decorators register its functions; returns a digest of the file."""
+    path = Path(path)
+    if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules can be imported too, but have no source
+        raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise cannot_read("plugin", path, error) from None
+    name = f"{PLUGIN}{digest}"
+    if name in sys.modules:
+        return digest
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    restore = snapshot()
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:  # also if the user interrupts it; the file can then be fixed and loaded again
+        del sys.modules[name]
+        restore()
+        if isinstance(error, OtptError) or not isinstance(error, Exception):
+            raise
+        raise OtptError(f"The plugin {str(path)!r} failed: {reason(error)}.") from error
+    return digest

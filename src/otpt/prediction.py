@@ -134,33 +134,29 @@ def predictions(
     methods: Sequence[Method], outputs: Sequence[Output], names: tuple[str, ...], calibrations: Mapping[str, Calibrated]
 ) -> dict[str, Prediction]:
     """The predictions of one image by method; calibrated where there is a calibration of that name."""
-    return {
-        method.name: _prediction(method, output, names, calibrations.get(method.name))
-        for method, output in zip(methods, outputs, strict=True)
-    }
-
-
-def _prediction(method: Method, output: Output, names: tuple[str, ...], calibrated: Calibrated | None) -> Prediction:
-    index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
-    classes, abstained = None, None
-    if calibrated is not None:
-        answer = calibrated.answer(probabilities, index)
-        index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
-        classes = None if answer.classes is None else tuple(names[c] for c in answer.classes)
-        extras["uncalibrated_confidence"] = output.confidence
-    return Prediction(
-        label=names[index],
-        confidence=float(probabilities.max()),
-        index=index,
-        probabilities=probabilities,
-        class_names=names,
-        method=method.name,
-        flags=output.flags,
-        extras=extras,
-        set=classes,
-        abstained=abstained,
-        rejected=REJECTED in output.flags if "unknown_score" in extras else None,
-    )
+    found = {}
+    for method, output in zip(methods, outputs, strict=True):
+        index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
+        classes, abstained = None, None
+        if method.name in calibrations:
+            answer = calibrations[method.name].answer(probabilities, index)
+            index, probabilities, abstained = answer.index, answer.probabilities, answer.abstained
+            classes = None if answer.classes is None else tuple(names[c] for c in answer.classes)
+            extras["uncalibrated_confidence"] = output.confidence
+        found[method.name] = Prediction(
+            label=names[index],
+            confidence=float(probabilities.max()),
+            index=index,
+            probabilities=probabilities,
+            class_names=names,
+            method=method.name,
+            flags=output.flags,
+            extras=extras,
+            set=classes,
+            abstained=abstained,
+            rejected=REJECTED in output.flags if "unknown_score" in extras else None,
+        )
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -21,16 +21,23 @@ import hashlib
 import inspect
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from importlib import resources
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
+
+if TYPE_CHECKING:
+    from otpt.data import Dataset
+    from otpt.features.cache import FeatureCache
+    from otpt.methods import Group, Method
+    from otpt.prompts import Prompt
+    from otpt.settings import Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -47,16 +54,6 @@ NONE, CLEAN, CONTEXT = "none", "clean", "context"
 IMAGE, STREAM = "image", "stream"
 LOGITS, TEXTS, VIEWS = "logits", "texts", "views"
 STATE = "state"
-
-ATTRIBUTES = "attributes"
-OF_WORDS = ("words", ATTRIBUTES)
-"""Inits whose context is made of words."""
-LEARNED = ("coop", "cocoop", "maple")
-"""Inits that are read from a file."""
-TEMPLATES = ("templates-7", "templates-80", "dataset-templates", "templates")
-"""Inits that are text features averaged over sentences: there is no context to tune."""
-FPP = ("fpp", "fpp-words")
-INITS = (*OF_WORDS, *LEARNED, *TEMPLATES, *FPP)
 
 FAMILIES = ("fine-grained", "shift")
 """Families of data sets, on which weights may depend."""
@@ -173,6 +170,7 @@ class Component:
         views_if: settings any of which makes it need all views.
         only: by axis, the values that it can be combined with; any on other axes.
         gives_texts: an adaptation that returns text features (C, D) instead of logits.
+        shared_texts: an adaptation that needs the same text features for all images.
         digest: of the source code of a user's function; "" for ours.
     """
 
@@ -182,6 +180,7 @@ class Component:
     views_if: tuple[str, ...] = ()
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     gives_texts: bool = False
+    shared_texts: bool = False
     digest: str = ""
 
     @cached_property
@@ -189,7 +188,7 @@ class Component:
         """What the function asks for."""
         return parameters(self.function) if self.function else ()
 
-    @property
+    @cached_property
     def settings(self) -> Mapping[str, Setting]:
         """The function's settings."""
         return settings_of(self.function) if self.function else {}
@@ -199,10 +198,10 @@ class Component:
         """Whether it carries state from image to image."""
         return STATE in self.parameters
 
-    def call(self, available: Mapping[str, Callable[[], Any]], settings: Mapping[str, Any]) -> Any:
-        """Call the function with what its parameters name; nothing else of ``available`` is computed."""
+    def call(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+        """Call the function with what its parameters name."""
         assert self.function is not None
-        given = {name: available[name]() for name in _arguments(self.function) if name in available}
+        given = {name: available[name] for name in _arguments(self.function) if name in available}
         return self.function(**given, **{name: settings[name] for name in self.settings if name in settings})
 
 
@@ -228,15 +227,11 @@ class Objective(Component):
         """Whether it depends on the reference range of the logits."""
         return not {"current_range", "initial_range"}.isdisjoint(self.parameters)
 
-    def own_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of a method's settings that belong to this function."""
-        return {name: value for name, value in settings.items() if name in self.settings}
-
     def __call__(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
         """Return the value (…) to minimise; ``available`` has the names of :data:`OF_VIEWS` or :data:`OF_TEXTS`."""
         assert self.function is not None
         given = {name: available[name] for name in self.parameters}
-        own = self.own_settings(settings)
+        own = {name: value for name, value in settings.items() if name in self.settings}
         found = self._call_users(given, own) if self.digest else self.function(**given, **own)
         return -found if self.maximise else found
 
@@ -289,6 +284,105 @@ class Part:
     drop: tuple[str, ...] = ()
     needs: str = ""
     settings: Mapping[str, Numbers] = field(default_factory=dict)
+
+
+class EvaluationHook:
+    """What methods of a kind add to an evaluation; by default nothing.
+
+    ``settings`` are an :class:`otpt.evaluation.EvaluationSettings`.
+    """
+
+    def check(self, settings: Any, methods: Sequence[Method]) -> None:
+        """Raise ``OtptError`` for settings that the methods cannot use."""
+
+    def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
+        """Return the forms in which the data set is evaluated, such as one per target class."""
+        return [dataset]
+
+    def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
+        """Return what to add to ``Settings.plugins`` for a data set."""
+        return {}
+
+    def facts(self, settings: Any) -> Mapping[str, Any]:
+        """Return what decides the rows, for ``config.json``."""
+        return {}
+
+    def prompt_facts(self, settings: Settings, method: Method) -> Mapping[str, Any]:
+        """Return what takes the place of a prompt, for ``config.json``."""
+        return {}
+
+    def learned_from(self, settings: Any) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield what was trained, and the keys of the images it was trained on."""
+        return iter(())
+
+
+Methods = tuple["Method", ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """Methods that are prepared in the same way: those of an init, or of an adaptation with a network of its own.
+
+    Attributes:
+        make: (backbone, settings, methods, cache) → their groups, computed once per class list.
+        check: raises an :class:`OtptError` for what ``make`` would refuse, without computing anything.
+        names: what a method starts from: prompts of words, or a name in the results; the init's own by default.
+        facts: what decides that besides a prompt of words, for ``config.json``.
+        prompt: name in the results, where that is not a prompt of words.
+        needs_image: whether a method takes the image itself.
+        needs_features: whether the methods take features of views.
+        needs_text_tower: False for methods on an image tower alone.
+        from_words: the initial context is made of words.
+        uses: field of :class:`otpt.settings.Settings` that these methods alone read.
+        tunable: there is a context to tune.
+        one_text: a class has one text, so that other adaptations than steps on the context apply.
+        shares_texts: all images have the same text features.
+        base_classes: it was learned on classes of its own, which calibrators may ask for (``base_texts``).
+        served: the service has all that it needs.
+        options: fields of :class:`otpt.Method` that only these methods use.
+        trained: whether they predict with a network that was trained for them, which only an evaluation reads.
+        evaluation: what they add to an evaluation.
+    """
+
+    make: Callable[[Any, Settings, Methods, FeatureCache | None], Sequence[Group]]
+    check: Callable[[Any, Settings, Methods], None] = lambda backbone, settings, methods: None
+    names: Callable[[Settings, Method], Sequence[Prompt | str]] | None = None
+    facts: Callable[[Settings, Method], Mapping[str, Any]] = lambda settings, method: {}
+    prompt: str | None = None
+    needs_image: Callable[[Method], bool] = lambda method: False
+    needs_features: bool = True
+    needs_text_tower: bool = True
+    from_words: bool = False
+    uses: str = ""
+    tunable: bool = True
+    one_text: bool = True
+    shares_texts: bool = True
+    base_classes: bool = False
+    served: bool = False
+    options: tuple[str, ...] = ()
+    trained: bool = False
+    evaluation: EvaluationHook = field(default_factory=EvaluationHook)
+
+
+INITS: dict[str, Kind] = {}
+NETWORKS: dict[str, Kind] = {}
+"""By adaptation: methods that bring a network of their own."""
+
+
+def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]]) -> None:
+    """Register an adaptation whose methods are prepared and run by a plugin.
+
+    Args:
+        name: value of a method's ``adapt``.
+        only: by axis, the values that it can be combined with; any on other axes.
+    """
+    NETWORKS[name] = kind
+    ADAPTATIONS[name] = Component(name, only=only)
+
+
+def kind_of(method: Method) -> Kind:
+    """How a method is prepared."""
+    return NETWORKS[method.adapt] if method.adapt in NETWORKS else INITS[method.init]
 
 
 OBJECTIVES: dict[str, Objective] = {}
@@ -366,31 +460,32 @@ def adaptation(
     name: str = "",
     gives: str = LOGITS,
     views_if: tuple[str, ...] = (),
-    only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    shared_texts: bool = False,
     **part: Any,
 ) -> None:
     """Register an adaptation (a decorator): a function that returns logits (V, C) of an image's views.
 
     With ``gives="texts"`` it returns unit text features (C, D) instead. One that takes ``state`` is a stream method:
     the dictionary is carried from image to image, in an order that the seed decides. ``views_if`` names settings
-    without any of which the clean view is enough.
+    without any of which the clean view is enough. ``shared_texts`` refuses inits that give each image its own texts.
     """
     if gives not in (LOGITS, TEXTS):
         raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
     name, digest = _checked("adaptation", function, name, (*BEFORE, STATE))
-    found = Component(name, function, not views_if, views_if, only, gives == TEXTS, digest)
+    found = Component(
+        name,
+        function,
+        views=not views_if,
+        views_if=views_if,
+        gives_texts=gives == TEXTS,
+        shared_texts=shared_texts,
+        digest=digest,
+    )
     _add(ADAPTATIONS, found, {"axis": "adapt", "adapt": name, **part})
 
 
 @_decorator
-def calibrator(
-    function: Callable[..., Any],
-    *,
-    name: str = "",
-    views: bool = False,
-    only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    **part: Any,
-) -> None:
+def calibrator(function: Callable[..., Any], *, name: str = "", views: bool = False, **part: Any) -> None:
     """Register a function that rescales ``logits`` (…, C) (a decorator); it may also take ``zero_shot`` (…, C).
 
     With ``views`` it is called with all views of one image, (V, C) with the clean view first, and may take the
@@ -398,7 +493,7 @@ def calibrator(
     """
     allowed = (*(AVAILABLE if views else ("logits", "zero_shot")), "base_texts")
     name, digest = _checked("calibrator", function, name, allowed)
-    found = Component(name, function, views, only=only, digest=digest)
+    found = Component(name, function, views, digest=digest)
     _add(CALIBRATIONS, found, {"axis": "calibrate", "calibrate": name, **part})
 
 

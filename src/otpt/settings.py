@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
 
 from otpt.errors import OtptError
 
@@ -124,7 +124,7 @@ class Settings(Frozen):
     }
 
     methods: tuple[Method, ...] = Field(
-        default=cast(Any, (DEFAULT_METHOD,)),  # read by the validator, like every other value
+        default=cast(Any, (DEFAULT_METHOD,)),  # read by :meth:`_read`, like every other value
         min_length=1,
         description="method names (see 'otpt methods') or TOML files",
     )
@@ -181,92 +181,51 @@ class Settings(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _accept_singular(cls, given: Any) -> Any:
-        """Accept the singular of a field for a single value."""
-        if not isinstance(given, dict):
-            return given
-        given = dict(given)
-        if isinstance(given.get("classes"), Mapping):  # {name: descriptions}
-            given["texts"] = {"descriptions": list(given["classes"].values())}
-            given["classes"] = tuple(given["classes"])
-        for one, several in _SINGULAR.items():
-            if one in given and one not in cls.model_fields:
-                value = given.pop(one)
-                if several in given:
-                    raise OtptError(f"Both {one} and {several} were given; expected one of them.")
-                if value is not None:
-                    given[several] = (value,)
-        return given
-
-    @field_validator("methods", mode="before")
-    @classmethod
-    def _read_methods(cls, given: Any) -> Any:
+    def _read(cls, given: Any) -> Any:
+        """Turn names, texts and plain data into objects; accept the singular of a field for a single value."""
         from otpt.methods import Method, get_methods
-
-        several: list[Any] = [given] if isinstance(given, (str, Path, Method)) else list(given)
-        return get_methods([Method(**each) if isinstance(each, Mapping) else each for each in several])
-
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _read_classes(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            raise OtptError(f"Class names are the single text {given!r}; expected a list of names.")
-        return tuple(given)
-
-    @field_validator("prompts", mode="before")
-    @classmethod
-    def _read_prompts(cls, given: Any) -> Any:
-        from otpt.prompts import Prompt
-
-        if given is None:
-            return None
-        several = [given] if isinstance(given, (str, Prompt)) else list(given)
-        return tuple(_prompt(each) for each in several)
-
-    @field_validator("templates", mode="before")
-    @classmethod
-    def _read_templates(cls, given: Any) -> Any:
-        return None if given is None else own_templates(given)
-
-    @field_validator("texts", mode="before")
-    @classmethod
-    def _read_texts(cls, given: Any) -> Any:
-        from otpt.prompts import Descriptions
-
-        if not isinstance(given, Mapping):
-            return given
-        return Descriptions(given["descriptions"]) if "descriptions" in given else own_templates(given)
-
-    @field_validator("contexts", "calibrations", mode="before")
-    @classmethod
-    def _as_tuple(cls, given: Any) -> Any:
-        return tuple(given) if isinstance(given, (list, tuple)) else (given,)
-
-    @field_validator("views", mode="before")
-    @classmethod
-    def _read_views(cls, given: Any) -> Any:
+        from otpt.rejection import DEFAULT_SCORE
         from otpt.views import ViewRecipe
 
-        if isinstance(given, Mapping):
-            fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
-            return ViewRecipe(**fields)
-        if not isinstance(given, ViewRecipe):
-            ViewRecipe(n_views=given)  # validates the number
-        return given
-
-    @field_validator("seed", mode="before")
-    @classmethod
-    def _read_seed(cls, given: Any) -> Any:
-        if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise OtptError(f"The seed is {given!r}; expected an integer.")
-        return given.__index__()
-
-    @field_validator("reject", mode="before")
-    @classmethod
-    def _read_reject(cls, given: Any) -> Any:
-        from otpt.rejection import DEFAULT_SCORE
-
-        return DEFAULT_SCORE if given is True else given or None
+        found = dict(given)
+        if isinstance(found.get("classes"), Mapping):  # {name: descriptions}
+            found["texts"] = {"descriptions": list(found["classes"].values())}
+        for one, several in _SINGULAR.items():
+            if one in found and one not in cls.model_fields:
+                value = found.pop(one)
+                if several in found:
+                    raise OtptError(f"Both {one} and {several} were given; expected one of them.")
+                if value is not None:
+                    found[several] = (value,)
+        methods = found.get("methods", cls.model_fields["methods"].default)
+        methods = [methods] if isinstance(methods, (str, Path, Method)) else methods
+        found["methods"] = get_methods([Method(**each) if isinstance(each, Mapping) else each for each in methods])
+        for name in ("classes", "prompts"):
+            if isinstance(found.get(name), str):
+                raise OtptError(f"The {name} are the single text {found[name]!r}; expected a list.")
+        if "classes" in found:
+            found["classes"] = tuple(found["classes"])
+        if found.get("prompts") is not None:
+            found["prompts"] = tuple(_prompt(each) for each in found["prompts"])
+        for name in ("templates", "texts"):
+            if found.get(name) is not None:
+                found[name] = _texts(found[name])
+        for name in ("contexts", "calibrations"):
+            if name in found and not isinstance(found[name], (list, tuple)):
+                found[name] = (found[name],)
+        views = found.get("views", 64)
+        if isinstance(views, Mapping):
+            fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in views.items()}
+            found["views"] = ViewRecipe(**fields)
+        elif not isinstance(views, ViewRecipe):
+            ViewRecipe(n_views=views)  # validates the number
+        seed = found.get("seed", 0)
+        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+            raise OtptError(f"The seed is {seed!r}; expected an integer.")
+        found["seed"] = seed.__index__()
+        if "reject" in found:
+            found["reject"] = DEFAULT_SCORE if found["reject"] is True else found["reject"] or None
+        return found
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
@@ -290,6 +249,11 @@ class Settings(Frozen):
     @field_serializer("attributes", "plugins", when_used="json")
     def _mapping_to_json(self, value: Any) -> Any:
         return _plain(value)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """(family, data set) that decide which published numbers methods take."""
+        return self.family or "fine-grained", self.dataset
 
     @cached_property
     def recipe(self) -> ViewRecipe:
@@ -342,17 +306,17 @@ class Settings(Frozen):
         return tuple(found)
 
 
-def own_templates(given: Any) -> Templates:
-    """Sentences, or functions of a class name as open_clip has them, as :class:`Templates`."""
-    from otpt.prompts import Templates
+def _texts(given: Any) -> Any:
+    """Texts that replace a prompt: of a file, as sentences, or as functions of a class name, as open_clip has them."""
+    from otpt.prompts import Descriptions, Templates
 
-    if isinstance(given, Templates):
-        return given
     if isinstance(given, Mapping):
-        return Templates(**given)
+        return Descriptions(given["descriptions"]) if "descriptions" in given else Templates(**given)
     if isinstance(given, str):
         return Templates("templates", given)  # raises: a list is expected
-    return Templates("templates", [each("{}") if callable(each) else each for each in given])
+    if isinstance(given, (list, tuple)):
+        return Templates("templates", [each("{}") if callable(each) else each for each in given])
+    return given
 
 
 def _prompt(given: Any) -> Prompt:

@@ -165,7 +165,8 @@ def test_static_prompt_keeps_the_regulariser_alone(name: str, objectives: dict[s
     method = compose(name)
     assert dict(method.objectives) == objectives
     assert not method.needs_views("fine-grained")
-    assert all(config is not None and config.static for config in map(method.tuning, ("fine-grained", "shift")))
+    configs = [method.tuning(family) for family in ("fine-grained", "shift")]
+    assert all(config is not None and not config.view_weights for config in configs)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_images_with_different_numbers_of_views_go_through_a_group_together() ->
     predictor = Predictor(backbone(), task, methods)
     sources = [image(i) for i in SEEDS]
     given = [predictor.task(i, lambda source=source: source, seed=0) for i, source in enumerate(sources)]
-    answers = list(stream(given, FeaturePipeline(backbone())))
+    answers = [each for batch in stream(given, FeaturePipeline(backbone())) for each in batch]
     encoded: Sequence[Any] = [found for found, _ in answers]
     assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 9, 12}
     (group,) = make_groups(backbone(), task, methods)
@@ -156,7 +156,8 @@ def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> N
     predictor = Predictor(backbone(), task, get_methods(["tpt"]))
     given = [predictor.task(i, lambda i=i: source(i), seed=0) for i in range(12)]
     # the image is kept while its rounds last, so that it is read once
-    assert not any(isinstance(found, OtptError) for _, found in stream(given, FeaturePipeline(backbone(), cache=cache)))
+    answers = [each for batch in stream(given, FeaturePipeline(backbone(), cache=cache)) for _, each in batch]
+    assert not any(isinstance(found, OtptError) for found in answers)
     assert set(calls.values()) == {1}
 
 

@@ -77,7 +77,7 @@ def dac(
     return _scaled(logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, dac_neighbours))
 
 
-@calibrator(source="Wang et al., ICML 2024 (DAC)", only={"init": ("coop",)})
+@calibrator(source="Wang et al., ICML 2024 (DAC)")
 def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -> tuple[Tensor, dict[str, float]]:
     """DAC of a learned context: logits of new classes, multiplied by their distances to the learned ones.
 

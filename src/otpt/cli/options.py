@@ -224,13 +224,14 @@ class MethodOptions:
 
     def inits(self, methods: Sequence[Method]) -> dict[str, Any]:
         """``--templates`` and ``--fpp`` as Settings takes them; refused where no method starts from them."""
+        from otpt.registry import INITS
         from otpt.settings import Fpp
 
         named = ", ".join(method.name for method in methods)
-        if self.templates is not None and not any(method.init == "templates" for method in methods):
-            raise OtptError(f"--templates was given, but no method starts from the part 'templates' ({named}).")
-        if self.fpp is not None and not any(method.init.startswith("fpp") for method in methods):
-            raise OtptError(f"--fpp was given, but no method starts from FPP's context ({named}).")
+        used = {INITS[method.init].uses for method in methods}
+        for name in ("templates", "fpp"):
+            if getattr(self, name) is not None and name not in used:
+                raise OtptError(f"--{name} was given, but no method starts from the part {name!r} ({named}).")
         numbers = {name.replace("-", "_"): value for name, value in pairs(self.fpp or (), "--fpp", "steps=200").items()}
         return {
             "templates": None if self.templates is None else read_templates(self.templates),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from otpt._version import __version__
@@ -168,7 +168,7 @@ class Evaluator:
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
         """Yield (item, finished shards, whether these were its last), in the order of the items."""
-        answers = stream(self._image_tasks(items), self._pipeline)
+        answers = chain.from_iterable(stream(self._image_tasks(items), self._pipeline))
         for item, own in groupby(answers, key=lambda pair: pair[0].task.key.item):
             yield from self._shards(item, own)
 

@@ -13,10 +13,9 @@ from pydantic import Field, field_validator, model_validator
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
-from otpt.methods import KINDS, Method, kind_name, kind_of, names_with_attributes, read_attributes
-from otpt.plugins import EvaluationHook
+from otpt.methods import Method, by_kind, names_with_attributes, read_attributes
 from otpt.prompts.learned import LearnedPrompt, read_contexts
-from otpt.registry import ATTRIBUTES, LEARNED
+from otpt.registry import INITS, EvaluationHook, kind_of
 from otpt.runs import folder_name
 from otpt.settings import Settings
 
@@ -55,13 +54,6 @@ class EvaluationSettings(Settings):
             raise OtptError(f"The seeds are {seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
         return tuple(each.__index__() for each in seeds)
 
-    @field_validator("prompts", mode="before")
-    @classmethod
-    def _read_prompt_list(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            raise OtptError(f"The prompts are the single text {given!r}; expected a list, as [{given!r}].")
-        return given
-
     @model_validator(mode="after")
     def _check_evaluation(self) -> EvaluationSettings:
         each_once("method", [method.name for method in self.run_methods])
@@ -82,10 +74,7 @@ class EvaluationSettings(Settings):
     @property
     def hooks(self) -> list[tuple[EvaluationHook, list[Method]]]:
         """The hooks of the kinds of methods, each with its methods."""
-        names = dict.fromkeys(kind_name(method) for method in self.run_methods)
-        return [
-            (KINDS[name].evaluation, [each for each in self.run_methods if kind_name(each) == name]) for name in names
-        ]
+        return [(kind.evaluation, list(methods)) for kind, methods in by_kind(self.run_methods).items()]
 
     @cached_property
     def run_methods(self) -> tuple[Method, ...]:
@@ -156,8 +145,8 @@ def each_once(kind: str, names: Sequence[object]) -> None:
 
 
 def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method]) -> Mapping[str, LearnedPrompt]:
-    """The learned prompts of a data set, by the init that they are for: "coop", "cocoop", "maple"."""
-    inits = {method.init: method.name for method in methods if method.init in LEARNED}
+    """The learned prompts of a data set, by the init that they are for."""
+    inits = {method.init: method.name for method in methods if INITS[method.init].uses == "contexts"}
     found = read_contexts([_for_dataset(each, dataset) if isinstance(each, (str, Path)) else each for each in sources])
     for kind in found:
         if kind not in inits:
@@ -179,7 +168,7 @@ def find_attributes(
     source: Any, dataset: str, class_names: Sequence[str], methods: Sequence[Method]
 ) -> Mapping[str, Sequence[str]]:
     """The attributes of a data set's classes, from a file or as given; none if no method starts from them."""
-    if not any(method.init == ATTRIBUTES for method in methods):
+    if all(INITS[method.init].uses != "attributes" for method in methods):
         if source is not None:
             named = ", ".join(method.name for method in methods)
             raise OtptError(f"Attributes were given, but no method starts from them ({named}); leave them out.")

@@ -115,7 +115,7 @@ def read_start(path: str | Path) -> Tensor:
 
 
 class BapleGroup:
-    """Methods of BAPLe for one target class; see :class:`otpt.methods.kinds.Group`."""
+    """Methods of BAPLe for one target class; see :class:`otpt.methods.Group`."""
 
     prompt = PROMPT
 

@@ -168,7 +168,7 @@ def fpt_network(file: Trained) -> FptNetwork:
 
 
 class FptGroup:
-    """Methods of FPT; see :class:`otpt.methods.kinds.Group`."""
+    """Methods of FPT; see :class:`otpt.methods.Group`."""
 
     prompt = PROMPT
 

@@ -40,11 +40,10 @@ from otpt.methods import (
     register_methods,
     text_state,
 )
-from otpt.methods.prompt_tuning import PromptState, TuningConfig, mean_cosine, naming_images, tune
+from otpt.methods.prompt_tuning import PromptState, TuningConfig, failed_on, mean_cosine, tune
 from otpt.metrics.sets import lower_confidence_bound
-from otpt.plugins import EvaluationHook
 from otpt.prompts import Prompt, tokenize_prompts
-from otpt.registry import AGGREGATIONS, CLEAN, Component
+from otpt.registry import AGGREGATIONS, CLEAN, Component, EvaluationHook
 from otpt.settings import Settings
 from otpt.transfers import to_host
 from otpt.views import PreprocessingLike, ViewRecipe, make_views
@@ -214,7 +213,7 @@ class Smoother:
 class PromptSmoothGroup:
     """Methods of PromptSmooth under one prompt: its own for these classes, the task's words, or CoOp's context.
 
-    See :class:`otpt.methods.kinds.Group`.
+    See :class:`otpt.methods.Group`.
     """
 
     def __init__(
@@ -242,8 +241,10 @@ class PromptSmoothGroup:
         """The outputs of one image, by method."""
         opened, digest = image.open()
         key = digest if image.task.image_id is None else image.task.image_id
-        with naming_images([name], [config for config in self._configs if config is not None]):
+        try:
             tuned = self._smoother.tune(opened, self._text, self._configs, seed=seed, image_id=key)
+        except OtptError as error:
+            raise failed_on(error, [name], [config for config in self._configs if config is not None]) from None
         logits = [self._text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
         cosines = [mean_cosine(texts) for texts in tuned.text_features]
         # copies that are encoded once for all methods

@@ -204,7 +204,6 @@ class BapleTrainer:
             backbone,
             dataset.class_names,
             prompt if start is None else Prompt.learned(start),
-            allow_duplicates=dataset.allow_duplicates,
             contexts_per_pass=1,
             tunes=False,
         )

@@ -5,11 +5,23 @@ Everything that other packages and plugins use of it is imported here.
 
 # importing these modules registers their functions
 from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
-from otpt.methods import aggregations, caches, gates, prototypes, text_shift  # noqa: F401
+from otpt.methods import aggregations, caches, coop, fpp, gates, inits, maple, prototypes, text_shift  # noqa: F401
 from otpt.methods.attributes import names_with_attributes, read_attributes
-from otpt.methods.batch import Batch
+from otpt.methods.coop import coop_context
 from otpt.methods.facts import calibration_facts, column_facts, method_numbers, numbers_on, plain, prompt_facts
-from otpt.methods.kinds import KINDS, Group, Kind, Methods, kind_name, kind_of, register_kind
+from otpt.methods.finish import KEPT_INIT, Output
+from otpt.methods.inits import (
+    Group,
+    by_kind,
+    check_fit,
+    columns,
+    make_groups,
+    prompts_of,
+    recipe_for,
+    refuse_trained,
+    templates_of,
+    text_state,
+)
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
@@ -25,22 +37,24 @@ from otpt.methods.names import (
     published_names,
     register_methods,
 )
-from otpt.methods.output import KEPT_INIT, Output
-from otpt.methods.plugins import load_plugin
-from otpt.methods.predictor import Predictor, stream, stream_batches
-from otpt.methods.preparing import (
-    check_fit,
-    columns,
-    coop_context,
-    make_groups,
-    prompts_of,
-    recipe_for,
-    refuse_trained,
-    templates_of,
-    text_state,
+from otpt.methods.path import Batch
+from otpt.methods.predictor import Predictor, stream
+from otpt.plugins import import_plugins, load_plugin
+from otpt.registry import (
+    AVAILABLE,
+    FAMILIES,
+    EvaluationHook,
+    Kind,
+    Methods,
+    Part,
+    adaptation,
+    aggregation,
+    calibrator,
+    gate,
+    kind_of,
+    objective,
+    register_kind,
 )
-from otpt.plugins import EvaluationHook, import_plugins
-from otpt.registry import AVAILABLE, FAMILIES, Part, adaptation, aggregation, calibrator, gate, objective
 from otpt.settings import DEFAULT_METHOD
 
 __all__ = [
@@ -48,7 +62,6 @@ __all__ = [
     "DEFAULT_METHOD",
     "FAMILIES",
     "KEPT_INIT",
-    "KINDS",
     "Batch",
     "EvaluationHook",
     "Group",
@@ -60,6 +73,7 @@ __all__ = [
     "Predictor",
     "adaptation",
     "aggregation",
+    "by_kind",
     "calibration_facts",
     "calibrator",
     "check_fit",
@@ -72,7 +86,6 @@ __all__ = [
     "gate",
     "get_method",
     "get_methods",
-    "kind_name",
     "kind_of",
     "known_parts",
     "list_methods",
@@ -95,7 +108,6 @@ __all__ = [
     "register_kind",
     "register_methods",
     "stream",
-    "stream_batches",
     "templates_of",
     "text_state",
 ]

@@ -5,39 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from otpt.methods.attributes import attribute_digest, names_with_attributes
-from otpt.methods.kinds import kind_of
+from otpt.methods.inits import prompts_of, recipe_for
 from otpt.methods.method import Method
-from otpt.methods.preparing import prompts_of, recipe_for, templates_of
 from otpt.prompts import Prompt
-from otpt.prompts.learned import fingerprint
-from otpt.registry import ATTRIBUTES, FPP, LEARNED, TEMPLATES, number_for
+from otpt.registry import INITS, kind_of, number_for
 from otpt.settings import Settings
 
 
 def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any]:
-    """The prompt that is called ``name``, or what stands in its place."""
-    given = next(
-        (each for each in prompts_of(settings, method) if isinstance(each, Prompt) and each.name == name), None
-    )
-    if given is not None:
-        tokens = "all" if settings.all_tokens and given.tokens is None else given.tokens
-        found = {"name": name, "words": given.words, "tokens": tokens, "vectors": given.digest}
-        if method.init == ATTRIBUTES:
-            found["attributes"] = attribute_digest(names_with_attributes(settings.classes, settings.class_attributes))
-        return found
-    if method.init in TEMPLATES:
-        return {"name": name, "templates": templates_of(settings, method).digest}
-    if method.init in FPP:
-        return {"name": name, "fpp": settings.fpp.model_dump()}
-    if method.init in LEARNED:
-        return {"name": name, "fingerprint": fingerprint(settings.learned[method.init])}
-    return {"name": name, **kind_of(method).evaluation.prompt_facts(settings, method)}
+    """The prompt that is called ``name``, or what takes its place."""
+    kind = kind_of(method)
+    found = {"name": name, **kind.facts(settings, method), **kind.evaluation.prompt_facts(settings, method)}
+    for given in prompts_of(settings, method):
+        if isinstance(given, Prompt) and given.name == name:
+            tokens = "all" if settings.all_tokens and given.tokens is None else given.tokens
+            found |= {"words": given.words, "tokens": tokens, "vectors": given.digest}
+    return found
 
 
 def method_numbers(method: Method) -> dict[str, Any]:
     """What a method computes, as plain data; of functions of the user's, digests of their source code."""
-    words = {"name", "summary", "source", "caution"} | ({"condition"} if method.init != "cocoop" else set())
+    unused = {name for kind in INITS.values() for name in kind.options} - set(INITS[method.init].options)
+    words = {"name", "summary", "source", "caution"} | unused
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
     own = {each.name: each.digest for each in method.functions if each.digest}
     values["settings"] = {**method.defaults, **method.settings}
@@ -60,7 +49,7 @@ def calibration_facts(backbone: Any, method: Method, prompt: str, settings: Sett
         {"name": backbone.name, "fingerprint": backbone.fingerprint},
         {
             "name": method.name,
-            "numbers": numbers_on(method_numbers(method), settings.family or "fine-grained", settings.dataset),
+            "numbers": numbers_on(method_numbers(method), *settings.place),
         },
         settings.classes,
         prompt_facts(prompt, method, settings),

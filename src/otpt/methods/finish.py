@@ -1,32 +1,63 @@
-"""From logits to an output, image by image on the host: calibrate, then aggregate.
-
-What goes wrong in a user's own function of an axis becomes one sentence that names it.
-"""
+"""The host phase of the path, image by image: calibrate, aggregate, and what a method then says of the image."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from otpt.calibration import fixed_temperature, probabilities
 from otpt.errors import OtptError
 from otpt.methods.method import Method
-from otpt.methods.output import KEPT_INIT, Output
 from otpt.registry import AGGREGATIONS, CALIBRATIONS, CLEAN, NONE, Component, describe, reason
 
-Available = Mapping[str, Callable[[], Any]]
-"""What a function may ask for by the names of its parameters, computed when it does."""
+KEPT_INIT = "init-kept"
+"""Flag of an output whose gradient was not finite: the image was predicted with the initial prompt."""
 
+Available = Mapping[str, Any]
+"""What a function may ask for by the names of its parameters (:data:`otpt.registry.AVAILABLE`)."""
 Extras = Mapping[str, float]
 """Further numbers of an image, which become columns of the results."""
 
 _SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Output:
+    """A prediction of one image.
+
+    Attributes:
+        probabilities: (C,) float64, summing to one.
+        index: the predicted class.
+        flags: what was out of the ordinary (:data:`KEPT_INIT`); empty as a rule.
+        extras: further numbers, which become columns of the results (``mean_cosine``, ``temperature`` …).
+        logits: (C,) of the clean view before calibration; None where more than the clean view decides.
+    """
+
+    probabilities: npt.NDArray[np.float64]
+    index: int
+    flags: tuple[str, ...] = ()
+    extras: Extras = field(default_factory=dict)
+    logits: Tensor | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of_clean(
+        cls, logits: Tensor, *, official: bool, flags: tuple[str, ...] = (), extras: Extras | None = None
+    ) -> Output:
+        """The softmax of the clean view's logits (1, C) on the host; ``official`` as in :func:`probabilities`."""
+        distribution = probabilities(logits, official=official)[0].double().numpy()
+        return cls(distribution, int(distribution.argmax()), flags, extras or {})
+
+    @property
+    def confidence(self) -> float:
+        """The largest probability."""
+        return float(self.probabilities.max())
 
 
 class ImageScores(NamedTuple):
@@ -51,56 +82,54 @@ class ImageScores(NamedTuple):
 
 def finish(
     method: Method,
-    now: ImageScores,
     before: ImageScores,
+    now: ImageScores,
     available: Available,
-    settings: Mapping[str, float],
+    settings: Mapping[str, Any],
     *,
     tower: str,
-    official: bool,
-    name: str,
+    official: bool = False,
+    name: str = "image",
     extras: Extras,
 ) -> Output:
-    """The output of an image as an adaptation left it (``now``) and at the init (``before``).
+    """The output of an image at the init (``before``) and as an adaptation left it (``now``).
 
     Args:
-        available: what functions may ask for by the names of their parameters.
+        available: what functions may ask for besides what is computed here.
         settings: of the method's functions.
         tower: the backbone's kind of image tower, for published temperatures.
         official: round logits and softmax to float16 as the official scripts do.
         name: of the image, for messages.
         extras: numbers that are known already.
     """
-    available = {
-        **available,
-        "adapted_text_features": lambda: now.text_features,
-        "mean_cosine": lambda: now.mean_cosine,
-    }
-    all_views = method.aggregate != CLEAN or CALIBRATIONS[method.calibrate].views
-    given, zero_shot = (now.view_logits, before.view_logits) if all_views else (now.logits, before.logits)
-    assert given is not None
+    every_view = method.needs_adapted_views
+    adapted = now.view_logits if every_view else now.logits
+    zero_shot = before.view_logits if every_view else before.logits
+    assert adapted is not None
     assert zero_shot is not None
-    logits, more = calibrated(method, given, zero_shot, available, settings, tower=tower, official=official, name=name)
+    given = {**available, "adapted_text_features": now.text_features, "mean_cosine": now.mean_cosine}
+    logits, more = adapted, dict(extras)
+    if official or method.calibrate != NONE:
+        logits, own = calibrated(method, adapted, zero_shot, given, settings, tower=tower, official=official, name=name)
+        more |= own
     if method.aggregate == CLEAN:
-        distribution = _softmax(logits[:1])
+        found = _softmax(logits[:1])[0]
         # The class comes from the logits before calibration, which keeps their order while rounding may make ties of
         # near-ties. The official scripts do take it from their rounded softmax, and a user's function may change it.
         changes = official or bool(CALIBRATIONS[method.calibrate].digest)
-        index = int((distribution if changes else now.logits).argmax(dim=1))
-        found = distribution[0]
+        index = int((found if changes else now.logits[0]).argmax())
     else:
-        available = {
-            **available,
-            "zero_shot": lambda: zero_shot,
-            "uncalibrated": lambda: _half(given).float() if official else given,
-        }
-        found, own = _aggregate(method, logits, available, settings, name)
-        more, index = {**more, **own}, int(found.double().argmax())
+        uncalibrated = _half(adapted).float() if official else adapted
+        given |= {"zero_shot": zero_shot, "uncalibrated": uncalibrated}
+        given |= {"logits": logits, "probabilities": _softmax(logits)}
+        found, own = _aggregated(AGGREGATIONS[method.aggregate], given, settings, name)
+        more |= own
+        index = int(found.double().argmax())
     return Output(
         np.asarray(found.double().numpy()),
         index,
         flags=(KEPT_INIT,) if now.skipped else (),
-        extras={**extras, **more},
+        extras=more,
         logits=now.logits[0] if method.aggregate == CLEAN else None,
     )
 
@@ -110,7 +139,7 @@ def calibrated(
     logits: Tensor,
     zero_shot: Tensor,
     available: Available,
-    settings: Mapping[str, float],
+    settings: Mapping[str, Any],
     *,
     tower: str = "vit",
     official: bool = False,
@@ -125,29 +154,31 @@ def calibrated(
         return logits / (method.temperature or fixed_temperature(tower)), {}
     if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
         logits, zero_shot = logits.float(), zero_shot.float()
-    own = {**available, "logits": lambda: logits, "zero_shot": lambda: zero_shot}
+    own = {**available, "logits": logits, "zero_shot": zero_shot}
     return call_function(CALIBRATIONS[method.calibrate], "calibrator", own, settings, tuple(logits.shape), name)
 
 
-def _aggregate(
-    method: Method, logits: Tensor, available: Available, settings: Mapping[str, float], name: str
+def _aggregated(
+    value: Component, available: Available, settings: Mapping[str, Any], name: str
 ) -> tuple[Tensor, Extras]:
     """Probabilities (C,) by a function of all views."""
-    value = AGGREGATIONS[method.aggregate]
-    own: Available = {**available, "logits": lambda: logits, "probabilities": lambda: _softmax(logits)}
-    found, extras = call_function(value, "aggregation", own, settings, tuple(logits.shape[-1:]), name)
+    shape = tuple(available["logits"].shape[-1:])
+    found, extras = call_function(value, "aggregation", available, settings, shape, name)
     total = float(found.sum())
     if bool((found < 0).any()) or not math.isclose(total, 1.0, abs_tol=_SUM_TOLERANCE):
         raise OtptError(
             f"The aggregation {value.name!r} returned numbers from {float(found.min()):g} that sum to {total:g} "
-            f"for the image {name!r}; expected probabilities of shape {tuple(found.shape)}."
+            f"for the image {name!r}; expected probabilities of shape {shape}."
         )
     return found / found.sum(), extras
 
 
 def _softmax(logits: Tensor) -> Tensor:
     """Half precision (official) is computed by torch's own float16 kernel, and returned as float32."""
-    return probabilities(logits, official=logits.dtype == torch.float16)
+    if not bool(logits.isfinite().all()):
+        raise OtptError("expected finite logits, but got nan or infinity.")
+    found = logits.softmax(dim=-1)
+    return found.float() if found.dtype == torch.float16 else found
 
 
 def _half(logits: Tensor) -> Tensor:
@@ -158,10 +189,10 @@ def _half(logits: Tensor) -> Tensor:
 
 
 def call_function(
-    value: Component, kind: str, available: Available, settings: Mapping[str, float], shape: tuple[int, ...], name: str
+    value: Component, kind: str, available: Available, settings: Mapping[str, Any], shape: tuple[int, ...], name: str
 ) -> tuple[Tensor, Extras]:
     """What a function of an axis returns for the image ``name``: a finite tensor of this shape, and extras."""
-    found, extras = _with_extras(_call(value, kind, available, settings, name), value, kind, name)
+    found, extras = _call(value, kind, available, settings, name)
     if not isinstance(found, Tensor) or tuple(found.shape) != shape:
         raise OtptError(
             f"The {kind} {value.name!r} returned {describe(found)} for the image {name!r}; expected a tensor of shape "
@@ -174,25 +205,32 @@ def call_function(
     return found, extras
 
 
-@dataclass(frozen=True)
-class GateAnswer:
-    """Whether a method adapts an image, and what the gate says beside it."""
-
-    is_open: bool = True
-    extras: Extras = field(default_factory=dict)
-
-
-def call_gate(value: Component, available: Available, settings: Mapping[str, float], name: str) -> GateAnswer:
-    """What a gate says of the image ``name``."""
-    found, extras = _with_extras(_call(value, "gate", available, settings, name), value, "gate", name)
+def call_gate(value: Component, available: Available, settings: Mapping[str, Any], name: str) -> tuple[bool, Extras]:
+    """Whether a gate lets the image ``name`` be adapted, and extras."""
+    found, extras = _call(value, "gate", available, settings, name)
     if isinstance(found, (bool, np.bool_)) or (isinstance(found, Tensor) and found.numel() == 1):
-        return GateAnswer(bool(found), extras)
+        return bool(found), extras
     raise OtptError(
         f"The gate {value.name!r} returned {describe(found)} for the image {name!r}; expected True or False."
     )
 
 
-def _with_extras(found: Any, value: Component, kind: str, name: str) -> tuple[Any, Extras]:
+def _call(
+    value: Component, kind: str, available: Available, settings: Mapping[str, Any], name: str
+) -> tuple[Any, Extras]:
+    """Call a function; what goes wrong in a user's one becomes one sentence."""
+    try:
+        found = value.call(available, settings)
+    except Exception as error:
+        if not value.digest:
+            raise
+        shapes = [
+            f"{key} of shape {tuple(available[key].shape)}"
+            for key in value.parameters
+            if hasattr(available.get(key), "shape")
+        ]
+        seen = f", which has {', '.join(shapes)}" if shapes else ""
+        raise OtptError(f"The {kind} {value.name!r} failed on the image {name!r}{seen}: {reason(error)}.") from error
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
         return found, {}
     try:
@@ -202,18 +240,3 @@ def _with_extras(found: Any, value: Component, kind: str, name: str) -> tuple[An
             f"The {kind} {value.name!r} returned extras that are not numbers for the image {name!r}; expected a tensor "
             "and {name: number}."
         ) from None
-
-
-def _call(value: Component, kind: str, available: Available, settings: Mapping[str, float], name: str) -> Any:
-    try:
-        return value.call(available, settings)
-    except Exception as error:
-        if not value.digest:
-            raise
-        shapes = ", ".join(
-            f"{key} of shape {tuple(each.shape)}"
-            for key, each in ((key, available[key]()) for key in value.parameters if key in available)
-            if hasattr(each, "shape")
-        )
-        seen = f", which has {shapes}" if shapes else ""
-        raise OtptError(f"The {kind} {value.name!r} failed on the image {name!r}{seen}: {reason(error)}.") from error

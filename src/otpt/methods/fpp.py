@@ -29,11 +29,16 @@ from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
+from otpt.methods.inits import prompt_group, text_state
+from otpt.methods.path import PromptGroup
 from otpt.prompts import MEMORY_BUDGET, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
+from otpt.registry import INITS, Kind, Methods
 from otpt.settings import Fpp, Settings
 from otpt.threads import in_threads, one_thread
 
+FROM_WORDS = "fpp-words"
+"""The init that starts from words in place of random vectors."""
 _FIRST_LINE, _NEXT_LINE = 10.0, 60.0
 """Seconds until the first line of progress, and between lines."""
 
@@ -55,7 +60,7 @@ def fpp_prompt(
             backbone,
             settings.classes,
             settings.fpp,
-            family=settings.family or "fine-grained",
+            family=settings.place[0],
             from_words=from_words,
             memory_budget=settings.memory_budget,
             on_step=SlowLines(f"FPP makes a context for {len(settings.classes)} classes", settings.fpp.steps),
@@ -73,7 +78,7 @@ def _key(backbone: Backbone, settings: Settings, from_words: bool) -> str:
         "precision": backbone.precision,
         "device": backbone.device.type,
         "classes": settings.classes,
-        "family": settings.family or "fine-grained",
+        "family": settings.place[0],
         "fpp": settings.fpp.model_dump(),
         "from_words": from_words,
         "memory": settings.memory_budget,
@@ -242,3 +247,17 @@ class _NoisyTexts:
     def encode(self, vectors: Tensor) -> Tensor:
         """(K, W) → unit text features (C, D)."""
         return self._encoder.encode(vectors[None])[0]
+
+
+def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
+    init = methods[0].init
+    prompt = fpp_prompt(backbone, settings, from_words=init == FROM_WORDS, cache=cache)
+    return [prompt_group(init, methods, backbone, text_state(backbone, settings, prompt, methods), settings)]
+
+
+def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
+    check_names(backbone, settings.classes, settings.fpp, from_words=methods[0].init == FROM_WORDS)
+
+
+for _name in ("fpp", FROM_WORDS):
+    INITS[_name] = Kind(_make, _check, facts=lambda settings, method: {"fpp": settings.fpp.model_dump()}, uses="fpp")

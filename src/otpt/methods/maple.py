@@ -22,12 +22,17 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
+from otpt.features.cache import FeatureCache
+from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, recipe_for
+from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
-from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, check_class_names, tokenize_prompts
+from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, tokenize_prompts
 from otpt.prompts.learned import DeepPrefixEncoder, MaplePrompts, visual_prompts
+from otpt.registry import INITS, Kind, Methods
+from otpt.settings import Settings
 
 if TYPE_CHECKING:
-    from otpt.methods.batch import Batch
+    from otpt.methods.path import Batch
     from otpt.views import ViewRecipe
 
 WORDS = "a photo of a"
@@ -48,21 +53,19 @@ class MapleState(PromptState):
         class_names: Sequence[str],
         prompts: MaplePrompts,
         *,
-        allow_duplicates: bool = False,
         memory_budget: int = MEMORY_BUDGET,
         tunes: bool = True,
         selected: int = 0,
     ) -> None:
         """``selected``: the largest number of views that a step differentiates, for :attr:`bytes_per_image`."""
-        names = check_class_names(class_names, allow_duplicates=allow_duplicates)
         self.tower = prompted_tower(backbone, prompts)
         self._backbone, self._shapes = backbone, [each.shape for each in prompts.tensors]
-        tokens = tokenize_prompts(backbone.text, names, Prompt(WORDS, tokens=prompts.text.shape[1]))
+        tokens = tokenize_prompts(backbone.text, class_names, Prompt(WORDS, tokens=prompts.text.shape[1]))
         encoder = DeepPrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
         encoder.autocast = backbone.text.autocast
         self.bytes_per_image = self.tower.graph_bytes(selected)
         super().__init__(
-            names,
+            class_names,
             encoder,
             _flat(prompts.tensors).to(backbone.device, backbone.dtype),
             logit_scale=backbone.logit_scale,
@@ -85,9 +88,9 @@ class MapleState(PromptState):
         """See :class:`PromptState`."""
         return self.split(context)[0].flatten(0, 1)[None]
 
-    def views(self, batch: Batch, recipe: ViewRecipe) -> Tensor:
+    def inputs(self, batch: Batch, recipe: ViewRecipe) -> tuple[Tensor, None]:
         """Tokens (B, V, L, W_v) of the views, which do not depend on the prompts."""
-        return torch.stack([self.tower.embed(pixels) for pixels in batch.pixels(recipe, self._backbone)])
+        return torch.stack([self.tower.embed(pixels) for pixels in batch.pixels(recipe, self._backbone)]), None
 
     def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
         """See :class:`PromptState`."""
@@ -181,3 +184,29 @@ def prompted_tower(backbone: Backbone, prompts: MaplePrompts) -> PromptedTower:
     tower = PromptedTower(backbone)
     tower.check_depth(prompts.depth, prompts.weights.shape[1])
     return tower
+
+
+def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
+    learned, selected = learned_prompt(settings, MaplePrompts, methods), 0
+    for method in methods:
+        config, recipe = method.tuning(*settings.place), recipe_for(settings, method)
+        if method.tunes and config is not None and recipe is not None:
+            selected = max(selected, config.selected_count(recipe.n_views))
+    state = MapleState(
+        backbone,
+        settings.classes,
+        learned,
+        memory_budget=settings.memory_budget,
+        tunes=any(method.tunes for method in methods),
+        selected=selected,
+    )
+    return [prompt_group(learned.kind, methods, backbone, state, settings)]
+
+
+def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
+    prompted_tower(backbone, learned_prompt(settings, MaplePrompts, methods))
+
+
+INITS[MaplePrompts.kind] = Kind(
+    _make, _check, facts=learned_facts, needs_image=lambda method: True, needs_features=False, uses="contexts"
+)

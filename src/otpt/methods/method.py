@@ -14,7 +14,6 @@ from otpt.objectives import fraction_of, in_order
 from otpt.registry import (
     ADAPTATIONS,
     AGGREGATIONS,
-    ATTRIBUTES,
     CALIBRATIONS,
     CLEAN,
     CONTEXT,
@@ -24,17 +23,14 @@ from otpt.registry import (
     INITS,
     NONE,
     OBJECTIVES,
-    OF_WORDS,
     OTHERS,
     STREAM,
-    TEMPLATES,
     TEXTS,
     VIEWS,
     Component,
     Count,
     Fraction,
     NonNegative,
-    Numbers,
     Positive,
     Setting,
     listed_datasets,
@@ -59,7 +55,7 @@ class Steps:
     """
 
     steps: Count = 1
-    learning_rate: Positive | Mapping[str, Positive] = 5e-3
+    learning_rate: Positive | Mapping[str, Positive] = field(default=5e-3, hash=False)
     weight_decay: NonNegative = 0.01
     selection_ratio: Fraction = 0.1
     reference: Literal["confident", "clean"] = "confident"
@@ -95,11 +91,6 @@ class TuningConfig(Steps):
         """Whether the one-step engine applies."""
         return self.steps == 1 and not self.two_step
 
-    @property
-    def static(self) -> bool:
-        """Whether one step gives the same context for every image, since no objective sees the views."""
-        return self.closed_form and not self.view_weights
-
     def selected_count(self, views: int) -> int:
         """int(V·ratio): 6 of 64 at 10 %; with "strong" int((V − 1)·ratio) augmented views and the clean one."""
         clean = int(self.selection == "strong")
@@ -117,10 +108,8 @@ class Method(Steps):
     Attributes:
         name: in results and messages.
         objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
-        init: the initial prompt: "words"; "attributes", words with several texts per class; one that was learned before
-            ("coop", "cocoop", "maple") and is read from a file; templates ("templates-7", "templates-80",
-            "dataset-templates", "templates"), which leave no context to tune; or a context made for the class list
-            ("fpp", "fpp-words").
+        init: the initial prompt: "words", or another of :data:`otpt.registry.INITS`: with attributes of the classes,
+            learned before and read from a file, templates, which leave no context to tune, or made for the classes.
         adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
             a registered adaptation.
         calibrate: "none", "temperature", "sals", or another registered calibrator.
@@ -128,8 +117,8 @@ class Method(Steps):
         gate: "none", or a registered function that says whether to adapt an image.
         temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
         summary, source: for people.
-        condition: the image feature that CoCoOp's network sees: of norm one ("unit", as it was trained) or not ("raw",
-            as TPT's code feeds it).
+        condition: the image feature that a conditional context (CoCoOp) sees: of norm one ("unit", as it was trained)
+            or not ("raw", as TPT's code feeds it).
         views: number of views, the clean one included; None: as the recipe says.
         augmix: whether views are mixed; None: as the data set says.
         settings: of its functions, such as SoC's delta, where they differ from the defaults; one number, one for each
@@ -138,7 +127,7 @@ class Method(Steps):
     """
 
     name: str
-    objectives: Mapping[str, NonNegative | Mapping[str, NonNegative]] = field(default_factory=dict)
+    objectives: Mapping[str, NonNegative | Mapping[str, NonNegative]] = field(default_factory=dict, hash=False)
     init: str = "words"
     adapt: str = CONTEXT
     calibrate: str = NONE
@@ -150,7 +139,7 @@ class Method(Steps):
     condition: Literal["unit", "raw"] = "unit"
     views: Count | None = None
     augmix: bool | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     caution: str = ""
 
     def __post_init__(self) -> None:
@@ -168,13 +157,11 @@ class Method(Steps):
                 raise unknown(axis, value, known)
         object.__setattr__(self, "objectives", in_order(self.objectives))
         for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
-            self._check_families(name, weight)
+            if isinstance(weight, Mapping):
+                self._check_families(name, weight)
         settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
         object.__setattr__(self, "settings", {name: self._setting(name, value) for name, value in settings.items()})
         self._check_combination()
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.init, self.adapt, self.calibrate, self.aggregate, self.gate, *self.objectives))
 
     def _check_combination(self) -> None:
         """Raise an ``OtptError`` for values that cannot be combined."""
@@ -185,13 +172,16 @@ class Method(Steps):
                         f"Method {self.name!r}: {value.name} cannot be combined with {axis} = {getattr(self, axis)!r}; "
                         f"expected {' or '.join(map(repr, allowed))}."
                     )
-        if self.init == ATTRIBUTES and self.adapt != CONTEXT:
-            raise OtptError(
-                f"Method {self.name!r}: {self.adapt} cannot be combined with init = 'attributes', where a class has "
-                "several texts; expected steps on the context, or nothing adapted."
-            )
-        if self.objectives and (self.init in TEMPLATES or ADAPTATIONS[self.adapt].function):
-            what = f"init {self.init!r}" if self.init in TEMPLATES else f"adaptation {self.adapt!r}"
+        init = INITS[self.init]
+        for what, fits in (
+            (self.adapt, init.one_text or self.adapt == CONTEXT),
+            (self.adapt, init.shares_texts or not ADAPTATIONS[self.adapt].shared_texts),
+            (self.calibrate, init.base_classes or "base_texts" not in CALIBRATIONS[self.calibrate].parameters),
+        ):
+            if not fits:
+                raise OtptError(f"Method {self.name!r}: {what} cannot be combined with init = {self.init!r}.")
+        if self.objectives and (not init.tunable or ADAPTATIONS[self.adapt].function):
+            what = f"adaptation {self.adapt!r}" if init.tunable else f"init {self.init!r}"
             raise OtptError(
                 f"Method {self.name!r} has objectives ({', '.join(self.objectives)}), but its {what} leaves no context "
                 "to tune; leave one of them out."
@@ -201,8 +191,8 @@ class Method(Steps):
                 f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibrate=temperature too."
             )
 
-    def _check_families(self, what: str, value: Numbers, *, by_dataset: bool = False) -> None:
-        if isinstance(value, Mapping) and not (set(FAMILIES) <= set(value) or (by_dataset and OTHERS in value)):
+    def _check_families(self, what: str, value: Mapping[str, Any], *, by_dataset: bool = False) -> None:
+        if not (set(FAMILIES) <= set(value) or (by_dataset and OTHERS in value)):
             raise OtptError(
                 f"Method {self.name!r}: {what} has numbers for {sorted(value)}; expected one for each of "
                 f"{list(FAMILIES)}{f', one for {OTHERS!r}' if by_dataset else ''}, or one number."
@@ -212,7 +202,8 @@ class Method(Steps):
         """Validate a setting of the method's functions."""
         if name not in self._settings:
             raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), self.known_settings)
-        self._check_families(name, value, by_dataset=True)
+        if isinstance(value, Mapping):
+            self._check_families(name, value, by_dataset=True)
         try:
             if isinstance(value, Mapping):
                 return {key: self._settings[name].validate(number) for key, number in value.items()}
@@ -248,7 +239,7 @@ class Method(Steps):
     @property
     def starts_from_words(self) -> bool:
         """Whether its initial context is made of words."""
-        return self.init in OF_WORDS
+        return INITS[self.init].from_words
 
     @property
     def scope(self) -> str:
@@ -299,7 +290,7 @@ class Method(Steps):
         """The method with some settings replaced, as ``--set name=value`` and ``name[setting=value]`` do.
 
         Names: an objective of the method, for its weight; ``lambda`` or ``weight`` for its one regulariser; the fields
-        of its steps (steps, learning-rate …); calibrate and temperature; condition for CoCoOp; and the settings of its
+        of its steps (steps, learning-rate …); calibrate and temperature; options of its init; and the settings of its
         functions (:attr:`known_settings`).
         """
         method = self
@@ -317,8 +308,7 @@ class Method(Steps):
         weights = [*(["lambda", "weight"] if self._regularisers() else []), *self.objectives]
         steps = [each.name.replace("_", "-") for each in fields(Steps)] if self.objectives else []
         temperature = ["temperature"] if self.calibrate == "temperature" else []
-        condition = ["condition"] if self.init == "cocoop" else []
-        return [*weights, *self.known_settings, *steps, "calibrate", *temperature, *condition]
+        return [*weights, *self.known_settings, *steps, "calibrate", *temperature, *INITS[self.init].options]
 
     def _with(self, name: str, value: str | float | bool) -> Method:
         if name in ("lambda", "weight"):

@@ -147,7 +147,8 @@ def compose(name: str) -> Method:
     values["caution"] = " ".join(dict.fromkeys(part.caution for part in parts if part.caution))
     method = Method(name, objectives, **values, settings=settings)
     for part, brackets in named:
-        method = method.override(_settings(part, brackets, name))
+        if brackets:
+            method = method.override(_settings(part, brackets, name))
     return method
 
 

@@ -3,40 +3,76 @@
     features → zero-shot logits of the views → gate → adapt → calibrate → aggregate → output
 
 Towers, gradients and logits are computed on the backbone's device, for the whole batch; then there is one copy to the
-host, where plain functions finish image by image.
+host, where plain functions finish image by image (:mod:`otpt.methods.finish`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from otpt.backbones import Backbone
 from otpt.calibration import BaseTexts
+from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.batch import Batch
-from otpt.methods.finish import Available, Extras, GateAnswer, ImageScores, call_function, call_gate, finish
+from otpt.features.pipeline import EncodedImage
+from otpt.methods.finish import Extras, ImageScores, Output, call_function, call_gate, finish
 from otpt.methods.method import Method, TuningConfig
-from otpt.methods.output import Output
 from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
-from otpt.methods.prompt_tuning.tuner import naming_images, tune
+from otpt.methods.prompt_tuning.tuner import failed_on, tune
 from otpt.objectives import select_fraction
 from otpt.registry import ADAPTATIONS, CONTEXT, GATES, NONE, STATE, STREAM
 from otpt.settings import Settings
 from otpt.threads import in_threads
 from otpt.transfers import to_host
-from otpt.views import ViewRecipe
+from otpt.views import ViewRecipe, make_views
 
 GATED = "adapted"
 """Extra of a gated method: 1 if the image was adapted, 0 if it kept zero-shot."""
 AGREEING = 0.25
 """The fraction of the views, the most confident ones, that must have the clean view's label for a budget to end."""
 
+Gates = Mapping[str, Sequence[tuple[bool, Extras]]]
+"""By gated method, whether each image is adapted, and extras."""
 Tuned = Mapping[TuningConfig, tuple[Scores, Mapping[int, int]]]
 """Scores of the tuned images by config, and which row of them an image of the batch has."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B images, each with the features of all kinds of views that are needed; ``seed`` is that of their views."""
+
+    images: Sequence[EncodedImage]
+    seed: int
+
+    def features(self, recipe: ViewRecipe) -> Tensor:
+        """(B, V, D) unit features of the views of a recipe, the clean view first."""
+        return torch.stack([image.features[recipe.kind][: recipe.n_views] for image in self.images])
+
+    def clean_features(self) -> Tensor:
+        """(B, D) unit features of the clean views, which are the same for all kinds of views."""
+        return torch.stack([next(iter(image.features.values()))[0] for image in self.images])
+
+    def pixels(self, recipe: ViewRecipe, backbone: Backbone) -> Tensor:
+        """(B, V, 3, S, S) normalised pixels, for prompts that reach into the image tower."""
+        dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
+        made = []
+        for encoded in self.images:
+            image, digest = encoded.open()
+            name = digest if encoded.task.image_id is None else encoded.task.image_id
+            views = make_views(image, recipe, backbone.preprocessing, seed=self.seed, image_id=name, dtype=dtype)
+            made.append(torch.from_numpy(views))
+        return torch.stack(made)
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call the images."""
+        return [str(image.task.key) for image in self.images]
 
 
 def is_enough(zero_shot: Tensor) -> bool:
@@ -50,7 +86,7 @@ def is_enough(zero_shot: Tensor) -> bool:
 
 
 class PromptGroup:
-    """Methods under one prompt state; see :class:`otpt.methods.kinds.Group`.
+    """Methods under one prompt state; see :class:`otpt.methods.inits.Group`.
 
     Args:
         recipes: the views of each method.
@@ -69,34 +105,32 @@ class PromptGroup:
         tower: str,
         base_texts: BaseTexts | None = None,
     ) -> None:
-        self.prompt, self.methods, self.state = prompt, methods, state
-        self.recipes = recipes
+        self.prompt, self.methods, self.state, self.recipes = prompt, methods, state, recipes
         self.cache: FeatureCache | None = None
         """Where gradients at the init are stored."""
-        self._tower, self._base_texts = tower, base_texts
-        self._official = settings.official_precision
-        place = (settings.family or "fine-grained", settings.dataset)
-        self._settings = {method.name: method.settings_for(*place) for method in methods}
-        self._configs = {method.name: method.tuning(*place) for method in methods if method.tunes}
+        self._tower, self._official = tower, settings.official_precision
+        self._constants = {"logit_scale": state.logit_scale, "base_texts": base_texts}
+        self._settings = {method.name: method.settings_for(*settings.place) for method in methods}
+        self._configs = {method.name: method.tuning(*settings.place) for method in methods if method.tunes}
         self._stream_state: dict[str, dict[str, Any]] = {}
         self._in_order = any(method.scope == STREAM for method in methods)
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """See :class:`otpt.methods.kinds.Group`."""
-        found: dict[str, dict[int, Output]] = {method.name: {} for method in self.methods}
+        """For each method the outputs of all images; those that need the same number of views go together."""
+        found: dict[tuple[str, int], Output] = {}
         for recipe in dict.fromkeys(self.recipes):
             methods = [method for method, own in zip(self.methods, self.recipes, strict=True) if own == recipe]
-            by_count: dict[int, list[int]] = {}
-            for i, image in enumerate(batch.images):
-                by_count.setdefault(self.views_needed(recipe, image.features.get(recipe.kind)), []).append(i)
-            for count, images in by_count.items():
+            counts = [recipe.n_views] * len(batch.images)
+            if recipe.rounds:
+                counts = [self.views_needed(recipe, image.features.get(recipe.kind)) for image in batch.images]
+            for count in dict.fromkeys(counts):
+                indices = [i for i, own in enumerate(counts) if own == count]
+                part = Batch([batch.images[i] for i in indices], batch.seed)
+                seen = recipe if count == recipe.n_views else recipe.of(count)
                 extras = {"views": float(count)} if recipe.rounds else {}
-                for i, outputs in zip(
-                    images, self._outputs(methods, recipe.of(count), batch.part(images)), strict=True
-                ):
-                    for method, output in zip(methods, outputs, strict=True):
-                        found[method.name][i] = replace(output, extras={**output.extras, **extras})
-        return [[found[method.name][i] for i in range(len(batch))] for method in self.methods]
+                for i, outputs in zip(indices, self._predict(methods, seen, part, extras), strict=True):
+                    found |= {(method.name, i): output for method, output in zip(methods, outputs, strict=True)}
+        return [[found[method.name, i] for i in range(len(batch.images))] for method in self.methods]
 
     def views_needed(self, recipe: ViewRecipe, features: Tensor | None) -> int:
         """The number of views that an image needs: the first round that is enough, or all.
@@ -104,7 +138,7 @@ class PromptGroup:
         ``features`` (n, D) are those of its first views. A round is decided by its own views alone: a product with more
         rows may differ in the last bit, and a tie be decided in another way.
         """
-        if features is None or not recipe.rounds:
+        if features is None:
             return recipe.n_views
         starts = self.state.starts_of(features[:1])
         for count in recipe.rounds:
@@ -115,52 +149,46 @@ class PromptGroup:
                     return count
         return recipe.n_views
 
-    def _outputs(self, methods: Sequence[Method], recipe: ViewRecipe, batch: Batch) -> list[list[Output]]:
+    def _predict(
+        self, methods: Sequence[Method], recipe: ViewRecipe, batch: Batch, extras: Extras
+    ) -> list[list[Output]]:
         """The outputs of images that need the same views: image by image, one per method."""
-        names, views, starts = batch.names, self.state.views(batch, recipe), self.state.starts(batch)
+        names = batch.names
+        views, starts = self.state.inputs(batch, recipe)
         initial = on_device = self.state.initial(views, starts)
-        gates: dict[str, list[GateAnswer]] = {}
-        if any(method.gate != NONE for method in methods):
+        gates: dict[str, list[tuple[bool, Extras]]] = {}
+        gated = [method for method in methods if method.gate != NONE]
+        if gated:
             (initial,) = scores_to_host([initial])
-            for method in methods:
-                gates[method.name] = [
-                    self._gate(method, image_scores(initial, i), each) for i, each in enumerate(names)
-                ]
+            gates = {method.name: self._gate(method, initial, names) for method in gated}
         tuned = self._tune(methods, gates, views, starts, on_device, names)
         initial, *scores = scores_to_host([initial, *(scores for scores, _ in tuned.values())])
-        on_host = {config: (own, tuned[config][1]) for config, own in zip(tuned, scores, strict=True)}
+        tuned = {config: (own, tuned[config][1]) for config, own in zip(tuned, scores, strict=True)}
 
         def finish_image(i: int) -> list[Output]:
             before = image_scores(initial, i)
-            return [
-                self._finish(method, before, i, gates[method.name][i] if gates else GateAnswer(), on_host, names[i])
-                for method in methods
-            ]
+            return [self._finish(method, before, gates, tuned, i, names[i], extras) for method in methods]
 
-        if self._in_order:
-            return [finish_image(i) for i in range(len(batch))]
-        return in_threads(finish_image, range(len(batch)))
+        if self._in_order or len(names) == 1:
+            return [finish_image(i) for i in range(len(names))]
+        return in_threads(finish_image, range(len(names)))
 
-    def _available(self, before: ImageScores, now: ImageScores) -> Available:
-        """What a function may ask for, of the initial prompt and of the views ``now``."""
-        return {
-            "features": lambda: before.features if now.features is None else now.features,
-            "text_features": lambda: before.text_features,
-            "logit_scale": lambda: self.state.logit_scale,
-            "zero_shot": lambda: before.view_logits,
-            "base_texts": lambda: self._base_texts,
-        }
+    def _available(self, scores: ImageScores) -> dict[str, Any]:
+        """What a function may ask for of an image under the initial prompt."""
+        own = {"features": scores.features, "text_features": scores.text_features, "zero_shot": scores.view_logits}
+        return {**self._constants, **own}
 
-    def _gate(self, method: Method, before: ImageScores, name: str) -> GateAnswer:
-        """Whether a method adapts an image."""
-        if method.gate == NONE:
-            return GateAnswer()
-        return call_gate(GATES[method.gate], self._available(before, before), self._settings[method.name], name)
+    def _gate(self, method: Method, initial: Scores, names: Sequence[str]) -> list[tuple[bool, Extras]]:
+        """Whether a method adapts the images."""
+        gate, settings = GATES[method.gate], self._settings[method.name]
+        return [
+            call_gate(gate, self._available(image_scores(initial, i)), settings, name) for i, name in enumerate(names)
+        ]
 
     def _tune(
         self,
         methods: Sequence[Method],
-        gates: Mapping[str, Sequence[GateAnswer]],
+        gates: Gates,
         views: Tensor,
         starts: Tensor | None,
         initial: Scores,
@@ -171,67 +199,80 @@ class PromptGroup:
         all_views = any(method.needs_adapted_views for method in methods)
         for method in methods:
             config = self._configs.get(method.name)
-            adapted = {i for i in range(len(views)) if not gates or gates[method.name][i].is_open}
+            own = gates.get(method.name)
+            adapted = {i for i in range(len(views)) if own is None or own[i][0]}
             if config is not None and adapted:
                 wanted.setdefault(config, set()).update(adapted)
         found: dict[TuningConfig, tuple[Scores, Mapping[int, int]]] = {}
         for images in dict.fromkeys(tuple(sorted(each)) for each in wanted.values()):
             configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
-            assert initial.view_logits is not None
-            with naming_images([names[i] for i in images], configs):
+            zero_shot = initial.view_logits
+            assert zero_shot is not None
+            rows = [views, zero_shot, starts]
+            if len(images) < len(views):
+                rows = [None if each is None else _rows(each, images) for each in rows]
+            try:
                 tuned = tune(
                     self.state,
-                    _rows(views, images),
+                    rows[0],
                     configs,
-                    zero_shot=_rows(initial.view_logits, images),
-                    starts=None if starts is None else _rows(starts, images),
+                    zero_shot=rows[1],
+                    starts=rows[2],
                     cache=self.cache,
                     all_views=all_views,
                 )
+            except OtptError as error:
+                raise failed_on(error, [names[i] for i in images], configs) from None
             at = {image: row for row, image in enumerate(images)}
             found |= {config: (scores, at) for config, scores in tuned.items()}
         return found
 
-    def _finish(self, method: Method, before: ImageScores, i: int, gate: GateAnswer, tuned: Tuned, name: str) -> Output:
+    def _finish(
+        self,
+        method: Method,
+        before: ImageScores,
+        gates: Gates,
+        tuned: Tuned,
+        i: int,
+        name: str,
+        extras: Extras,
+    ) -> Output:
         """Adapt, calibrate and aggregate image ``i`` by a method."""
-        now = before
-        more: Extras = {}
         settings, config = self._settings[method.name], self._configs.get(method.name)
-        if gate.is_open and method.adapt != CONTEXT:
-            now, more = self._call_adaptation(method, before, settings, name)
-        elif gate.is_open and config is not None:
+        available, now, more = self._available(before), before, dict(extras)
+        is_open, of_gate = gates[method.name][i] if method.name in gates else (True, {})
+        if is_open and method.adapt != CONTEXT:
+            now, own = self._call_adaptation(method, before, available, name)
+            more |= own
+        elif is_open and config is not None:
             scores, at = tuned[config]
             now = image_scores(scores, at[i])
-        extras = {"mean_cosine": now.mean_cosine, **more}
+            if now.features is not None:  # they depend on the context
+                available["features"] = now.features
         if method.gate != NONE:
-            extras |= {**gate.extras, GATED: float(gate.is_open)}
+            more |= {**of_gate, GATED: float(is_open)}
         return finish(
             method,
-            now,
             before,
-            self._available(before, now),
+            now,
+            available,
             settings,
             tower=self._tower,
             official=self._official,
             name=name,
-            extras=extras,
+            extras={"mean_cosine": now.mean_cosine, **more},
         )
 
     def _call_adaptation(
-        self, method: Method, before: ImageScores, settings: Mapping[str, float], name: str
+        self, method: Method, before: ImageScores, available: Mapping[str, Any], name: str
     ) -> tuple[ImageScores, Extras]:
         """Adapt an image by a function, which gives logits of the views or text features."""
         value = ADAPTATIONS[method.adapt]
         carried = self._stream_state.setdefault(method.name, {})
-        available: Available = {
-            **self._available(before, before),
-            "logits": lambda: before.view_logits,
-            STATE: lambda: carried,
-        }
-        assert before.view_logits is not None
-        assert before.text_features is not None
-        shape = before.text_features.shape if value.gives_texts else before.view_logits.shape
-        found, extras = call_function(value, "adaptation", available, settings, tuple(shape), name)
+        given = {**available, "logits": before.view_logits, STATE: carried}
+        same = before.text_features if value.gives_texts else before.view_logits
+        assert same is not None
+        found, extras = call_function(value, "adaptation", given, self._settings[method.name], tuple(same.shape), name)
         if not value.gives_texts:
             return before._replace(logits=found[:1], view_logits=found), extras
         assert before.features is not None
@@ -262,4 +303,4 @@ def image_scores(scores: Scores, i: int) -> ImageScores:
 
 def _rows(tensor: Tensor, images: Sequence[int]) -> Tensor:
     """Rows of (B, …), stacked one by one: a list of indices would be copied to the device and waited for."""
-    return tensor if len(images) == len(tensor) else torch.stack([tensor[i] for i in images])
+    return torch.stack([tensor[i] for i in images])

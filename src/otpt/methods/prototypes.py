@@ -14,8 +14,6 @@ from otpt.methods.prompt_tuning.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean
 from otpt.registry import Fraction, NonNegative, Positive, Probability, adaptation
 
-_SAME_TEXTS = {"init": ("words", "coop", "maple")}
-"""Prototypes start at the texts, which must be the same for all images."""
 _EPSILON = 1e-3
 _DECAY = 0.1
 _CONTRAST_TEMPERATURE = 0.01
@@ -45,7 +43,7 @@ _DPE = {
 
 @adaptation(
     views_if=("mean_views",),
-    only=_SAME_TEXTS,
+    shared_texts=True,
     source="Zhou et al., CVPR 2025; constants of a third party",
     settings={"mean_views": {"fine-grained": 0, "shift": 1}},
 )
@@ -104,7 +102,7 @@ def _update(
 
 @adaptation(
     views_if=("mean_views", "mean_prediction"),
-    only=_SAME_TEXTS,
+    shared_texts=True,
     source="Zhang et al., NeurIPS 2024 (DPE)",
     caution="its alpha, beta, rate and contrast were published by data set and must be assumed to be chosen on the "
     "test images; --set cache-alpha=6 cache-beta=5 dpe-rate=6e-4 dpe-contrast=0.5 takes ImageNet's everywhere.",

@@ -23,7 +23,7 @@ import torch
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, PixelBudget
-from otpt.methods import Output, Predictor, check_fit, stream_batches
+from otpt.methods import Output, Predictor, check_fit, stream
 from otpt.prediction import Prediction, predictions
 from otpt.serve.images import ImageFile, view_thumbnails
 from otpt.serve.queries import Query
@@ -148,7 +148,7 @@ class TextCache:
         with cancellable(stop):
             check_cancelled()
             check_fit(backbone, query.settings, query.methods)
-            predictor = Predictor(backbone, query.settings, query.methods).prepare()
+            predictor = Predictor(backbone, query.settings, query.methods)
         found = Prepared(predictor, predictor.nbytes)
         self._shrink(found.size)
         with self._lock:
@@ -251,7 +251,7 @@ class Engine:
             pipeline = FeaturePipeline(
                 backbone, threads=self._ahead, fixed_chunks=False, pixels=self._pixels, clock=_note
             )
-            for batch in stream_batches(self._tasks(model), pipeline, catch=True):
+            for batch in stream(self._tasks(model), pipeline, catch=True):
                 self._watch(len(batch))
                 for image, outputs in batch:
                     self._answer(image, outputs, backbone)

@@ -12,7 +12,7 @@ from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method, calibration_facts, columns, compose, kind_of, recipe_for, refuse_trained, templates_of
 from otpt.prompts import Templates
-from otpt.registry import ATTRIBUTES, FPP, LEARNED, STREAM, TEMPLATES
+from otpt.registry import INITS, STREAM
 from otpt.serve.config import Limits
 from otpt.serve.errors import RequestError
 from otpt.serve.schemas import Options
@@ -54,7 +54,7 @@ class Query:
         """Number of texts to encode: classes × templates, summed over what the methods start from."""
         per_class: dict[str, int] = {}
         for method in self.methods:
-            if method.init in TEMPLATES:
+            if not INITS[method.init].tunable:
                 per_class[method.init] = len(templates_of(self.settings, method).sentences)
             else:
                 per_class["words"] = len(getattr(self.settings.texts, "sentences", "1"))
@@ -170,7 +170,7 @@ def served_method(name: str) -> Method:
             f"Method {name!r} depends on the images before, which here are those of other clients; run it with 'otpt "
             "evaluate', or take a method of GET /v1/methods."
         )
-    if method.init in (*LEARNED, *FPP, ATTRIBUTES) or not kind_of(method).needs_features:
+    if not kind_of(method).served:
         raise OtptError(f"Method {name!r} needs files that requests cannot bring; take a method of GET /v1/methods.")
     return method
 

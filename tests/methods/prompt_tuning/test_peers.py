@@ -151,7 +151,7 @@ def test_moments_are_not_seen_by_a_single_step() -> None:
 @pytest.mark.parametrize("name", STATIC)
 def test_a_static_prompt_is_the_step_of_the_regulariser_alone(name: str, kind: str) -> None:
     config = config_of(name)
-    assert config.static
+    assert not config.view_weights
     check(kind, 0, config)
 
 

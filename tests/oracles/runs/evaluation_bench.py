@@ -138,7 +138,7 @@ def computed(work: Callable[[], Any] | None = None) -> Iterator[list[int]]:
     real = Predictor.__call__
 
     def counted(self: Predictor, batch: Batch) -> list[list[Output]]:
-        counts.append(len(batch))
+        counts.append(len(batch.images))
         if work is not None:
             work()
         return real(self, batch)

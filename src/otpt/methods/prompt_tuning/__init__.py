@@ -2,7 +2,7 @@
 
 from otpt.methods.method import TuningConfig
 from otpt.methods.prompt_tuning.state import AttributeState, PromptState, Scores, mean_cosine, prompt_state
-from otpt.methods.prompt_tuning.tuner import adamw_first_step, naming_images, tune, tune_many_steps
+from otpt.methods.prompt_tuning.tuner import adamw_first_step, failed_on, tune, tune_many_steps
 
 __all__ = [
     "AttributeState",
@@ -10,8 +10,8 @@ __all__ = [
     "Scores",
     "TuningConfig",
     "adamw_first_step",
+    "failed_on",
     "mean_cosine",
-    "naming_images",
     "prompt_state",
     "tune",
     "tune_many_steps",

@@ -30,17 +30,15 @@ from otpt.prompts import (
     TemplateEncoder,
     Templates,
     TextFeatures,
-    check_class_names,
     prompt_encoder,
     tokenize_prompts,
 )
-from otpt.prompts.learned import CocoopContext
 from otpt.prompts.tokens import sentence_tokens
 from otpt.registry import OBJECTIVES
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
-    from otpt.methods.batch import Batch
+    from otpt.methods.path import Batch
 
 Encoder = Callable[[Tensor], Tensor]
 """A context (n, W) → text features (C, D), differentiable."""
@@ -188,24 +186,17 @@ class PromptState:
         """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
         return self.logit_scale * image_features @ text_features.mT + self.logit_bias
 
-    def cosines(self, logits: Tensor) -> Tensor:
-        """(ℓ − bias)/scale: also SigLIP's logits, which have a bias."""
-        return (logits - self.logit_bias) / self.logit_scale
-
     def class_features(self, text_features: Tensor) -> Tensor:
         """Unit text features of the classes, (…, C, D), from those of all texts."""
         return text_features
 
-    def views(self, batch: Batch, recipe: ViewRecipe) -> Tensor:
-        """What the state sees of the images, the clean view first: unit features (B, V, D)."""
-        return batch.features(recipe)
-
-    def starts(self, batch: Batch) -> Tensor | None:
-        """(B, n, W) initial contexts of the images; None where all start from θ₀."""
-        return None
+    def inputs(self, batch: Batch, recipe: ViewRecipe) -> tuple[Tensor, Tensor | None]:
+        """What the state sees of the images, unit features (B, V, D) with the clean view first, and their initial
+        contexts (B, n, W); None where all start from θ₀."""
+        return batch.features(recipe), None
 
     def starts_of(self, clean: Tensor) -> Tensor | None:
-        """The same from unit features (B, D) of the clean views."""
+        """The initial contexts of images from unit features (B, D) of their clean views."""
         return None
 
     def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
@@ -270,7 +261,7 @@ class PromptState:
 
     def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
         """∇_θ of a text objective at θ₀, (n, W); computed once."""
-        own = OBJECTIVES[objective].own_settings(settings)
+        own = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
         key = (objective, tuple(own.items()))
         with self._computing:  # several images at a time ask for the same one
             if key not in self._text_gradients:
@@ -327,39 +318,12 @@ class AttributeState(PromptState):
         return logits.unflatten(-1, (-1, self.attributes))
 
 
-class ConditionalState(PromptState):
-    """CoCoOp: each image has an initial context of its own, ctx + net(x) of its feature x.
-
-    ``raw`` feeds the feature as the tower gives it, of any norm, as TPT's code does; else of norm one.
-    """
-
-    def __init__(self, *args: Any, context: CocoopContext, model: Backbone, raw: bool, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._backbone, self._raw = model, raw
-        self._context = context.to(model.device, model.dtype)
-
-    def starts(self, batch: Batch) -> Tensor | None:
-        """See :class:`PromptState`."""
-        if not self._raw:
-            return self.starts_of(batch.clean_features())
-        return self._context.starts(
-            self._backbone.encode_pixels(
-                batch.pixels(ViewRecipe(n_views=1), self._backbone)[:, 0], chunk=self._backbone.chunk, unit=False
-            )
-        )
-
-    def starts_of(self, clean: Tensor) -> Tensor | None:
-        """See :class:`PromptState`."""
-        return self._context.starts(clean)
-
-
 def prompt_state(
     backbone: Backbone,
     class_names: Sequence[str],
     prompt: Prompt | FixedTexts | None = None,
     *,
     attributes: Mapping[str, Sequence[str]] | None = None,
-    allow_duplicates: bool = False,
     memory_budget: int = MEMORY_BUDGET,
     contexts_per_pass: int | None = None,
     tunes: bool = True,
@@ -373,7 +337,7 @@ def prompt_state(
         tunes: build the graph of the text features at once.
         kind: of the state; ``more`` are its further arguments.
     """
-    names = check_class_names(class_names, allow_duplicates=allow_duplicates)
+    names = tuple(class_names)
     texts = names if attributes is None else names_with_attributes(names, attributes)
     tokens, encoder = _encoder(backbone, names, prompt or Prompt(), texts, memory_budget)
     digest = hashlib.sha256()

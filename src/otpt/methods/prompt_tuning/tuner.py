@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -65,14 +64,26 @@ def tune(
     if zero_shot is None:
         zero_shot = state.initial(views, starts).view_logits
         assert zero_shot is not None
-    distinct = list(dict.fromkeys(configs))
-    together = [config for config in distinct if config.closed_form and starts is None]
-    found = _one_step(state, views, zero_shot, together, cache, all_views) if together else {}
-    for config in distinct:
-        if config not in found:
+    found: dict[TuningConfig, Scores] = {}
+    gradients: dict[ViewObjective, Tensor] = {}
+    steps: dict[TuningConfig, tuple[Tensor, Tensor]] = {}
+    for config in dict.fromkeys(configs):
+        if config.closed_form and starts is None:
+            steps[config] = _one_step(state, views, zero_shot, config, gradients, cache)
+        else:
             found[config] = tune_many_steps(
                 state, views, config, zero_shot=zero_shot, starts=starts, all_views=all_views
             )
+    own = [config for config in steps if config.view_weights or state.moves_images]
+    if own:
+        together = state.predict(views, torch.cat([steps[config][0] for config in own]), all_views=all_views)
+        found |= zip(own, _split(together, len(views)) if len(own) > 1 else [together], strict=True)
+    for config, (contexts, skipped) in steps.items():
+        if config not in found:  # no objective sees the views: all images get the same context
+            texts = state.encode_shared(config, contexts[0])
+            cosine = mean_cosine(state.class_features(texts)).expand(len(views))
+            found[config] = state.scores(views, texts.expand(len(views), -1, -1), cosine, all_views=all_views)
+        found[config] = replace(found[config], contexts=contexts, skipped=skipped)
     return found
 
 
@@ -80,60 +91,46 @@ def _one_step(
     state: PromptState,
     views: Tensor,
     zero_shot: Tensor,
-    configs: Sequence[TuningConfig],
+    config: TuningConfig,
+    gradients: dict[ViewObjective, Tensor],
     cache: FeatureCache | None,
-    all_views: bool,
-) -> dict[TuningConfig, Scores]:
-    """Tune by all configs with :attr:`TuningConfig.closed_form`, which share gradients and passes."""
-    gradients: dict[ViewObjective, Tensor] = {}
-    contexts: dict[TuningConfig, Tensor] = {}
-    skipped: dict[TuningConfig, Tensor] = {}
-    for config in configs:
-        total = torch.zeros(len(views), *state.init.shape, dtype=state.init.dtype, device=state.init.device)
-        for name, weight in config.view_weights:
-            objective = view_objective(name, config, views.shape[1])
-            if objective not in gradients:
-                gradients[objective] = _view_gradients(state, views, zero_shot, objective, cache)
-            total = total + weight * gradients[objective]
-        for name, weight in config.text_weights:
-            total = total + weight * state.text_gradient(name, dict(config.settings))
-        skipped[config] = ~total.flatten(1).isfinite().all(dim=1)
-        stepped = adamw_first_step(
-            state.init, total, learning_rate=config.learning_rate, weight_decay=config.weight_decay
+) -> tuple[Tensor, Tensor]:
+    """Contexts (B, n, W) after one step, and (B,) whose gradient was not finite; configs share ``gradients``."""
+    settings = dict(config.settings)
+    total = torch.zeros(len(views), *state.init.shape, dtype=state.init.dtype, device=state.init.device)
+    for name, weight in config.view_weights:
+        component = OBJECTIVES[name]
+        objective = ViewObjective(
+            name,
+            config.reference if component.takes_range else "",
+            config.selected_count(views.shape[1]),
+            config.selection,
+            tuple((key, value) for key, value in config.settings if key in component.settings),
         )
-        contexts[config] = torch.where(skipped[config][:, None, None], state.init, stepped)
-    found: dict[TuningConfig, Scores] = {}
-    own = [config for config in configs if not config.static or state.moves_images]
-    if own:
-        together = state.predict(views, torch.cat([contexts[config] for config in own]), all_views=all_views)
-        found |= zip(own, _split(together, len(views)), strict=True)
-    for config in configs:
-        if config not in found:  # no objective sees the views: all images get the same context
-            texts = state.encode_shared(config, contexts[config][0])
-            cosine = mean_cosine(state.class_features(texts)).expand(len(views))
-            found[config] = state.scores(views, texts.expand(len(views), -1, -1), cosine, all_views=all_views)
-    return {config: replace(found[config], contexts=contexts[config], skipped=skipped[config]) for config in configs}
+        if objective not in gradients:
+            compute = _view_gradients if cache is None else partial(_cached_gradients, cache)
+            gradients[objective] = compute(state, views, zero_shot, objective)
+        total = total + weight * gradients[objective]
+    for name, weight in config.text_weights:
+        total = total + weight * state.text_gradient(name, settings)
+    skipped = ~total.flatten(1).isfinite().all(dim=1)
+    stepped = adamw_first_step(state.init, total, learning_rate=config.learning_rate, weight_decay=config.weight_decay)
+    return torch.where(skipped[:, None, None], state.init, stepped), skipped
 
 
 def _split(scores: Scores, images: int) -> list[Scores]:
     """Scores of several configs one after another, as one for each."""
-    if len(scores.logits) == images:
-        return [scores]
     fields = {name: each for name, each in vars(scores).items() if each is not None}
     parts = zip(*(each.split(images) for each in fields.values()), strict=True)
     return [Scores(**dict(zip(fields, part, strict=True))) for part in parts]
 
 
-@contextmanager
-def naming_images(names: Sequence[str], configs: Sequence[TuningConfig]) -> Iterator[None]:
-    """Says on which image a user's objective failed; objectives themselves see no names."""
-    try:
-        yield
-    except OtptError as error:
-        if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
-            raise
-        where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
-        raise OtptError(f"{error} {where}.") from error
+def failed_on(error: OtptError, names: Sequence[str], configs: Sequence[TuningConfig]) -> OtptError:
+    """The error of a user's objective with the images that it failed on; objectives themselves see no names."""
+    if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
+        return error
+    where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
+    return OtptError(f"{error} {where}.")
 
 
 @dataclass(frozen=True)
@@ -153,48 +150,41 @@ class ViewObjective:
     settings: tuple[tuple[str, float], ...] = ()
 
 
-def view_objective(name: str, config: TuningConfig, views: int) -> ViewObjective:
-    """A config's objective ``name`` on ``views`` views."""
-    found = OBJECTIVES[name]
-    reference = config.reference if found.takes_range else ""
-    settings = tuple(found.own_settings(dict(config.settings)).items())
-    return ViewObjective(name, reference, config.selected_count(views), config.selection, settings)
+def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective) -> Tensor:
+    """∇_θ of a view objective at θ₀ for each image, (B, n, W)."""
+    gradients, selected, own = [], [], []
+    for image, logits in zip(views, zero_shot, strict=True):
+        chosen = SELECTED_BY[objective.selection](logits, objective.count)
+        at_init = logits[chosen]
+        cosines = (at_init - state.logit_bias) / state.logit_scale
+        with torch.enable_grad():
+            leaf = logits[chosen].requires_grad_()
+            available = {"logits": leaf, "zero_shot": at_init, "cosines": cosines, "all_views": logits}
+            if objective.reference:
+                bounds = logit_range(logits[0] if objective.reference == "clean" else leaf[0])
+                available |= dict.fromkeys(("current_range", "initial_range"), bounds)
+            value = OBJECTIVES[objective.name](available, dict(objective.settings))
+        gradients.append(torch.autograd.grad(value, leaf)[0])
+        selected.append(image[chosen])
+        own.append(at_init)
+    return state.pull_back(torch.stack(gradients), torch.stack(selected), torch.stack(own))
 
 
-def _view_gradients(
-    state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective, cache: FeatureCache | None
+def _cached_gradients(
+    cache: FeatureCache, state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective
 ) -> Tensor:
-    """∇_θ of a view objective at θ₀ for each image, (B, n, W): from the cache, or computed."""
-    if cache is None:
-        return _computed_gradients(state, views, zero_shot, objective)
+    """:func:`_view_gradients`, of which the cache may have some."""
     stored = [GradientEntry(cache, state, each) for each in to_host([views])[0]]
     found = {i: known for i, entry in enumerate(stored) if (known := entry.get(objective)) is not None}
     missing = [i for i in range(len(stored)) if i not in found]
     if missing:
-        computed = _computed_gradients(
+        computed = _view_gradients(
             state, torch.stack([views[i] for i in missing]), torch.stack([zero_shot[i] for i in missing]), objective
         )
         for i, gradient, own in zip(missing, computed, to_host([computed])[0], strict=True):
             found[i] = gradient
             stored[i].put(objective, own)
     return torch.stack([found[i] for i in range(len(stored))])
-
-
-def _computed_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective) -> Tensor:
-    gradients, selected, own = [], [], []
-    for image, logits in zip(views, zero_shot, strict=True):
-        chosen = SELECTED_BY[objective.selection](logits, objective.count)
-        at_init = logits[chosen]
-        with torch.enable_grad():
-            leaf = logits[chosen].requires_grad_()
-            row = logits[0] if objective.reference == "clean" else leaf[0]
-            available = {"logits": leaf, "zero_shot": at_init, "cosines": state.cosines(at_init), "all_views": logits}
-            available |= dict.fromkeys(("current_range", "initial_range"), logit_range(row))
-            value = OBJECTIVES[objective.name](available, dict(objective.settings))
-        gradients.append(torch.autograd.grad(value, leaf)[0])
-        selected.append(image[chosen])
-        own.append(at_init)
-    return state.pull_back(torch.stack(gradients), torch.stack(selected), torch.stack(own))
 
 
 class GradientEntry:
@@ -261,7 +251,8 @@ def _tune_pass(
     """Tuned contexts (b, n, W) of one pass of images, and whose gradient was not finite at some step."""
     chosen = SELECTED_BY[config.selection](zero_shot, config.selected_count(images.shape[1]))
     selected, own = _gather(images, chosen), _gather(zero_shot, chosen)
-    at_init = {"zero_shot": own, "cosines": state.cosines(own), "all_views": zero_shot}
+    cosines = (own - state.logit_bias) / state.logit_scale
+    at_init = {"zero_shot": own, "cosines": cosines, "all_views": zero_shot}
     clean = logit_range(zero_shot[:, 0]) if config.reference == "clean" else None
 
     at_start = state.linearise(start, selected)
