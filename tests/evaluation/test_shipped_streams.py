@@ -24,7 +24,7 @@ from otpt.views import make_views
 
 pytestmark = pytest.mark.slow
 
-COUNT = 13
+COUNT = 9
 STREAMS = ["tda", "boostadapter", "dmn", "bca", "dpe"]
 IDS = [f"p/{i}" for i in range(COUNT)]
 
@@ -44,11 +44,6 @@ def data(name: str = "cars", family: str = "fine-grained", count: int = COUNT) -
         images=[image(i) for i in range(count)].__getitem__,
         family=family,
     )
-
-
-def small() -> Dataset:
-    """For worker processes."""
-    return data(count=7)
 
 
 def run(folder: Path, methods: list[str], dataset: Dataset | None = None, **changes: Any) -> None:
@@ -103,10 +98,9 @@ def test_rows_are_the_literal_ones_in_the_order_of_the_seed(name: str, family: s
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("after", [3, 30, 50])
-def test_cut_and_resumed_the_streams_have_the_same_bytes(tmp_path: Path, after: int) -> None:
+def test_cut_and_resumed_the_streams_have_the_same_bytes(tmp_path: Path) -> None:
     def stop() -> None:
-        if sum(images) > after:
+        if sum(images) > 30:
             raise KeyboardInterrupt
 
     run(tmp_path / "whole", STREAMS)

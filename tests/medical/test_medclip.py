@@ -75,12 +75,12 @@ def test_methods_of_the_core_run_on_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda s: s.pop("logit_scale"), "logit_scale missing"),
-        (lambda s: [s.pop(k) for k in list(s) if k.startswith("text_model.model")], r"text_model\.model\.\* missing"),
-        (lambda s: s.pop("vision_model.model.layernorm.weight"), r"SwinModel: 1 missing \(layernorm.weight\)"),
-        (lambda s: s.update({"text_model.model.junk": torch.zeros(1)}), r"BertModel: 1 unexpected \(junk\)"),
-        (lambda s: s.update({"vision_model.model.layernorm.bias": torch.zeros(5)}), "1 of another shape"),
-        (lambda s: s.pop("text_model.model.embeddings.word_embeddings.weight"), "a part of Swin or BERT is missing"),
+        (lambda s: s.pop("logit_scale"), "logit_scale"),
+        (lambda s: [s.pop(k) for k in list(s) if k.startswith("text_model.model")], "embeddings"),
+        (lambda s: s.pop("vision_model.model.layernorm.weight"), "SwinModel.*layernorm.weight"),
+        (lambda s: s.update({"text_model.model.junk": torch.zeros(1)}), "BertModel.*junk"),
+        (lambda s: s.update({"vision_model.model.layernorm.bias": torch.zeros(5)}), "SwinModel.*layernorm.bias"),
+        (lambda s: s.pop("text_model.model.embeddings.word_embeddings.weight"), "word_embeddings"),
     ],
 )
 def test_wrong_weights_are_told(change: object, words: str, folder: Path, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from fractions import Fraction
-from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -144,12 +142,12 @@ def test_evaluation_end_to_end_on_plip(tmp_path: Path) -> None:
     backbone = otpt.load_backbone(str(tmp_path / "plip"), device="cpu")
     data = dataset(("adipose tissue", "mucus"), each=3, name="kather-500")
     result = evaluate(data, backbone, settings(save_probabilities=True), out=tmp_path / "run")
-    assert [(s.method, s.metrics.images) for s in result.scores if s.metrics] == [(name, 6) for name in METHODS]
-    assert {score.prompt for score in result.scores} == {"An H&E image patch of (5 tokens tuned)"}
+    assert dict(zip(result.frame.method, result.frame.images, strict=True)) == dict.fromkeys(METHODS, 6)
+    assert set(result.frame.prompt) == {"An H&E image patch of (5 tokens tuned)"}
     again = evaluate(data, backbone, settings(save_probabilities=True), out=tmp_path / "again")
-    assert result.scores == again.scores
-    assert again.scores[0].mean_cosine != again.scores[1].mean_cosine
-    assert result.run.config["datasets"][0]["columns"][0]["facts"]["smoothing"]["sigma"] == 0.25
+    assert result.frame.drop(columns="run").equals(again.frame.drop(columns="run"))
+    assert again.frame.mean_cosine.nunique() == len(METHODS)
+    assert result.run.datasets[0].columns[0].facts["smoothing"]["sigma"] == 0.25
 
 
 def rows_of(found: Run, method: str | None = None) -> list[dict[str, object]]:
@@ -185,7 +183,7 @@ def test_few_shot_init_is_a_context_of_coop(tmp_path: Path, monkeypatch: pytest.
     few_shot = settings(methods=["coop+promptsmooth"], contexts=["~/{dataset}.pt"], save_probabilities=True)
     sets = [dataset(each=1, name=name) for name in ("kather", "lung/x")]
     result = evaluate(sets, tiny(), few_shot, out=tmp_path / "run")
-    assert {score.prompt for score in result.scores} == {"coop"}
+    assert set(result.frame.prompt) == {"coop"}
     for data, own in zip(sets, vectors, strict=True):
         given = settings(methods=["promptsmooth"], prompts=[Prompt.learned(own)], save_probabilities=True)
         by_hand = evaluate(data, tiny(), given, out=tmp_path / f"by-hand-{own[0, 0]:.3f}")
@@ -301,7 +299,7 @@ def test_side_by_side_with_other_methods(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"sigma": 0.0}, {"alpha": 1.0}, {"copies": 0}, {"samples": 0}])
 def test_wrong_numbers(wrong: dict[str, float]) -> None:
-    with pytest.raises(OtptError, match="expected"):
+    with pytest.raises(OtptError, match=next(iter(wrong))):
         Smoothing(**wrong)  # type: ignore[arg-type]
 
 
@@ -316,27 +314,14 @@ def test_a_classifier_predicts_as_the_evaluation_does(tmp_path: Path) -> None:
         assert row["mean_cosine"] == found.mean_cosine
 
 
-def exact_tail(successes: int, trials: int, p: Fraction) -> Fraction:
-    return sum((comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(successes, trials + 1)), Fraction(0))
-
-
-@pytest.mark.parametrize(
-    ("k", "n"), [(1, 1), (1, 100), (50, 100), (99, 100), (100, 100), (5031, 10_000), (9_990, 10_000), (10_000, 10_000)]
-)
-@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.9])
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (50, 100), (100, 100), (5031, 10_000), (9_990, 10_000)])
+@pytest.mark.parametrize("alpha", [0.001, 0.9])
 def test_bound_is_clopper_pearson(k: int, n: int, alpha: float) -> None:
     bound = lower_confidence_bound(k, n, alpha)
     assert bound == pytest.approx(stats.beta.ppf(alpha, k, n - k + 1), rel=1e-9)
-    # and by its definition: at the bound, so many successes or more have probability alpha
+    # and by its definition: at the bound, k successes or more have probability alpha
     assert stats.binom.sf(k - 1, n, bound) == pytest.approx(alpha, rel=1e-6)
-
-
-def test_bound_by_exact_fractions() -> None:
-    """All right in n trials: pⁿ = α; and one failure, solved by its own equation."""
-    assert lower_confidence_bound(20, 20, 0.001) == pytest.approx(0.001 ** (1 / 20), rel=1e-12)
-    bound = Fraction(lower_confidence_bound(19, 20, 0.01))
-    assert float(exact_tail(19, 20, bound)) == pytest.approx(0.01, rel=1e-9)
-    assert lower_confidence_bound(0, 20, 0.01) == 0
+    assert lower_confidence_bound(0, n, alpha) == 0
 
 
 def test_radius_and_abstention() -> None:
@@ -348,16 +333,12 @@ def test_radius_and_abstention() -> None:
     torn = certify(first, np.array([5_050, 4_950, 0]), sigma=0.25, alpha=0.001)
     assert (torn.label, torn.radius) == (None, 0.0)
     assert torn.lower_bound == pytest.approx(stats.beta.ppf(0.001, 5_050, 4_951), rel=1e-9)
+    # if the second draw prefers another class, the first one's bound is low: an abstention, not another class
+    assert certify(np.array([40, 60]), np.array([900, 100]), sigma=1.0, alpha=0.001).label is None
 
 
-def test_class_comes_from_the_first_votes_only() -> None:
-    """If the second draw prefers another class, the first one's bound is low: an abstention, not another class."""
-    found = certify(np.array([40, 60]), np.array([900, 100]), sigma=1.0, alpha=0.001)
-    assert found.label is None
-
-
-@pytest.mark.parametrize("votes", [(60, 40, 0), (70, 30, 5), (51, 49, 0), (0, 0, 100), (30, 30, 30), (8, 1, 0)])
-@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.5])
+@pytest.mark.parametrize("votes", [(60, 40, 0), (70, 30, 5), (0, 0, 100), (30, 30, 30)])
+@pytest.mark.parametrize("alpha", [0.001, 0.5])
 def test_prediction_is_the_binomial_test(votes: tuple[int, ...], alpha: float) -> None:
     ordered = sorted(votes)
     p_value = stats.binomtest(ordered[-1], ordered[-1] + ordered[-2], 0.5).pvalue

@@ -19,7 +19,7 @@ from oracles.runs.evaluation_bench import files
 from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output, write_item
 
 from otpt import OtptError
-from otpt.runs import ModelConfig, Run, Scoring, read_rows, results_frame, score_run
+from otpt.runs import ModelConfig, Run, Scoring, read_rows, results_frame
 
 FOUR = ("zero-shot", "tpt", "o-tpt", "radius")
 
@@ -132,7 +132,7 @@ def test_settings_that_change_no_row(tmp_path: Path) -> None:
         run = fill(tmp_path / "run", given)
     assert run.config.commands == ["otpt evaluate tiny", "otpt evaluate again"]
     assert run.config.backbone.name == "tiny"
-    assert {score.metrics.n_bins for score in score_run(run) if score.metrics} == {15}
+    assert set(results_frame(run).n_bins) == {15}
 
 
 def test_a_stream_takes_other_seeds_but_no_other_images(tmp_path: Path) -> None:
@@ -235,9 +235,9 @@ def test_images_are_removed_from_the_columns_that_are_named(tmp_path: Path) -> N
     given = config(("a", "b", "tda"), stream=("tda",), seeds=(0, 1))
     run = fill(tmp_path / "run", given)
     before = files(tmp_path / "run")
-    rows = [row for row in run.unreadable() if (row.seed, row.column) == (0, (PROMPT, "a"))]
-    assert {row.reason for row in rows} == {"no image"}
-    assert len(list(run.unreadable())) == len(rows) * 2 * 3
+    failed = list(run.unreadable())
+    assert {row["error"] for *_, row in failed} == {"no image"}
+    assert len(failed) == 2 * 3 * sum((seed, column) == (0, (PROMPT, "a")) for _, seed, column, _ in failed) > 0
     run.remove("tiny", 0, (PROMPT, "a"), 5)
     run.remove("tiny", 1, (PROMPT, "tda"), 5)
     assert [(i.seed, i.start, i.stop, i.in_order) for i in run.missing()] == [(0, 4, 8, False), (1, 0, 10, True)]
@@ -246,39 +246,37 @@ def test_images_are_removed_from_the_columns_that_are_named(tmp_path: Path) -> N
 
 
 def test_folders_never_collide(tmp_path: Path) -> None:
-    methods = ("a b", "a-b", "A-B", "x" * 300, "x" * 301, "o[λ=1]", "o[λ=-1]", "..")
+    methods = ("a b", "a-b", "A-B", "x" * 300, "x" * 301, "o[λ=1]", "o[λ=-1]", "..", "", "_x", "/etc")
     run = fill(tmp_path / "run", config(methods, datasets=("locks", "Locks", "../x"), images=1))
     folders = {str(run.folder_of(*key)).lower() for key in run.everything()}
     assert len(folders) == 3 * len(methods)
     assert all(Path(folder).is_relative_to(str(tmp_path / "run/rows").lower()) for folder in folders)
     assert run.missing() == []
+    assert len(pd.read_parquet(tmp_path / "run/rows")) == len(folders), "readers skip names that begin with _ or ."
 
 
-def test_any_reader_of_parquet_sees_each_row_once(tmp_path: Path) -> None:
+def test_any_reader_of_parquet_sees_each_row_once_with_all_columns(tmp_path: Path) -> None:
+    """Methods have extras of their own, and the first file decides the columns that pandas reads."""
     fill(tmp_path / "run", config(FOUR[:2], images=5))
     run = fill(tmp_path / "run", config(FOUR, images=11, seeds=(0, 1)))
-    table = pd.read_parquet(tmp_path / "run/rows")
+    (tmp_path / "run/rows/+columns.parquet").write_bytes(b"damaged")
+    run.tidy()
     keys = ["dataset", "seed", "method", "prompt", "index"]
-    assert sorted(map(tuple, table[keys].to_numpy())) == sorted(
+    found = pd.read_parquet(tmp_path / "run/rows").sort_values(keys, ignore_index=True)
+    assert list(map(tuple, found[keys].to_numpy())) == sorted(
         ("tiny", seed, method, PROMPT, index) for seed in (0, 1) for method in FOUR for index in range(11)
     )
-    assert json.loads((tmp_path / "run/config.json").read_text())["datasets"][0]["classes"] == CLASSES
-    pd.testing.assert_frame_equal(
-        run.to_pandas().sort_values(keys)[keys].reset_index(drop=True),
-        table.sort_values(keys)[keys].reset_index(drop=True),
-    )
+    assert found[found.method == "radius"].radius.notna().any()
+    expected = run.to_pandas().sort_values(keys, ignore_index=True)
+    pd.testing.assert_frame_equal(found, expected, check_like=True)
+    assert run.datasets[0].classes == CLASSES
 
 
 def test_results_frame_has_the_metrics_of_every_key(tmp_path: Path) -> None:
     run = fill(tmp_path / "run", config(seeds=(0, 1), datasets=("one", "two")))
     frame = results_frame(run)
     assert len(frame) == 2 * 2 * 2
-    scores = {(s.dataset, s.seed, s.prompt, s.method): s for s in score_run(run)}
-    for _, row in frame.iterrows():
-        score = scores[row.dataset, row.seed, row.prompt, row.method]
-        assert score.metrics is not None
-        assert (row.accuracy, row.ece, row.images) == (score.metrics.accuracy, score.metrics.ece, score.metrics.images)
-        assert row.images + row.unreadable == row.planned == 10
+    assert ((frame.images + frame.unreadable == frame.planned) & (frame.planned == 10)).all()
     own = run.to_pandas().query("dataset == 'two' and seed == 1 and method == 'o-tpt' and error.isna()")
     rows = read_rows(run, "two", 1, (PROMPT, "o-tpt"))
     assert rows is not None
@@ -287,21 +285,21 @@ def test_results_frame_has_the_metrics_of_every_key(tmp_path: Path) -> None:
 
 def test_metrics_are_read_back_until_shards_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = fill(tmp_path / "run", config(("a",)))
-    expected = score_run(run)
+    expected = results_frame(run)
 
     def refuse(*_: object) -> None:
         raise AssertionError("rows were read")
 
     with monkeypatch.context() as patch:
         patch.setattr("otpt.runs.scores.read_rows", refuse)
-        assert score_run(Run(tmp_path / "run")) == expected
+        pd.testing.assert_frame_equal(results_frame(Run(tmp_path / "run")), expected)
         with pytest.raises(AssertionError):
-            score_run(run, bins=7)
+            results_frame(run, n_bins=7)
     run.shard_path("tiny", 0, (PROMPT, "a"), 4, 8).unlink()
-    (score,) = score_run(run)
-    assert score.metrics is not None
     read = [output("tiny", 0, (PROMPT, "a"), index) for index in (0, 1, 2, 3, 8, 9)]
-    assert score.metrics.images == sum(each is not None for each in read)
+    assert results_frame(run).images.tolist() == [sum(each is not None for each in read)]
+    grown = Run.create(tmp_path / "run", config(("a", "b")))
+    assert results_frame(grown).query("method == 'b'").planned.tolist() == [10], "a request without a shard"
 
 
 def test_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def calibrate(
             ray=ray,
         )()
         found, prompt, methods = result.run, method.prompt, chosen[0].name
-        name, code = str(found.datasets[0]["name"]), say_incomplete(result)
+        name, code = str(found.datasets[0].name), say_incomplete(result)
     calibration = calibrate_run(
         found,
         dataset=name,

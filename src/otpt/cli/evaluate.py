@@ -216,9 +216,10 @@ def evaluate(
 
 def print_result(result: Result, *, as_json: bool) -> int:
     """Print one table of metrics, and what is missing; returns the exit code."""
-    from otpt.cli.metrics import print_summary
+    from otpt.cli.metrics import print_summary, records
     from otpt.evaluation import duration
     from otpt.report import open_results
+    from otpt.runs import averages
 
     if as_json:
         print_json(
@@ -226,8 +227,8 @@ def print_result(result: Result, *, as_json: bool) -> int:
                 "run": str(result.run.folder),
                 "seconds": result.seconds,
                 "unreadable": result.unreadable,
-                "scores": [score.as_dict() for score in result.scores],
-                "averages": result.averages,
+                "scores": records(result.frame.drop(columns=["run", "model"])),
+                "averages": averages(result.frame),
             }
         )
     else:

@@ -37,7 +37,7 @@ def metrics(
     import pandas as pd
 
     from otpt import report
-    from otpt.runs import score_run, write_metrics
+    from otpt.runs import write_metrics
 
     count = o.optional(confusions, 10)
     if out is not None and out.suffix.lower() != ".csv":
@@ -60,7 +60,7 @@ def metrics(
         if not found:
             found["scores"] = results.frame.drop(columns=["run", "model", "partial"])
             if not results.partial and bins is None and side is None:
-                write_metrics(results.runs[0], score_run(results.runs[0]))
+                write_metrics(results.runs[0])
         data: dict[str, Any] = {name: records(frame) for name, frame in found.items()}
         level = o.optional(intervals, 0.95)
         if level is not None and "scores" in found:

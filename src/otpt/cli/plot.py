@@ -110,7 +110,7 @@ def _class_names(
         return f"{len(listed)} classes", check_class_names(listed.names)
     if results is not None and (dataset is None or dataset in results.datasets):
         name = dataset or results.datasets[0]
-        return name, results.config_of(name)["classes"]
+        return name, results.config_of(name).classes
     if dataset is None:
         raise OtptError("No classes are known; give a run, --datasets NAME or --classes NAME ….")
     if results is not None:
@@ -123,10 +123,10 @@ def _backbone(results: Results | None, model: o.ModelOptions) -> Backbone:
     """The given one, or that of the runs."""
     if results is None:
         return model.load(model.backbone or o.DEFAULT_BACKBONE)
-    stored = results.runs[0].config["backbone"]
-    backbone = model.load(model.backbone or stored["name"])
-    if backbone.fingerprint != stored["fingerprint"]:
-        raise OtptError(f"The weights of {backbone.name!r} are not those of the runs, {stored['name']!r}.")
+    stored = results.runs[0].config.backbone
+    backbone = model.load(model.backbone or stored.name)
+    if backbone.fingerprint != stored.fingerprint:
+        raise OtptError(f"The weights of {backbone.name!r} are not those of the runs, {stored.name!r}.")
     return backbone
 
 

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
+import pandas as pd
 import torch
 from filelock import FileLock
 
@@ -31,8 +32,8 @@ from otpt.evaluation.settings import EvaluationSettings, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
-from otpt.runs import CONFIG, DatasetConfig, Run, Score, WorkItem, averages, score_run, write_metrics
-from otpt.runs.run import Unreadable, locked
+from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, write_metrics
+from otpt.runs.run import locked
 
 _POLL_SECONDS = 1.0
 
@@ -43,20 +44,16 @@ class Result:
 
     Attributes:
         run: the run folder.
-        scores: for each data set, seed, prompt and method of the run, earlier ones included.
+        frame: metrics of each data set, seed, prompt and method of the run, earlier ones included; see
+            :func:`otpt.runs.results_frame`.
         seconds: duration of this call.
         unreadable_images: (data set, id) of each requested image that could not be read, and the reason.
     """
 
     run: Run
-    scores: list[Score]
+    frame: pd.DataFrame
     seconds: float
     unreadable_images: dict[tuple[str, str], str]
-
-    @property
-    def averages(self) -> list[dict[str, Any]]:
-        """Means over all data sets; see :func:`otpt.runs.averages`."""
-        return averages(self.scores)
 
     @property
     def unreadable(self) -> int:
@@ -100,24 +97,22 @@ class Job:
     def pack(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> PackedJob:
         """Pack the job for another process."""
         try:
-            return PackedJob(tuple(self.plugins), dumps(self))
+            return tuple(self.plugins), dumps(self)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise OtptError(f"The evaluation cannot be sent to other processes ({error}); use one process.") from None
 
 
-@dataclass(frozen=True)
-class PackedJob:
-    """A pickled job; plugins must be loaded before its methods can be unpickled."""
+PackedJob = tuple[tuple[Path, ...], bytes]
+"""Plugins, which must be loaded before methods can be unpickled; and the pickled job."""
 
-    plugins: tuple[Path, ...]
-    pickled: bytes
 
-    def unpack(self) -> Job:
-        """Restore the job in the process that works on it."""
-        for plugin in self.plugins:
-            load_plugin(plugin)
-        job: Job = pickle.loads(self.pickled)
-        return job
+def unpack(packed: PackedJob) -> Job:
+    """Restore a job in the process that works on it."""
+    plugins, pickled = packed
+    for plugin in plugins:
+        load_plugin(plugin)
+    job: Job = pickle.loads(pickled)
+    return job
 
 
 class Engine(Protocol):
@@ -135,23 +130,27 @@ class LocalEngine:
         run, evaluator = job.open(on_image=lambda: progress.update(progress.done + 1))
         progress.start(*run.progress(job.requested))
         while missing := run.missing(job.requested):
-            locks: dict[WorkItem, FileLock] = {}
-            for item, shards, last in evaluator(_claim(run, missing, locks)):
-                for shard in shards:
-                    run.write(shard)
-                if last:
-                    run.unlock(locks.pop(item))
+            compute(run, evaluator, missing)
             if run.missing(job.requested) == missing:
                 time.sleep(_POLL_SECONDS)
 
 
-def _claim(run: Run, missing: Sequence[WorkItem], locks: dict[WorkItem, FileLock]) -> Iterator[WorkItem]:
-    """The items that no other process works on, each locked."""
-    for item in missing:
-        lock = run.lock(item)
-        if lock is not None:
-            locks[item] = lock
-            yield item
+def compute(run: Run, evaluator: Evaluator, items: Sequence[WorkItem]) -> None:
+    """Compute and store items, except those that another process works on."""
+    locks: dict[WorkItem, FileLock] = {}
+
+    def claimed() -> Iterator[WorkItem]:
+        for item in items:
+            lock = run.lock(item)
+            if lock is not None:
+                locks[item] = lock
+                yield item
+
+    for item, shards in evaluator(claimed()):
+        for shard in shards:
+            run.write(shard)
+        if shards[0].stop == item.stop:
+            run.unlock(locks.pop(item))
 
 
 class ProcessEngine:
@@ -165,18 +164,18 @@ class ProcessEngine:
     def __init__(self, workers: int, devices: Sequence[str] | None = None) -> None:
         if workers < 1:
             raise OtptError(f"The number of workers is {workers}; expected 1 or more.")
-        self._workers, self._devices = workers, devices
+        self.workers, self.devices = workers, devices
 
     def run(self, job: Job, progress: Progress) -> None:
         """Start the workers and wait; the first ``OtptError`` of one ends all."""
         context = multiprocessing.get_context("spawn")
-        threads = max(job.threads or torch.get_num_threads() // self._workers, 1)
+        threads = max(job.threads or torch.get_num_threads() // self.workers, 1)
         packed = job.pack()
         processes: list[Any] = []
         receivers: list[Connection] = []
         try:
-            for number in range(self._workers):
-                device = job.device if self._devices is None else self._devices[number % len(self._devices)]
+            for number in range(self.workers):
+                device = job.device if self.devices is None else self.devices[number % len(self.devices)]
                 receiver, sender = context.Pipe(duplex=False)
                 receivers.append(receiver)
                 process = context.Process(target=_work, args=(packed, device, threads, sender), daemon=True)
@@ -192,7 +191,7 @@ class ProcessEngine:
         lost = [process.exitcode for process in processes if process.exitcode]
         if not is_there(job.folder / CONFIG) or Run(job.folder).missing(job.requested):
             raise OtptError(
-                f"{len(lost)} of {self._workers} worker processes ended before their work was done (exit code "
+                f"{len(lost)} of {self.workers} worker processes ended before their work was done (exit code "
                 f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Repeat the "
                 "command to continue."
             )
@@ -223,20 +222,21 @@ def _wait_for_workers(job: Job, receivers: Sequence[Connection], progress: Progr
 
 def _work(packed: PackedJob, device: str, threads: int, sender: Connection) -> None:
     """A worker process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     torch.set_num_threads(threads)
     error: OtptError | None = None
     with warnings.catch_warnings(record=True) as warned:
         try:
-            job = packed.unpack()
+            job = unpack(packed)
             LocalEngine().run(replace(job, device=device, threads=job.threads or threads), Progress(show=False))
         except OtptError as problem:
             error = OtptError(str(problem))
     sender.send((error, [str(each.message) for each in warned]))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process when its parent has ended, however that was; for a thread of a worker."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -314,19 +314,17 @@ def evaluate(
     if is_there(job.folder / CONFIG):
         run = Run(job.folder)
         run.remove_damaged()
-        for row in _requested(job, run) if retry_unreadable else ():
-            run.remove(row.dataset, row.seed, row.column, row.index)
+        for name, seed, column, row in list(run.unreadable(job.requested)) if retry_unreadable else ():
+            run.remove(name, seed, column, row["index"])
     with progress or Progress(show=False) as shown:
         (engine or LocalEngine()).run(job, shown)
     with locked(job.folder, "metrics"):  # of several processes that extend a run, the last one writes the metrics
         run = Run(job.folder)
         run.tidy()
-        scores = score_run(run)
-        write_metrics(run, scores)
-    unreadable = {}
-    if any(score.unreadable for score in scores):
-        unreadable = {(row.dataset, row.id): row.reason for row in _requested(job, run)}
-    return Result(run, scores, time.monotonic() - started, unreadable)
+        frame = write_metrics(run)
+    failed = run.unreadable(job.requested) if frame["unreadable"].any() else ()
+    unreadable = {(name, row["id"]): row["error"] for name, _, _, row in failed}
+    return Result(run, frame, time.monotonic() - started, unreadable)
 
 
 def _loader(backbone: Any) -> Callable[[str], Any]:
@@ -341,11 +339,3 @@ def _load(name: str, device: str) -> Any:
 
 def _loaded(backbone: Any, device: str) -> Any:
     return backbone
-
-
-def _requested(job: Job, run: Run) -> list[Unreadable]:
-    """Unreadable images of the requested data sets, seeds and columns; a run may hold others."""
-    wanted = {
-        (each.name, seed, column.key) for each in job.requested for column in each.columns for seed in column.images
-    }
-    return [row for row in run.unreadable() if (row.dataset, row.seed, row.column) in wanted]

@@ -19,7 +19,6 @@ from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
 from otpt.features.cache import FeatureCache, ShardDigests
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import (
-    Method,
     Output,
     Predictor,
     calibration_facts,
@@ -45,9 +44,7 @@ def run_config(
     backbone: Any, datasets: Sequence[DatasetConfig], settings: EvaluationSettings, *, command: str | None = None
 ) -> RunConfig:
     """What an evaluation requests of a run; ``command`` is recorded for people and decides nothing."""
-    numbers = settings.model_dump(
-        include={"official_precision", "features", "memory_budget", "shard_size", "save_probabilities"}
-    )
+    numbers = settings.model_dump(include={"official_precision", "features", "memory_budget", "save_probabilities"})
     if settings.reject is not None:
         threshold = get_threshold(settings.reject, settings.reject_threshold)
         numbers["reject"] = {"score": settings.reject, "above": threshold}
@@ -67,6 +64,7 @@ def run_config(
             device=backbone.device.type,
             preprocessing=plain(asdict(backbone.preprocessing)),
         ),
+        shard_size=settings.shard_size,
         numbers=numbers,
         scoring=Scoring(bins=settings.n_bins, side=settings.side),
         methods={method.name: method_numbers(method) for method in settings.run_methods},
@@ -93,10 +91,22 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
     own = settings.for_dataset(dataset)
     images = min(len(dataset), settings.limit or len(dataset))
     methods = {method.name: method for method in settings.run_methods}
-    found = [
-        _column_config(prompt, methods[name], own, settings, images)
-        for prompt, name in columns(own, settings.run_methods)
-    ]
+    found = []
+    for prompt, name in columns(own, settings.run_methods):
+        method, calibrated = methods[name], settings.calibration_of(name)
+        recipe, facts = recipe_for(own, method), dict(kind_of(method).evaluation.facts(settings))
+        if calibrated is not None:
+            facts["calibration"] = calibrated.key
+        found.append(
+            ColumnConfig(
+                method=name,
+                prompt=plain(prompt_facts(prompt, method, own)),
+                views=None if recipe is None else recipe.key,
+                images=dict.fromkeys(settings.seeds, images),
+                order=f"{images} images, permuted by the seed" if method.scope == STREAM else None,
+                facts=plain(facts),
+            )
+        )
     return DatasetConfig(
         name=dataset.unique_name,
         variant=dataset.variant,
@@ -105,23 +115,6 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
         family=own.family or "",
         classes=list(dataset.class_names),
         columns=found,
-    )
-
-
-def _column_config(
-    prompt: str, method: Method, own: Settings, settings: EvaluationSettings, images: int
-) -> ColumnConfig:
-    recipe, calibrated = recipe_for(own, method), settings.calibration_of(method.name)
-    facts = dict(kind_of(method).evaluation.facts(settings))
-    if calibrated is not None:
-        facts["calibration"] = calibrated.key
-    return ColumnConfig(
-        method=method.name,
-        prompt=plain(prompt_facts(prompt, method, own)),
-        views=None if recipe is None else recipe.key,
-        images=dict.fromkeys(settings.seeds, images),
-        order=f"{images} images, permuted by the seed" if method.scope == STREAM else None,
-        facts=plain(facts),
     )
 
 
@@ -166,8 +159,8 @@ class Evaluator:
             check_fit(backbone, own, settings.run_methods)
             self._check_calibrations(own)
 
-    def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
-        """Yield (item, finished shards, whether these were its last), in the order of the items."""
+    def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard]]]:
+        """Yield the shards of each item as they are finished; the last ones of an item end at its ``stop``."""
         answers = chain.from_iterable(stream(self._image_tasks(items), self._pipeline))
         for item, own in groupby(answers, key=lambda pair: pair[0].task.key.item):
             yield from self._shards(item, own)
@@ -192,52 +185,40 @@ class Evaluator:
 
     def _shards(
         self, item: WorkItem, answers: Iterator[tuple[EncodedImage, list[Output] | Exception]]
-    ) -> Iterator[tuple[WorkItem, list[Shard], bool]]:
-        dataset = self._datasets[item.dataset]
-        calibrations = [self._settings.calibration_of(method) for _, method in item.columns]
+    ) -> Iterator[tuple[WorkItem, list[Shard]]]:
+        dataset, settings = self._datasets[item.dataset], self._settings
         start, rows = item.start, self._rows(item, dataset)
-        for position, (image, answer) in enumerate(answers, start=item.start):
+        for position, (image, answer) in enumerate(answers, start=item.start + 1):
             index, name = image.task.key.index, image.task.key.name
             label = dataset.labels[index]
-            for own, column, calibrated in zip(rows, item.columns, calibrations, strict=True):
+            for own, column in zip(rows, item.columns, strict=True):
                 if isinstance(answer, Exception):
                     own.add_unreadable(index, name, label, str(answer))
                 else:
                     output = answer[image.task.predictor.columns.index(column)]
-                    own.add(index, name, label, calibrated_output(calibrated, output, label))
+                    own.add(index, name, label, calibrated_output(settings.calibration_of(column[1]), output, label))
             if self._on_image is not None:
                 self._on_image()
-            last = position == item.stop - 1
-            if last or (item.in_order and (position + 1) % self._settings.shard_size == 0):
-                yield item, [own.shard(start) for own in rows], last
-                start, rows = position + 1, self._rows(item, dataset)
+            if position == item.stop or (item.in_order and position % settings.shard_size == 0):
+                yield item, [own.shard(start) for own in rows]
+                start, rows = position, self._rows(item, dataset)
 
     def _rows(self, item: WorkItem, dataset: Dataset) -> list[ShardRows]:
+        classes, save = len(dataset.class_names), self._settings.save_probabilities
         return [
-            ShardRows(
-                item.dataset,
-                item.seed,
-                column,
-                len(dataset.class_names),
-                variant=dataset.variant,
-                save_probabilities=self._settings.save_probabilities,
-            )
+            ShardRows(item.dataset, item.seed, column, classes, variant=dataset.variant, save_probabilities=save)
             for column in item.columns
         ]
-
-    def _methods(self, item: WorkItem) -> list[Method]:
-        names = {method for _, method in item.columns}
-        return [method for method in self._settings.run_methods if method.name in names]
 
     def _predictor(self, item: WorkItem) -> Predictor:
         """The predictor of an item's data set and columns; the last one is used again, but a stream starts afresh."""
         key = item.dataset, item.columns
         if self._prepared is None or self._prepared[0] != key or item.in_order:
             settings = self._own[item.dataset]
-            names = {prompt for prompt, _ in item.columns}
-            prompts = [prompt for prompt in settings.prompts or () if prompt.name in names]
-            own = settings.replace(prompts=prompts or None)
-            self._prepared = key, Predictor(self._backbone, own, self._methods(item), cache=self._cache)
+            prompts, names = (set(each) for each in zip(*item.columns, strict=True))
+            own = settings.replace(prompts=[each for each in settings.prompts or () if each.name in prompts] or None)
+            methods = [method for method in self._settings.run_methods if method.name in names]
+            self._prepared = key, Predictor(self._backbone, own, methods, cache=self._cache)
         return self._prepared[1]
 
     def _check_calibrations(self, own: Settings) -> None:

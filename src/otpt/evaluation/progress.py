@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -24,8 +24,7 @@ class Progress:
     def __init__(
         self, *, show: bool = True, log: Callable[[str], None] | None = None, seconds: float = LOG_SECONDS
     ) -> None:
-        self.done, self.total = 0, 0
-        self._first = 0
+        self.done = self.total = self._first = 0
         self._started = self._logged = time.monotonic()
         self._log = log or (lambda line: print(line, file=sys.stderr, flush=True))
         self._seconds, self._show = seconds, show
@@ -34,9 +33,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -64,12 +61,11 @@ class Progress:
     def line(self) -> str:
         """The state in words."""
         computed = self.done - self._first
-        rate = computed / max(time.monotonic() - self._started, 1e-9)
         if not computed:
             return f"{self.done}/{self.total} images"
+        rate = computed / max(time.monotonic() - self._started, 1e-9)
         pace = f"{rate:.1f} images/s" if rate >= 1 else f"{1 / rate:.1f} s per image"
-        left = duration(max(self.total - self.done, 0) / rate)
-        return f"{self.done}/{self.total} images, {pace}, {left} left"
+        return f"{self.done}/{self.total} images, {pace}, {duration(max(self.total - self.done, 0) / rate)} left"
 
 
 def duration(seconds: float) -> str:

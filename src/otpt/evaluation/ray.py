@@ -18,14 +18,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 
 from otpt.errors import OtptError
-from otpt.evaluation.evaluation import Job, PackedJob
+from otpt.evaluation.evaluation import Job, PackedJob, compute, unpack
 from otpt.evaluation.evaluator import Evaluator
 from otpt.evaluation.progress import Progress
 from otpt.files import is_there
@@ -36,10 +36,11 @@ _MOST_BLOCKS = 10_000
 _VISIBLE_SECONDS = 90.0  # network file systems may hide a new file from other machines for a minute
 
 
-class RayEngine:
+@dataclass(frozen=True)
+class RayPool:
     """Actors on a Ray cluster.
 
-    Args:
+    Attributes:
         address: of a running cluster ("auto", "HOST:PORT", "ray://…"); None starts one on this machine and ends it
             afterwards. An existing connection (``ray.init``) is used and left open.
         actors: minimum and maximum number; None as the maximum takes what the cluster has or can add.
@@ -47,148 +48,78 @@ class RayEngine:
         cpus: of each actor, and so its threads.
     """
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        actors: tuple[int, int | None] = (1, None),
-        gpus: float = 0.0,
-        cpus: int = 1,
-    ) -> None:
-        fewest, most = actors
+    address: str | None = None
+    actors: tuple[int, int | None] = (1, None)
+    gpus: float = 0.0
+    cpus: int = 1
+
+    def __post_init__(self) -> None:
+        fewest, most = self.actors
         if fewest < 1 or (most is not None and most < fewest):
             raise OtptError(f"The numbers of Ray actors are {fewest} and {most}; expected 1 ≤ minimum ≤ maximum.")
-        if gpus < 0:
-            raise OtptError(f"The number of GPUs of a Ray actor is {gpus}; expected 0 or more.")
-        if cpus < 1:
-            raise OtptError(f"The number of CPUs of a Ray actor is {cpus}; expected 1 or more.")
-        self._address, self._actors, self._gpus, self._cpus = address, actors, gpus, cpus
+        if self.gpus < 0 or self.cpus < 1:
+            raise OtptError(f"A Ray actor gets {self.cpus} CPUs and {self.gpus} GPUs; expected 1 CPU or more.")
 
-    def run(self, job: Job, progress: Progress) -> None:
-        """Compute all missing shards."""
-        job = replace(job, folder=job.folder.absolute(), device=self._device(job), threads=job.threads or self._cpus)
-        with quiet_ray("ray.data") as ray, connected(ray, self._address), _errors_in_words(ray):
-            self._check_resources(ray)
-            arguments = (job.pack(ray.cloudpickle.dumps), os.getcwd(), self._cpus)
-            prepare = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=3)(_prepare)
-            _unwrap(ray.get(prepare.remote(*arguments)))  # the machine that computes decides the configuration
-            _wait_until(lambda: is_there(job.folder / CONFIG), job)
-            run = Run(job.folder)
-            progress.start(*run.progress(job.requested))
-            while missing := run.missing(job.requested):
-                written = []
-                for item, computed in self._compute(ray, arguments, missing):
-                    if computed:
-                        written.append(item)
-                        progress.update(progress.done + item.images)
-                _wait_until(partial(_are_visible, run, written), job)
-                if not written:  # other processes work on all that is left
-                    time.sleep(1.0)
-
-    def _device(self, job: Job) -> str:
-        """Ray shows each actor its own GPUs only, so they need no numbers."""
-        on_gpu = job.device.startswith("cuda")
-        if on_gpu and self._gpus == 0:
+    def device(self, device: str) -> str:
+        """The device in an actor; Ray shows each actor its own GPUs only, so they need no numbers."""
+        on_gpu = device.startswith("cuda")
+        if on_gpu and self.gpus == 0:
             raise OtptError(
-                f"Device {job.device!r} was requested, but actors without a GPU; expected 'gpus' (--ray-gpus) above 0."
+                f"Device {device!r} was requested, but actors without a GPU; expected 'gpus' (--ray-gpus) above 0."
             )
-        if job.device == "auto" or on_gpu:
-            return "cuda" if self._gpus else "cpu"
-        return job.device
+        return ("cuda" if self.gpus else "cpu") if device == "auto" or on_gpu else device
 
-    def _check_resources(self, ray: Any) -> None:
-        """A cluster of one machine cannot grow."""
-        if self._address is not None:
-            return
+    def check_resources(self, ray: Any) -> None:
+        """Raise ``OtptError`` if no actor fits; only a cluster of one machine cannot grow."""
         available = ray.cluster_resources()
-        for name, wanted in (("CPU", self._cpus), ("GPU", self._gpus)):
-            if wanted > available.get(name, 0):
+        for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
+            if self.address is None and wanted > available.get(name, 0):
                 raise OtptError(
                     f"A Ray actor needs {wanted:g} {name}s, but this machine's Ray has {available.get(name, 0):g}; ask "
                     "for less, or give the address of a larger cluster."
                 )
 
-    def _compute(
-        self, ray: Any, arguments: tuple[Any, ...], items: Sequence[WorkItem]
-    ) -> Iterator[tuple[WorkItem, bool]]:
-        """Yield (item, whether it was computed or left to another process) as actors answer."""
+    def call(self, ray: Any, work: Callable[..., str], *arguments: Any) -> Any:
+        """Call a function that returns an :func:`answer`, where an actor could run."""
+        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=3)(work)
+        return unwrap(ray.get(remote.remote(*arguments)))
+
+    def map(
+        self, ray: Any, actor: type[Actor], arguments: tuple[Any, ...], items: Sequence[str]
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield (item, what ``actor(*arguments).compute(item)`` returned) in the order in which actors answer."""
         blocks = min(len(items), _MOST_BLOCKS)
-        fewest, most = self._actors
+        fewest, most = self.actors
         # One item in progress and one waiting: Ray adds actors only where items wait, and few should wait at the end.
         pool = ray.data.ActorPoolStrategy(
             min_size=min(fewest, blocks), max_size=min(most or blocks, blocks), max_tasks_in_flight_per_actor=2
         )
-        answers = ray.data.from_items([json.dumps(asdict(item)) for item in items], override_num_blocks=blocks)
-        answers = answers.map_batches(
-            _Actor,
+        answers = ray.data.from_items(list(items), override_num_blocks=blocks).map_batches(
+            actor,
             fn_constructor_args=arguments,
             batch_size=1,
             compute=pool,
-            num_cpus=self._cpus,
-            num_gpus=self._gpus,
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
         )
         for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
-            for text, answer in zip(batch["item"], batch["answer"], strict=True):
-                yield _item(text), _unwrap(answer)
+            for item, found in zip(batch["item"], batch["answer"], strict=True):
+                yield str(item), unwrap(found)
 
 
-def _are_visible(run: Run, items: Sequence[WorkItem]) -> bool:
-    return not any(run.lacks(item) for item in items)
+class Actor:
+    """Base of the classes that :meth:`RayPool.map` starts: computes items, which are texts, one after the other."""
 
-
-def _item(text: str) -> WorkItem:
-    values = json.loads(text)
-    return WorkItem(**{**values, "columns": tuple(tuple(column) for column in values["columns"])})
-
-
-def _open(packed: PackedJob, folder: str, threads: int) -> tuple[Run, Evaluator]:
-    """Load everything on a machine of the cluster; ``folder`` is where relative paths begin."""
-    torch.set_num_threads(threads)
-    if os.path.isdir(folder):
-        os.chdir(folder)
-    return packed.unpack().open()
-
-
-def _prepare(packed: PackedJob, folder: str, threads: int) -> str:
-    return _answer(lambda: _open(packed, folder, threads) and True)
-
-
-class _Actor:
-    """Holds the model and the data sets, and computes shards."""
-
-    def __init__(self, packed: PackedJob, folder: str, threads: int) -> None:
-        self._arguments = packed, folder, threads
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        torch.set_num_threads(self._arguments[2])  # here, since Ray may call from another thread than before
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         items = [str(item) for item in batch["item"]]
-        return {"item": items, "answer": [_answer(lambda item=item: self._compute(_item(item))) for item in items]}  # type: ignore[misc]
+        return {"item": items, "answer": [answer(partial(self.compute, item)) for item in items]}
 
-    def _compute(self, item: WorkItem) -> bool:
-        run, evaluator = self._opened
-        if not run.lacks(item):  # written by an actor that died before it could answer
-            return True
-        lock = run.lock(item)
-        if lock is None:
-            return False
-        for _, shards, _ in evaluator([item]):
-            for shard in shards:
-                run.write(shard)
-        run.unlock(lock)
-        return True
-
-    @cached_property
-    def _opened(self) -> tuple[Run, Evaluator]:
-        folder = self._arguments[0].unpack().folder
-        if not is_there(folder / CONFIG):
-            raise OtptError(
-                f"The machine {platform.node()!r} does not see the run folder {str(folder)!r}; put it on storage that "
-                "all machines of the Ray cluster share, under the same path."
-            )
-        return _open(*self._arguments)
+    def compute(self, item: str) -> Any:
+        """Return what JSON can hold."""
+        raise NotImplementedError
 
 
-def _answer(work: Callable[[], Any]) -> str:
+def answer(work: Callable[[], Any]) -> str:
     """Result, error and warnings of ``work`` in one line of JSON, which any version of Ray can carry."""
     warned: list[str] = []
     found, error = None, ""
@@ -201,13 +132,78 @@ def _answer(work: Callable[[], Any]) -> str:
     return json.dumps([found, error, warned])
 
 
-def _unwrap(answer: str) -> Any:
-    found, error, warned = json.loads(answer)
+def unwrap(text: str) -> Any:
+    """The result of :func:`answer`; its warnings and its error are raised here."""
+    found, error, warned = json.loads(text)
     for message in warned:
         warnings.warn(message, stacklevel=2)
     if error:
         raise OtptError(error)
     return found
+
+
+class RayEngine(RayPool):
+    """An :class:`otpt.evaluation.Engine` on Ray actors."""
+
+    def run(self, job: Job, progress: Progress) -> None:
+        """Compute all missing shards."""
+        device, threads = self.device(job.device), job.threads or self.cpus
+        job = replace(job, folder=job.folder.absolute(), device=device, threads=threads)
+        with quiet_ray("ray.data") as ray, connected(ray, self.address), errors_in_words(ray):
+            self.check_resources(ray)
+            arguments = job.pack(ray.cloudpickle.dumps), os.getcwd(), self.cpus
+            self.call(ray, _prepare, *arguments)  # the machine that computes decides the configuration
+            _wait_until(lambda: is_there(job.folder / CONFIG), job)
+            run = Run(job.folder)
+            progress.start(*run.progress(job.requested))
+            while missing := run.missing(job.requested):
+                items = {json.dumps(asdict(item)): item for item in missing}
+                written: list[WorkItem] = []
+                for text, computed in self.map(ray, _Evaluating, arguments, list(items)):
+                    if computed:
+                        written.append(items[text])
+                        progress.update(progress.done + items[text].images)
+                _wait_until(lambda: not any(run.lacks(item) for item in written), job)  # noqa: B023
+                if not written:  # other processes work on all that is left
+                    time.sleep(1.0)
+
+
+class _Evaluating(Actor):
+    """Holds the model and the data sets, and computes shards."""
+
+    def __init__(self, packed: PackedJob, folder: str, threads: int) -> None:
+        self._arguments = packed, folder, threads
+
+    def compute(self, item: str) -> bool:
+        """Compute a work item; False if another process works on it."""
+        torch.set_num_threads(self._arguments[2])  # here, since Ray may call from another thread than before
+        run, evaluator = self._opened
+        values = json.loads(item)
+        own = WorkItem(**{**values, "columns": tuple(tuple(column) for column in values["columns"])})
+        compute(run, evaluator, [own])
+        return not run.lacks(own)
+
+    @cached_property
+    def _opened(self) -> tuple[Run, Evaluator]:
+        folder = unpack(self._arguments[0]).folder
+        if not is_there(folder / CONFIG):
+            raise OtptError(
+                f"The machine {platform.node()!r} does not see the run folder {str(folder)!r}; put it on storage that "
+                "all machines of the Ray cluster share, under the same path."
+            )
+        return _open(*self._arguments)
+
+
+def _open(packed: PackedJob, folder: str, threads: int) -> tuple[Run, Evaluator]:
+    """Load everything on a machine of the cluster; ``folder`` is where relative paths begin."""
+    torch.set_num_threads(threads)
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    return unpack(packed).open()
+
+
+def _prepare(packed: PackedJob, folder: str, threads: int) -> str:
+    return answer(lambda: _open(packed, folder, threads) and True)
 
 
 def _wait_until(condition: Callable[[], bool], job: Job) -> None:
@@ -222,7 +218,7 @@ def _wait_until(condition: Callable[[], bool], job: Job) -> None:
 
 
 @contextmanager
-def _errors_in_words(ray: Any) -> Iterator[None]:
+def errors_in_words(ray: Any) -> Iterator[None]:
     """One sentence if the cluster fails; an error in the code keeps its traceback."""
     try:
         yield
@@ -269,10 +265,9 @@ def connected(ray: Any, address: str | None, *, object_store: int = 256 * 2**20)
     if ray.is_initialized():
         yield
         return
-    if address is not None:
-        _check_reachable(address)
     own = {"include_dashboard": False, "object_store_memory": object_store} if address is None else {}
     try:
+        _check_reachable(address or "")
         with _closed_stderr():
             ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
     except Exception as error:  # that a node did not start in time has no class of its own
@@ -288,12 +283,8 @@ def connected(ray: Any, address: str | None, *, object_store: int = 256 * 2**20)
 def _check_reachable(address: str) -> None:
     """Fail early: Ray itself tries for minutes."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
-    if not port.isdigit():  # "auto"
-        return
-    try:
+    if port.isdigit():  # not "auto"
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise OtptError(f"Cannot reach Ray at {address!r}: {error}.") from None
 
 
 @contextmanager

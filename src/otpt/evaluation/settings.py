@@ -22,6 +22,10 @@ from otpt.settings import Settings
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 CALIBRATED = "+calibrated"
 """Suffix of a method's name in the results if a calibration file was used with it."""
+_UNCHANGED = (
+    "all_tokens", "augmix", "fpp", "memory_budget", "official_precision", "reject", "reject_threshold", "templates",
+)  # fmt: skip
+"""Fields that are the same for all data sets."""
 
 
 class EvaluationSettings(Settings):
@@ -114,6 +118,7 @@ class EvaluationSettings(Settings):
         for hook, _ in self.hooks:
             plugins |= hook.plugins(self, dataset)
         return Settings(
+            **{name: getattr(self, name) for name in _UNCHANGED},
             methods=self.run_methods,
             classes=dataset.class_names,
             prompts=self.prompts or (dataset.prompt,),
@@ -122,15 +127,7 @@ class EvaluationSettings(Settings):
             family=self.family or dataset.family,
             dataset=dataset.registered_name,
             views=replace(self.recipe, augmix=dataset.augmix),
-            augmix=self.augmix,
-            official_precision=self.official_precision,
             allow_duplicates=dataset.allow_duplicates,
-            memory_budget=self.memory_budget,
-            all_tokens=self.all_tokens,
-            templates=self.templates,
-            fpp=self.fpp,
-            reject=self.reject,
-            reject_threshold=self.reject_threshold,
             plugins=plugins | dataset.plugins,
         )
 

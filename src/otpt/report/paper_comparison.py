@@ -134,7 +134,7 @@ def _is_registered(results: Results, name: str) -> bool:
     entry = None if results.is_own(name) else find_entry(name)
     if entry is None or name != entry.name:
         return False
-    classes = results.config_of(name)["classes"]
+    classes = results.config_of(name).classes
     # ImageNet's class names come from open_clip, which is slow to import; their number is enough
     same = entry.names.startswith("imagenet") or sorted(classes) == sorted(entry.class_list().names)
     return len(classes) == entry.classes and same

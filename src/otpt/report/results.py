@@ -75,7 +75,7 @@ class Results:
         self.seeds: list[int] = _unique(frame, "seed")
         self.methods: list[str] = _unique(frame, "method")
         self.prompts: list[str] = _unique(frame, "prompt")
-        self.model = str(runs[0].config["backbone"]["name"])
+        self.model = str(runs[0].config.backbone.name)
         self.rows = lru_cache(maxsize=_CACHED)(self._read_rows)
 
     def __repr__(self) -> str:
@@ -173,8 +173,8 @@ def open_results(
             raise OtptError(f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}.")
     check_names("seed of the runs", map(str, seeds or ()), [str(seed) for run in runs for seed in run.seeds])
     check_names("method of the runs", methods, _methods_of(runs))
-    scoring = runs[0].config["scoring"]
-    n_bins, side = scoring["bins"] if n_bins is None else n_bins, side or scoring["side"]
+    scoring = runs[0].config.scoring
+    n_bins, side = scoring.bins if n_bins is None else n_bins, side or scoring.side
     check_bins(n_bins, side, most=MAX_BINS)
     return Results(runs, n_bins=n_bins, side=side, seeds=seeds, methods=methods)
 
@@ -200,11 +200,11 @@ def open_models(
     check_names("method of the runs", methods, _methods_of(runs))
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(run.config["backbone"]["fingerprint"], []).append(run)
+        groups.setdefault(run.config.backbone.fingerprint, []).append(run)
     if len(groups) > 1:  # numbers side by side need the same bins
-        scoring = runs[0].config["scoring"]
-        n_bins, side = scoring["bins"] if n_bins is None else n_bins, side or scoring["side"]
-    names = [str(own[0].config["backbone"]["name"]) for own in groups.values()]
+        scoring = runs[0].config.scoring
+        n_bins, side = scoring.bins if n_bins is None else n_bins, side or scoring.side
+    names = [str(own[0].config.backbone.name) for own in groups.values()]
     found = {}
     for name, (fingerprint, own) in zip(names, groups.items(), strict=True):
         known = [method for method in methods or () if method in _methods_of(own)] or methods

@@ -20,14 +20,6 @@ FORMAT = 3
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a field; ``default`` where it is not set."""
-        value = getattr(self, name, None)
-        return default if value is None else value
-
 
 class ModelConfig(_Part):
     """The model; its name is what the user called it, the fingerprint identifies its weights."""
@@ -95,12 +87,18 @@ class DatasetConfig(_Part):
         """The name without the variant."""
         return self.name.removesuffix(f"@{self.variant}") if self.variant else self.name
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of its columns."""
+        return sorted({seed for each in self.columns for seed in each.images})
+
 
 class RunConfig(_Part):
     """The whole configuration.
 
     Attributes:
-        numbers: settings that all rows of the run share.
+        shard_size: images per shard.
+        numbers: further settings that all rows of the run share.
         methods: name → what the method computes.
         commands: command lines that created and extended the run, for people.
     """
@@ -108,6 +106,7 @@ class RunConfig(_Part):
     format: int = FORMAT
     versions: dict[str, str]
     backbone: ModelConfig
+    shard_size: int = Field(ge=1)
     numbers: dict[str, Any]
     scoring: Scoring = Field(default_factory=Scoring)
     methods: dict[str, dict[str, Any]]
@@ -127,11 +126,9 @@ def read_config(folder: Path) -> RunConfig:
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise OtptError(
-            f"The run configuration {str(path)!r} is damaged: {where}: {error.errors()[0]['msg']}; take it from a "
-            "backup, or make the run again in another folder."
-        ) from None
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise OtptError(f"The run configuration {str(path)!r} is damaged: {where}: {first['msg']}.") from None
 
 
 def write_config(folder: Path, config: RunConfig) -> None:
@@ -162,10 +159,10 @@ def merge_config(stored: RunConfig | None, given: RunConfig, folder: Path) -> Ru
             merged.datasets.append(known[dataset.name])
         different += _merge_dataset(known[dataset.name], dataset, list(merged.methods))
     if different:
-        shown = "; ".join(different[:5]) + (f"; and {len(different) - 5} more" if len(different) > 5 else "")
+        more = f"; and {len(different) - 5} more" if len(different) > 5 else ""
         raise OtptError(
-            f"The run in {str(folder)!r} was made with another configuration: {shown}. Choose another folder, or "
-            "repeat the settings of this one."
+            f"The run in {str(folder)!r} was made with another configuration: {'; '.join(different[:5])}{more}. Choose "
+            "another folder, or repeat the settings of this one."
         )
     merged.scoring = given.scoring
     merged.commands += [each for each in given.commands if each not in merged.commands]
@@ -174,7 +171,7 @@ def merge_config(stored: RunConfig | None, given: RunConfig, folder: Path) -> Ru
 
 def _fixed(config: RunConfig) -> dict[str, Any]:
     """The part that all rows share; the name that a user gave to the same weights does not count."""
-    found = config.model_dump(include={"versions", "backbone", "numbers"})
+    found = config.model_dump(include={"versions", "backbone", "shard_size", "numbers"})
     del found["backbone"]["name"]
     return found
 
@@ -210,25 +207,15 @@ def differences(stored: Any, given: Any, where: str = "") -> list[str]:
     if stored == given:
         return []
     if isinstance(stored, dict) and isinstance(given, dict):
-        pairs = {_below(where, str(key)): (stored.get(key), given.get(key)) for key in {**stored, **given}}
+        join = " " if where.endswith(":") else "." if where else ""
+        pairs = {f"{where}{join}{key}": (stored.get(key), given.get(key)) for key in {**stored, **given}}
     elif isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
         pairs = {f"{where}[{i}]": pair for i, pair in enumerate(zip(stored, given, strict=True))}
     else:
-        return [f"{where} is {_short(stored)} there and {_short(given)} now"]
+        return [f"{where} is {stored!r:.80} there and {given!r:.80} now"]
     return [each for place, (one, other) in pairs.items() for each in differences(one, other, place)]
-
-
-def _below(where: str, key: str) -> str:
-    if not where:
-        return key
-    return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def folder_name(name: str) -> str:
     """``emoji/food`` → ``emoji-food``; ``coop+o-tpt`` is unchanged."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.") or "data"
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-._+") or "data"

@@ -61,59 +61,48 @@ class Rows:
 
     def extra(self, name: str) -> Floats | None:
         """(N,) further numbers of the method, nan where an image has none; None without such a column."""
-        return _floats(self.table[name]) if name in self.table.column_names else None
+        return _numbers(self.table[name]) if name in self.table.column_names else None
 
     @cached_property
     def all_probabilities(self) -> npt.NDArray[np.float32] | None:
         """(N, C) if the run stored them, else None."""
         if "probabilities" not in self.table.column_names:
             return None
-        kept = self.table["probabilities"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        return np.asarray(kept, np.float32).reshape(len(self), len(self.class_sums))
+        stored = _numbers(self.table["probabilities"].combine_chunks().flatten(), np.float32)
+        return stored.reshape(len(self), len(self.class_sums))
 
 
 def read_rows(run: Run, dataset: str, seed: int, column: Column) -> Rows | None:
     """Read the readable images of a column that exist so far; None without a shard."""
-    tables: list[Any] = []
-    sums: Floats | None = None
-    total = 0
-    for shard in run.shards(dataset, seed, column):
-        tables.append(shard.table.filter(shard.table["error"].is_null()))
-        sums = shard.class_sums if sums is None else sums + shard.class_sums
-        total += shard.table.num_rows
-    if sums is None:
+    shards = list(run.shards(dataset, seed, column))
+    if not shards:
         return None
-    table = pa.concat_tables(tables, promote_options="default")
-    indices = _integers(table["index"])
-    if (np.diff(indices) < 0).any():  # a stream, whose rows are in its own order
-        order = np.argsort(indices)
-        table, indices = table.take(order), indices[order]
-    top = table["top_classes"].combine_chunks(), table["top_probabilities"].combine_chunks()
+    every = pa.concat_tables([shard.table for shard in shards], promote_options="default")
+    table = every.filter(every["error"].is_null())
+    if (np.diff(_numbers(table["index"])) < 0).any():  # a stream, whose rows are in its own order
+        table = table.sort_by("index")
+    top, top_probabilities = (table[name].combine_chunks() for name in ("top_classes", "top_probabilities"))
     cosine = "mean_cosine" in table.column_names
     return Rows(
-        indices=indices,
-        labels=_integers(table["label"]),
-        predictions=_integers(table["prediction"]),
-        ranks=_integers(table["rank"]),
-        confidences=_floats(table["confidence"]),
-        probabilities=_floats(table["probability"]),
-        entropies=_floats(table["entropy"]),
-        squares=_floats(table["squares"]),
-        mean_cosines=_floats(table["mean_cosine"]) if cosine else np.full(len(indices), np.nan),
-        correct=table["correct"].to_numpy(zero_copy_only=False).astype(bool),
-        top_counts=_integers(top[0].value_lengths()),
-        top_classes=_integers(top[0].flatten()),
-        top_probabilities=_floats(top[1].flatten()),
-        class_sums=sums,
-        flagged=int((_integers(table["flags"].combine_chunks().value_lengths()) > 0).sum()),
-        unreadable=total - table.num_rows,
+        indices=_numbers(table["index"], np.int64),
+        labels=_numbers(table["label"], np.int64),
+        predictions=_numbers(table["prediction"], np.int64),
+        ranks=_numbers(table["rank"], np.int64),
+        confidences=_numbers(table["confidence"]),
+        probabilities=_numbers(table["probability"]),
+        entropies=_numbers(table["entropy"]),
+        squares=_numbers(table["squares"]),
+        mean_cosines=_numbers(table["mean_cosine"]) if cosine else np.full(table.num_rows, np.nan),
+        correct=_numbers(table["correct"], bool),
+        top_counts=_numbers(top.value_lengths(), np.int64),
+        top_classes=_numbers(top.flatten(), np.int64),
+        top_probabilities=_numbers(top_probabilities.flatten()),
+        class_sums=np.sum([shard.class_sums for shard in shards], axis=0),
+        flagged=int((_numbers(table["flags"].combine_chunks().value_lengths()) > 0).sum()),
+        unreadable=every.num_rows - table.num_rows,
         table=table,
     )
 
 
-def _floats(values: Any) -> Floats:
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _integers(values: Any) -> Integers:
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
+def _numbers(values: Any, dtype: Any = np.float64) -> Any:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=dtype)

@@ -4,9 +4,10 @@
     RUN/rows/dtd/seed-0/o-tpt/a-photo-of-a-…/00000000-00000064.parquet …     rows, one per image
     RUN/metrics.json                                             metrics of the rows
 
-``pd.read_parquet(RUN / "rows")`` reads the rows of everything. A shard is written whole or not at all, and its rows
-depend on the configuration alone. So a run may be stopped anywhere, continued by several processes and machines, and
-extended by methods, prompts, seeds, data sets and images: existing rows do not change.
+``pd.read_parquet(RUN / "rows")`` reads the rows of everything: such readers take the columns from the file that sorts
+first, so that an empty one, ``+columns.parquet``, has those of all shards. A shard is written whole or not at all, and
+its rows depend on the configuration alone. So a run may be stopped anywhere, continued by several processes and
+machines, and extended by methods, prompts, seeds, data sets and images: existing rows do not change.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from otpt.errors import OtptError, cannot_read
@@ -36,7 +38,7 @@ from otpt.runs.config import (
     read_config,
     write_config,
 )
-from otpt.runs.shards import DamagedShard, Shard, read_shard, write_shard
+from otpt.runs.shards import COLUMNS, DamagedShard, Shard, read_shard, schema_of, write_shard, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,23 +46,12 @@ if TYPE_CHECKING:
 ROWS = "rows"
 LOCKS = "locks"
 METRICS_FILE = "metrics.json"
+_ALL_COLUMNS = "+columns.parquet"
 _SHARD = re.compile(r"(\d{8,})-(\d{8,})\.parquet")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._+-]{0,60}")
 
 Column = tuple[str, str]
 """(prompt, method)."""
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A row of an image that could not be read, and why."""
-
-    dataset: str
-    seed: int
-    column: Column
-    index: int
-    id: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -99,6 +90,7 @@ class Run:
         self.folder = Path(folder)
         self.config = read_config(self.folder)
         self._datasets = {each.name: each for each in self.config.datasets}
+        self._announced: set[str] = set()
 
     @classmethod
     def create(cls, folder: str | Path, config: RunConfig) -> Run:
@@ -120,27 +112,28 @@ class Run:
     @property
     def datasets(self) -> list[DatasetConfig]:
         """The configuration of each data set."""
-        return list(self._datasets.values())
-
-    @property
-    def seeds(self) -> list[int]:
-        """All seeds."""
-        return sorted({seed for dataset in self._datasets for seed in self.seeds_of(dataset)})
+        return self.config.datasets
 
     def columns(self, dataset: str, seed: int | None = None) -> tuple[Column, ...]:
         """(prompt, method) of the rows of a data set; of one seed, if given."""
         return tuple(each.key for each in self._datasets[dataset].columns if seed is None or seed in each.images)
 
+    @property
+    def seeds(self) -> list[int]:
+        """All seeds."""
+        return sorted({seed for dataset in self.datasets for seed in dataset.seeds})
+
     def seeds_of(self, dataset: str) -> list[int]:
         """The seeds of a data set."""
-        return sorted({seed for each in self._datasets[dataset].columns for seed in each.images})
+        return self._datasets[dataset].seeds
 
-    def everything(self) -> Iterator[tuple[str, int, Column]]:
-        """Each data set, seed and column."""
-        for dataset in self._datasets:
-            for seed in self.seeds_of(dataset):
-                for column in self.columns(dataset, seed):
-                    yield dataset, seed, column
+    def everything(self, datasets: Sequence[DatasetConfig] | None = None) -> Iterator[tuple[str, int, Column]]:
+        """Each data set, seed and column of the run, or of the part that ``datasets`` request."""
+        for dataset in self.config.datasets if datasets is None else datasets:
+            for seed in dataset.seeds:
+                for column in dataset.columns:
+                    if seed in column.images:
+                        yield dataset.name, seed, column.key
 
     # What is missing
 
@@ -165,9 +158,9 @@ class Run:
         )
 
     def _items(self, datasets: Sequence[DatasetConfig] | None, *, only_missing: bool) -> Iterator[WorkItem]:
-        size = int(self.config.numbers["shard_size"])
+        size = self.config.shard_size
         for dataset in self.datasets if datasets is None else datasets:
-            for seed in dict.fromkeys(seed for column in dataset.columns for seed in column.images):
+            for seed in dataset.seeds:
                 found: dict[tuple[int, int], list[Column]] = {}
                 streams = []
                 for column in dataset.columns:
@@ -217,9 +210,22 @@ class Run:
         if any(start <= shard.start and shard.stop <= stop and (start, stop) != (shard.start, shard.stop)
                for start, stop in ranges):  # fmt: skip
             return
+        self._announce(shard.table.column_names)
         path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.start, shard.stop)
         write_shard(path, shard, self._datasets[shard.dataset].classes)
         self._remove_superseded(shard.dataset, shard.seed, shard.column)
+
+    def _announce(self, columns: Iterable[str]) -> None:
+        """Add columns to the file that readers of the whole folder take them from."""
+        if self._announced.issuperset(columns):
+            return
+        path = self.folder / ROWS / _ALL_COLUMNS
+        with locked(self.folder, "columns"):
+            stored = _column_names(path)
+            known = stored or {name for each in self.shard_files() for name in _column_names(each)}
+            self._announced = known.union(columns)
+            if self._announced != stored:
+                write_table(path, schema_of(self._announced).empty_table(), {})
 
     def shards(self, dataset: str, seed: int, column: Column, *, delete_damaged: bool = False) -> Iterator[Shard]:
         """The existing shards of a column, in order; a damaged one is skipped, or deleted, with a warning."""
@@ -244,13 +250,14 @@ class Run:
             return pa.table({}).to_pandas()
         return pa.concat_tables(tables, promote_options="default").to_pandas()
 
-    def unreadable(self) -> Iterator[Unreadable]:
-        """The rows of images that could not be read; reads all shards."""
-        for dataset, seed, column in self.everything():
-            for shard in self.shards(dataset, seed, column):
-                failed = shard.table.filter(shard.table["error"].is_valid())
-                for row in failed.select(["index", "id", "error"]).to_pylist():
-                    yield Unreadable(dataset, seed, column, row["index"], row["id"], row["error"])
+    def unreadable(
+        self, datasets: Sequence[DatasetConfig] | None = None
+    ) -> Iterator[tuple[str, int, Column, dict[str, Any]]]:
+        """Data set, seed, column and row of each image that could not be read; reads all shards."""
+        for key in self.everything(datasets):
+            for shard in self.shards(*key):
+                for row in shard.table.filter(shard.table["error"].is_valid()).to_pylist():
+                    yield *key, row
 
     def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
         """Delete the shard of an image, so that it is computed again; of a stream all shards."""
@@ -268,6 +275,8 @@ class Run:
     def tidy(self) -> None:
         """Delete what killed processes left: temporary files, and rows that exist twice."""
         remove_leftovers(self.folder)
+        self._announced = set()
+        self._announce(COLUMNS)
         for key in self.everything():
             self._remove_superseded(*key)
 
@@ -345,6 +354,14 @@ def _lock_path(folder: Path, name: str) -> Path:
     except OSError as error:
         raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
     return path
+
+
+def _column_names(path: Path) -> set[str]:
+    """The columns of a Parquet file; none if it is missing or damaged."""
+    try:
+        return set(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException):
+        return set()
 
 
 def _gaps(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:

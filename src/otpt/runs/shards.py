@@ -23,7 +23,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,6 @@ COLUMNS = {
     "flags": pa.list_(pa.string()),
     "error": pa.string(),
 }
-_PROBABILITIES = pa.list_(pa.float32())
 _METADATA, _CHECKSUM = "otpt", "otpt.crc32"
 
 
@@ -124,24 +123,24 @@ class ShardRows:
         row = {"id": image_id, "index": index, "label": label, **_values(output, label), **output.extras}
         if self._save:
             row["probabilities"] = output.probabilities.astype(np.float32)
-        self._rows.append(row)
+        self._rows.append({**self._key, **row})
 
     def add_unreadable(self, index: int, image_id: str, label: int, reason: str) -> None:
         """Add an image that could not be read."""
-        self._rows.append({"id": image_id, "index": index, "label": label, "error": reason})
+        self._rows.append({**self._key, "id": image_id, "index": index, "label": label, "error": reason})
 
     def shard(self, start: int) -> Shard:
         """Return the rows so far as images ``start`` and following."""
-        names = dict.fromkeys([*COLUMNS, *sorted({name for row in self._rows for name in row} - {*COLUMNS})])
-        types = {**COLUMNS, "probabilities": _PROBABILITIES}
-        if self._save:
-            names["probabilities"] = None
-        columns = {
-            name: pa.array([self._key[name]] * len(self._rows) if name in self._key else
-                           [row.get(name) for row in self._rows], types.get(name, pa.float64()))
-            for name in names
-        }  # fmt: skip
-        return Shard(*self._where, start, start + len(self._rows), pa.table(columns), self._class_sums)
+        saved = ["probabilities"] if self._save else []
+        table = pa.Table.from_pylist(self._rows, schema_of(name for row in [*self._rows, saved] for name in row))
+        return Shard(*self._where, start, start + len(self._rows), table, self._class_sums)
+
+
+def schema_of(names: Iterable[str]) -> pa.Schema:
+    """The columns that all rows have, and those in ``names``, in a fixed order."""
+    types = {"probabilities": pa.list_(pa.float32())}
+    extras = {name: types.get(name, pa.float64()) for name in sorted({*names} - {*COLUMNS})}
+    return pa.schema({**COLUMNS, **extras})
 
 
 def _values(output: Any, label: int) -> dict[str, Any]:
@@ -165,19 +164,21 @@ def _values(output: Any, label: int) -> dict[str, Any]:
     }
 
 
+def write_table(path: Path, table: pa.Table, metadata: dict[str, str], *, durable: bool = True) -> None:
+    """Write a Parquet file with page checksums, whole or not at all."""
+    sink = pa.BufferOutputStream()
+    options = {"compression": "zstd", "store_schema": False, "write_statistics": False, "write_page_checksum": True}
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(metadata)
+    write_atomically(path, sink.getvalue().to_pybytes(), durable=durable)
+
+
 def write_shard(path: Path, shard: Shard, classes: Sequence[str]) -> None:
-    """Write a shard, whole or not at all."""
+    """Write a shard; one that a power failure tears is damaged and computed again."""
     sums = base64.b64encode(shard.class_sums.astype("<f8").tobytes()).decode()
     content = json.dumps({"classes": list(classes), "class_sums": sums, "types": _types(shard.table)})
-    metadata = {_METADATA: content, _CHECKSUM: str(zlib.crc32(content.encode()))}
-    sink = pa.BufferOutputStream()
-    schema = shard.table.schema
-    with pq.ParquetWriter(
-        sink, schema, compression="zstd", store_schema=False, write_statistics=False, write_page_checksum=True
-    ) as writer:
-        writer.write_table(shard.table)
-        writer.add_key_value_metadata(metadata)
-    write_atomically(path, sink.getvalue().to_pybytes(), durable=False)  # after a power failure it is damaged
+    write_table(path, shard.table, {_METADATA: content, _CHECKSUM: str(zlib.crc32(content.encode()))}, durable=False)
 
 
 def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], start: int, stop: int) -> Shard:
@@ -191,14 +192,12 @@ def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], sta
         stored = json.loads(content)
         sums = np.frombuffer(base64.b64decode(stored["class_sums"]), "<f8")
         table = file.read(use_threads=False).replace_schema_metadata(None)
-        if _types(table) != stored["types"]:
-            raise DamagedShard("its columns have other names or types")
+        if _types(table) != stored["types"] or table.num_rows != stop - start:
+            raise DamagedShard("it has other columns, or another number of rows, than were written")
     except DamagedShard:
         raise
     except Exception as error:  # pyarrow raises nearly anything for a damaged file
         raise DamagedShard((str(error).splitlines() or [type(error).__name__])[0]) from None
-    if table.num_rows != stop - start:
-        raise DamagedShard(f"it has {table.num_rows} rows instead of {stop - start}")
     return Shard(dataset, seed, column, start, stop, table, sums)
 
 

@@ -14,9 +14,9 @@ from otpt.data import Dataset
 from otpt.evaluation import evaluate
 from otpt.views import ViewRecipe
 
-METHODS = ["zero-shot", "o-tpt", "tpt", "tpt+sals"]
+METHODS = ["zero-shot", "o-tpt", "tpt"]
 STREAM = "running-mean"
-IMAGES = 26
+IMAGES = 11
 
 
 @otpt.adaptation
@@ -36,12 +36,12 @@ def second() -> Dataset:
 
 
 def step(folder: Path, datasets: list[Dataset], methods: list[str], **changes: Any) -> None:
-    chosen = {"views": ViewRecipe(n_views=4), "shard_size": 8, "methods": methods, **changes}
+    chosen = {"views": ViewRecipe(n_views=4), "shard_size": 4, "methods": methods, **changes}
     evaluate(datasets, backbone(), settings(**chosen), out=folder)
 
 
 def grow(folder: Path) -> None:
-    """Two methods; two more; a seed; 20 images, which end in the middle of shards; a data set; a stream."""
+    """Two methods; one more; a seed; images that end in the middle of shards; a data set; a stream."""
     step(folder, [first()], METHODS[:2], limit=6)
     step(folder, [first()], METHODS[2:], limit=6)
     step(folder, [first()], METHODS, limit=6, seeds=[1])
@@ -52,13 +52,3 @@ def grow(folder: Path) -> None:
 
 def whole(folder: Path) -> None:
     step(folder, [first(), second()], [*METHODS, STREAM], seeds=[0, 1])
-
-
-def grow_in_pieces(folder: Path, piece: int) -> None:
-    """What two processes add at the same time: they overlap in images, methods and seeds."""
-    if piece == 0:
-        step(folder, [first()], METHODS[:3], limit=10)
-        step(folder, [first()], [*METHODS[:2], STREAM], seeds=[0, 1], limit=20)
-    else:
-        step(folder, [first()], METHODS[1:], limit=14)
-        step(folder, [second(), first()], METHODS[:2], seeds=[1])

@@ -20,7 +20,6 @@ from otpt.runs import (
     Scoring,
     ShardRows,
     WorkItem,
-    score_run,
     write_metrics,
 )
 
@@ -68,7 +67,8 @@ def config(
     given: dict[str, Any] = {
         "versions": {"otpt": "0"},
         "backbone": ModelConfig(name="tiny", fingerprint="abc"),
-        "numbers": {"shard_size": shard_size},
+        "shard_size": shard_size,
+        "numbers": {},
         "scoring": Scoring(),
         "methods": {method: {"objectives": {"orthogonality": weight}} for method in methods},
         "datasets": [
@@ -97,7 +97,7 @@ def output(dataset: str, seed: int, column: tuple[str, str], index: int) -> Made
 
 def write_item(run: Run, item: WorkItem, columns: Sequence[tuple[str, str]] | None = None) -> None:
     """Write the shards of an item, or of some of its columns, as a process does that is killed between them."""
-    size = int(run.config.numbers["shard_size"])
+    size = run.config.shard_size
     step = size if item.in_order else item.stop
     for column in item.columns if columns is None else columns:
         for start in range(item.start, item.stop, step):
@@ -119,5 +119,5 @@ def fill(folder: Path, given: RunConfig) -> Run:
         for item in missing:
             write_item(run, item)
     run = Run(folder)
-    write_metrics(run, score_run(run))
+    write_metrics(run)
     return run

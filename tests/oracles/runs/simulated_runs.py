@@ -12,7 +12,7 @@ from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings
 from otpt.evaluation.evaluator import dataset_configs, run_config
 from otpt.methods import Output
-from otpt.runs import Run, ShardRows, score_run, write_metrics
+from otpt.runs import Run, ShardRows, write_metrics
 
 INITIAL = 0.76
 # How much a method sharpens the logits, and mean and spread of the similarity of its text features.
@@ -64,7 +64,7 @@ def simulate_run(
                 rows.add(index, data.ids[index], data.labels[index], said)
             run.write(rows.shard(item.start))
     if items is None:
-        write_metrics(run, score_run(run))
+        write_metrics(run)
     return folder
 
 

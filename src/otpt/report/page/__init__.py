@@ -220,7 +220,7 @@ def _dataset(
     return {
         "model": model,
         "name": dataset,
-        "classes": len(config["classes"]),
+        "classes": len(config.classes),
         "images": results.images_of(dataset),
         "seed": seed,
         "partial": any(line["partial"] for line in own),

@@ -1,4 +1,4 @@
-"""Methods that start from learned prompts, under ``evaluate``: rows, configuration, and what is refused."""
+"""Methods by what they start from, under ``evaluate``: learned prompts, computed contexts, templates, attributes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,34 @@ import numpy as np
 import pytest
 import torch
 from oracles.methods.maple import maple_state
-from oracles.runs.evaluation_bench import COUNT, NAMES, backbone, confidences, dataset, image, settings
+from oracles.models.tiny import tiny_backbone
+from oracles.runs.evaluation_bench import (
+    COUNT,
+    NAMES,
+    RECIPE,
+    backbone,
+    confidences,
+    dataset,
+    image,
+    image_number,
+    rows,
+    settings,
+)
 from safetensors.torch import save_file
 
+from otpt import Classifier
 from otpt.backbones.fast import pooled as first
 from otpt.data.dataset import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.evaluation.settings import overlaps
+from otpt.features import FeatureCache
 from otpt.methods import get_method
+from otpt.methods.fpp import pretrain
 from otpt.methods.prompt_tuning import prompt_state
-from otpt.prompts import Prompt
+from otpt.prompts import Prompt, Templates, dataset_templates
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
+from otpt.settings import Fpp
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow
@@ -104,7 +120,7 @@ def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
         path.write_bytes(write_learned(path, learned))
     given = settings(methods=["coop"], contexts=[str(tmp_path / "{dataset}.safetensors")])
     run = evaluate([first_set, second], backbone(), given, out=tmp_path / "run").run
-    stored = [each["columns"][0]["prompt"] for each in run.config["datasets"]]
+    stored = [each.columns[0].prompt for each in run.datasets]
     assert stored == [{"name": "coop", "fingerprint": fingerprint(coop(number))} for number in (1, 2)]
     path = tmp_path / "two.safetensors"
     path.write_bytes(write_learned(path, coop(3)))
@@ -154,3 +170,79 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_a_prompt_of_vectors_may_still_be_given_by_hand(tmp_path: Path) -> None:
     found = confidences(tmp_path, settings(methods=["tpt"], prompts=[Prompt.learned(coop().vectors)]))
     assert len(found) == 1
+
+
+FPP = Fpp(steps=3, seed=5)
+
+
+@pytest.mark.equality
+def test_fpp_is_the_method_from_its_vectors(tmp_path: Path) -> None:
+    given = settings(methods=["fpp", "fpp+tpt", "tpt"], fpp=FPP)
+    found = confidences(tmp_path / "run", given)
+    assert list(found) == [("fpp", "fpp"), ("fpp", "fpp+tpt"), ("a photo of a", "tpt")]
+    vectors = pretrain(tiny_backbone("vit"), NAMES, FPP).vectors
+    assert vectors is not None
+    plain = confidences(tmp_path / "plain", settings(methods=["zero-shot", "tpt"], prompts=[Prompt.learned(vectors)]))
+    assert list(plain.values()) == [found["fpp", "fpp"], found["fpp", "fpp+tpt"]]
+
+
+def test_one_context_for_all_seeds_in_the_cache(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    given = settings(methods=["fpp+tpt"], fpp=FPP, seeds=[0, 1])
+    run = evaluate([dataset(COUNT), dataset(COUNT, "two")], backbone(), given, out=tmp_path / "run", cache=cache).run
+    assert cache.info().contexts == 1, "both sets have the same classes"
+    (column,) = run.datasets[0].columns
+    assert column.prompt["fpp"]["seed"] == 5
+    assert column.prompt["name"] == "fpp"
+    other = settings(methods=["fpp+tpt"], fpp=Fpp(steps=3, seed=6), seeds=[0, 1])
+    with pytest.raises(OtptError, match=r"prompt\.fpp\.seed is 5 there and 6 now"):
+        evaluate([dataset(COUNT), dataset(COUNT, "two")], backbone(), other, out=tmp_path / "run", cache=cache)
+
+
+def test_templates_of_the_data_set(tmp_path: Path) -> None:
+    given = settings(methods=["dataset-templates", "zero-shot"])
+    dtd = confidences(tmp_path / "dtd", given, "dtd")
+    assert list(dtd) == [("dataset-templates", "dataset-templates"), ("a photo of a", "zero-shot")]
+    mine = settings(methods=["templates"], templates=Templates("mine", ["{} texture."]))
+    assert confidences(tmp_path / "mine", mine) == {
+        ("mine", "templates"): dtd["dataset-templates", "dataset-templates"]
+    }
+    own = confidences(tmp_path / "own", given, "own")
+    torch.testing.assert_close(*(torch.tensor(values) for values in own.values()), rtol=0, atol=1e-6)
+    config = evaluate(dataset(COUNT, "dtd"), backbone(), given, out=tmp_path / "dtd").run.config
+    recorded = config.datasets[0].columns[0].prompt
+    assert recorded == {"name": "dataset-templates", "templates": dataset_templates("dtd").digest}
+    changed = settings(methods=["templates"], templates=Templates("mine", ["{} texture!"]))
+    with pytest.raises(OtptError, match="templates"):
+        confidences(tmp_path / "mine", changed)
+
+
+ATTRIBUTES = {name: [f"small {i}", f"old {i}"] for i, name in enumerate(NAMES)}
+METHODS = ["tca", "attributes", "attributes+o-tpt", "a-tpt", "soc+static", "zero-shot"]
+
+
+@pytest.mark.equality
+def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
+    """With a cache of features and gradients, filled by a first run and used by a second one."""
+    given = settings(methods=METHODS, attributes=ATTRIBUTES)
+    cache = FeatureCache(tmp_path / "cache")
+    for name in ("first", "second"):
+        evaluate(dataset(3), backbone(), given, out=tmp_path / name, cache=cache)
+    found, again = (
+        {(image_number(row), row["method"]): row["confidence"] for row in rows(tmp_path / name)}
+        for name in ("first", "second")
+    )
+    assert found == again
+    assert len(found) == 3 * len(METHODS)
+    classifier = Classifier(backbone(), "tca", views=RECIPE).set_classes(NAMES, attributes=ATTRIBUTES)
+    for i in range(3):
+        answers = classifier.compare(image(i), METHODS)
+        assert {name: answers[name].confidence for name in METHODS} == {name: found[i, name] for name in METHODS}
+        assert len({found[i, name] for name in METHODS}) == len(METHODS), "each says something of its own"
+
+
+def test_a_run_is_not_continued_with_other_attributes(tmp_path: Path) -> None:
+    evaluate(dataset(2), backbone(), settings(methods=["attributes"], attributes=ATTRIBUTES), out=tmp_path / "run")
+    other = {**ATTRIBUTES, NAMES[0]: ["small 0", "new 0"]}
+    with pytest.raises(OtptError, match="attributes"):
+        evaluate(dataset(2), backbone(), settings(methods=["attributes"], attributes=other), out=tmp_path / "run")
