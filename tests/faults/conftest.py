@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import torch
 from faults.processes import run
-from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
 from otpt.cli import main
@@ -32,15 +31,14 @@ class Evaluation:
         seconds: that an undisturbed run takes.
     """
 
-    model: Path
     images: Path
     rows: pd.DataFrame
     seconds: float
 
-    def command(self, folder: Path, methods: Sequence[str] = ("zero-shot", "o-tpt", "tda")) -> list[str]:
-        options = ["--methods", *methods, "--views", "4", "--seeds", "0", "1", "--device", "cpu"]
+    def command(self, folder: Path, methods: Sequence[str] = ("zero-shot", "tda")) -> list[str]:
+        options = ["--methods", *methods, "--views", "8", "--seeds", "0", "1", "--shard-size", "2", "--device", "cpu"]
         places = ["--out", str(folder / "run"), "--cache", str(folder / "cache")]
-        return ["evaluate", str(self.images), "--backbone", f"local-dir:{self.model}", *options, *places]
+        return ["evaluate", str(self.images), "--backbone", "pocket", *options, *places]
 
     def check(self, folder: Path) -> None:
         """Resume the run undisturbed; its rows must be those of a run that was never disturbed."""
@@ -51,25 +49,27 @@ class Evaluation:
 
 
 def rows(folder: Path) -> pd.DataFrame:
-    """All rows of a run in a fixed order."""
-    found = Run(folder).to_pandas()
-    keys = [name for name in ("dataset", "seed", "method", "id") if name in found]
-    return found.sort_values(keys).reset_index(drop=True)
+    """All rows of a run in a fixed order; as any reader of Parquet sees them, too."""
+    keys = ["dataset", "seed", "method", "id"]
+    found = Run(folder).to_pandas().sort_values(keys, ignore_index=True)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(folder / "rows").sort_values(keys, ignore_index=True), found, check_like=True
+    )
+    return found
 
 
 @pytest.fixture(scope="session")
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("faults")
-    open_clip_local_dir(root / "model")
-    for i in range(6):
+    for i in range(12):
         folder = root / "images" / f"class {i % 3}"
         folder.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(i).integers(0, 256, (40, 40, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{i}.png")
-    made = Evaluation(root / "model", root / "images", pd.DataFrame(), 0)
+    made = Evaluation(root / "images", pd.DataFrame(), 0)
     assert main(made.command(root / "warm-up")) == 0
     started = time.monotonic()
     ended = run(lambda: main(made.command(root / "whole")), root / "whole.txt")
     assert ended.code == 0, ended.printed
-    return Evaluation(made.model, made.images, rows(root / "whole" / "run"), time.monotonic() - started)
+    return Evaluation(made.images, rows(root / "whole" / "run"), time.monotonic() - started)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -88,9 +87,3 @@ def at_write(folder: Path, number: int, act: Callable[[], None]) -> None:
                 act()
 
     sys.addaudithook(hook)
-
-
-def kill_after(child: int, seconds: float, number: int) -> None:
-    """Send a signal to a process after a while."""
-    time.sleep(seconds)
-    os.kill(child, number)
