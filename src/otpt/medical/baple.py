@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,10 @@ from otpt.backbones import Backbone
 from otpt.backbones.preprocessing import CLIP_MEAN, CLIP_STD
 from otpt.data import Dataset
 from otpt.errors import OtptError
-from otpt.medical.trained import ONLY, Trained, TrainedHook, file_for, write_trained
-from otpt.methods import Batch, Group, Kind, Method, Methods, Output, register_kind, register_methods, text_state
+from otpt.medical.trained import Trained, TrainedHook, file_for, register_trained, write_trained
+from otpt.methods import Batch, Method, Methods, Output, text_state
 from otpt.methods.prompt_tuning import PromptState, mean_cosine
-from otpt.prompts import Prompt, tokenize_prompts
+from otpt.prompts import Prompt
 from otpt.prompts.learned import CoopContext, read_learned
 from otpt.settings import Settings
 from otpt.transfers import to_host
@@ -100,12 +101,8 @@ class BapleModel:
 
 def read_start(path: str | Path) -> Tensor:
     """A context to start from: one tensor (n, W) as in BAPLe's ``ctx_medclip_covid_s1.pt``, or a file of CoOp."""
-    path = Path(path)
-    if path.suffix == ".pt" and path.is_file():
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:  # reported by the reader below, which takes more kinds of files
-            content = None
+    with suppress(Exception):  # reported by the reader below, which takes more kinds of files
+        content = torch.load(path, map_location="cpu", weights_only=True)
         if isinstance(content, Tensor) and content.ndim == 2:
             return content.detach().float()
     learned = read_learned(path)
@@ -120,10 +117,23 @@ class BapleGroup:
     prompt = PROMPT
 
     def __init__(self, methods: Methods, backbone: Backbone, settings: Settings) -> None:
-        self.methods = methods
-        self._backbone, self._settings = backbone, settings
-        self._models = baple_models(backbone, settings, methods)
+        self.methods, self._backbone, self._settings = methods, backbone, settings
+        own = settings.plugins["baple"]
+        self._backdoor = bool(own.get("backdoor"))
+        self._models = [self._model(file_for(settings.plugins["trained"], each, own["target"])) for each in methods]
         self._states = [text_state(backbone, settings, Prompt.learned(each.context), ()) for each in self._models]
+
+    def _model(self, file: Trained) -> BapleModel:
+        """The model in a file; an error if it does not fit."""
+        classes, size = self._settings.classes, self._backbone.preprocessing.size
+        file.check(classes, self._backbone.fingerprint)
+        if file.target is None or file.target >= len(classes):
+            raise OtptError(f"The file {str(file.path)!r} is for the target class {file.target} of {len(classes)}.")
+        model = BapleModel.of(file)
+        if model.noise.shape[-2:] != (size, size):
+            own = model.noise.shape[-1]
+            raise OtptError(f"The trigger in {str(file.path)!r} is for images of {own} pixels, not of {size}.")
+        return model
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`; nothing here is random."""
@@ -135,7 +145,7 @@ class BapleGroup:
     def _features(self, unit: Tensor) -> Sequence[Tensor]:
         """Image features (B, D) under each model; clean images are the same for all."""
         encode = partial(self._backbone.encode_pixels, chunk=self._backbone.chunk)
-        if self._settings.plugins["baple"].get("backdoor"):
+        if self._backdoor:
             return [encode(model.pixels(unit, trigger=True)) for model in self._models]
         return [encode(self._models[0].pixels(unit, trigger=False))] * len(self._models)
 
@@ -144,27 +154,6 @@ class BapleGroup:
         cosine, *on_host = to_host([mean_cosine(state.text_features), *logits])
         extras, official = {"mean_cosine": float(cosine)}, self._settings.official_precision
         return [Output.of_clean(own, official=official, extras=extras) for own in on_host]
-
-
-def baple_models(backbone: Backbone, settings: Settings, methods: Methods) -> list[BapleModel]:
-    """The models of the methods for one target class; an error if a file is missing or does not fit."""
-    target = settings.plugins["baple"]["target"]
-    found = []
-    for method in methods:
-        file = file_for(settings.plugins["trained"], method, target)
-        where = repr(str(file.path))
-        if target >= len(settings.classes):
-            raise OtptError(
-                f"The file {where} is for the target class {target}; there are {len(settings.classes)} classes."
-            )
-        file.check(settings.classes, backbone.fingerprint)
-        model = BapleModel.of(file)
-        size, own = backbone.preprocessing.size, model.noise.shape[-1]
-        if model.noise.shape[-2:] != (size, size):
-            raise OtptError(f"The trigger in {where} is for images of {own} pixels; this backbone takes {size}.")
-        tokenize_prompts(backbone.text, settings.classes, Prompt.learned(model.context))  # raises if it does not fit
-        found.append(model)
-    return found
 
 
 class BapleHook(TrainedHook):
@@ -187,40 +176,12 @@ class BapleHook(TrainedHook):
         return found
 
 
-def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: object) -> list[Group]:
-    return [BapleGroup(methods, backbone, settings)]
-
-
-def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    baple_models(backbone, settings, methods)
-
-
-register_kind(
+register_trained(
     "baple",
-    Kind(
-        _make,
-        _check,
-        needs_image=lambda method: True,
-        needs_features=False,
-        prompt=PROMPT,
-        trained=True,
-        evaluation=BapleHook(),
-    ),
-    only=ONLY,
-)
-register_methods(
-    {
-        "published": ["baple", "baple+o-tpt"],
-        "parts": {
-            "baple": {
-                "axis": "adapt",
-                "summary": "BAPLe: a context learned together with a backdoor, to measure a defence; clean images and "
-                "images with the trigger.",
-                "source": "Hanif et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 17",
-                "adapt": "baple",
-                "drop": ["entropy"],
-                "weights": {"orthogonality": 18.0},  # of the training; none was published: that of the paper
-            }
-        },
-    }
+    BapleGroup,
+    prompt=PROMPT,
+    summary="BAPLe: a context learned together with a backdoor, to measure a defence; clean images and images with the "
+    "trigger.",
+    source="Hanif et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 17",
+    hook=BapleHook(),
 )

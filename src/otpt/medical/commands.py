@@ -171,21 +171,14 @@ def certify(
     found = {each.name: certified_accuracy(result.run, each.name, RADII) for each in chosen}
     if run.json:
         rows = [
-            {
-                "method": name,
-                "certified_accuracy": {f"{r:g}": value for r, value in own.items()},
-                "abstained": abstained,
-            }
+            {"method": name, "certified_accuracy": {f"{r:g}": own[r] for r in RADII}, "abstained": abstained}
             for name, (own, abstained) in found.items()
         ]
         print_json({"run": str(result.run.folder), "methods": rows})
     else:
         print_table(
             ["certified accuracy %", *(f"r ≥ {radius:g}" for radius in RADII), "abstained %"],
-            [
-                [name, *(_percent(own[radius]) for radius in RADII), _percent(abstained)]
-                for name, (own, abstained) in found.items()
-            ],
+            [[name, *map(_percent, (*own.values(), abstained))] for name, (own, abstained) in found.items()],
         )
         print(f"Certificates are in the rows of {str(result.run.folder)!r}, columns 'radius' and 'lower_bound'.")
     return say_incomplete(result)
@@ -269,7 +262,7 @@ def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
 
 
 def _unfinished(path: Path) -> Path:
-    return path.with_name(f"{path.stem}-unfinished.safetensors")
+    return path.with_name(f"{path.stem}-unfinished.pt")
 
 
 def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> dict[str, Any]:

@@ -99,24 +99,18 @@ def read_one_hot(place: Place) -> Records:
     name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
     rows: list[tuple[str, int]] = []
-    reader = csv.DictReader(io.StringIO(read_text(file)))
-    strange = [column for column in reader.fieldnames or () if column not in {"image", *place.classes.folders}]
-    for number, row in enumerate(reader, start=2):
+    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(file))), start=2):
         try:
-            values = [float(row[column]) for column in place.classes.folders]
-            image = row["image"]
+            image = row.pop("image")
+            (name,) = (column for column, value in row.items() if float(value) == 1)
+            if sum(map(float, row.values())) != 1:
+                raise ValueError
+            rows.append((f"{image}.jpg", place.classes.folders.index(name)))
         except (KeyError, TypeError, ValueError):
             raise OtptError(
-                f"{file}, line {number}: expected the columns image, {', '.join(place.classes.folders)} with numbers"
+                f"{file}, line {number}: expected an image, 1 in one of the columns {', '.join(place.classes.folders)} "
+                "and 0 in the others"
             ) from None
-        other = next((column for column in strange if (row[column] or "0") not in {"0", "0.0"}), None)
-        if other is not None:
-            raise OtptError(
-                f"{file}, line {number}: unknown class {other!r}; expected {', '.join(place.classes.folders)}"
-            )
-        if sorted(values) != [0.0] * (len(values) - 1) + [1.0]:
-            raise OtptError(f"{file}, line {number}: expected exactly one class with 1, the others with 0")
-        rows.append((f"{image}.jpg", values.index(1.0)))
     found = records(rows)
     if place.split == "test":
         return found

@@ -22,8 +22,8 @@ from torch.nn import functional as F
 
 from otpt.errors import OtptError, unknown
 from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, Block, FrozenViT, KeysAndValues, join_heads, split_heads
-from otpt.medical.trained import ONLY, Trained, TrainedHook, file_for, write_trained
-from otpt.methods import Batch, Group, Kind, Methods, Output, register_kind, register_methods
+from otpt.medical.trained import Trained, TrainedHook, file_for, register_trained, write_trained
+from otpt.methods import Batch, Methods, Output
 from otpt.objectives import orthogonality
 from otpt.settings import Settings
 from otpt.transfers import to_device, to_host
@@ -174,16 +174,29 @@ class FptGroup:
 
     def __init__(self, methods: Methods, frozen: FrozenViT, settings: Settings) -> None:
         self.methods = methods
-        self._frozen, self._official = frozen, settings.official_precision
-        self._networks = [each.to(frozen.device, frozen.dtype) for each in fpt_networks(frozen, settings, methods)]
+        self._frozen, self._settings = frozen, settings
+        networks = [self._network(file_for(settings.plugins["trained"], method)) for method in methods]
+        self._networks = [network.to(frozen.device, frozen.dtype) for network in networks]
         folder = settings.plugins.get("fpt", {}).get("keep")
         blocks = dict.fromkeys(network.sizes.blocks for network in self._networks)
         self._keys_values = {each: KeysAndValues(frozen, each, folder) for each in blocks}
 
+    def _network(self, file: Trained) -> FptNetwork:
+        """The network in a file; an error if it does not fit."""
+        file.check(self._settings.classes, self._frozen.fingerprint)
+        size = self._frozen.preprocessing.size
+        trained = file.notes.get("frozen_size", size)  # keys and values depend on it, but no shape does
+        if trained != size:
+            raise OtptError(
+                f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; "
+                f"give --frozen-size {trained}."
+            )
+        return fpt_network(file)
+
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`; nothing here is random."""
         logits = [own for image in batch.images for own in self._logits(*image.open())]
-        outputs = [Output.of_clean(own, official=self._official) for own in to_host(logits)]
+        outputs = [Output.of_clean(own, official=self._settings.official_precision) for own in to_host(logits)]
         return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
 
     @torch.no_grad()
@@ -196,57 +209,12 @@ class FptGroup:
         ]
 
 
-def fpt_networks(frozen: FrozenViT, settings: Settings, methods: Methods) -> list[FptNetwork]:
-    """The network of each method; an error if a file is missing or does not fit."""
-    found = []
-    for method in methods:
-        file = file_for(settings.plugins["trained"], method)
-        file.check(settings.classes, frozen.fingerprint)
-        size = frozen.preprocessing.size
-        trained = file.notes.get("frozen_size", size)  # keys and values depend on it, but no shape does
-        if trained != size:
-            raise OtptError(
-                f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; "
-                f"give --frozen-size {trained}."
-            )
-        found.append(fpt_network(file))
-    return found
-
-
-def _make(frozen: FrozenViT, settings: Settings, methods: Methods, cache: object) -> list[Group]:
-    return [FptGroup(methods, frozen, settings)]
-
-
-def _check(frozen: FrozenViT, settings: Settings, methods: Methods) -> None:
-    fpt_networks(frozen, settings, methods)
-
-
-register_kind(
+register_trained(
     "fpt",
-    Kind(
-        _make,
-        _check,
-        needs_image=lambda method: True,
-        needs_features=False,
-        prompt=PROMPT,
-        needs_text_tower=False,
-        trained=True,
-        evaluation=TrainedHook(),
-    ),
-    only=ONLY,
-)
-register_methods(
-    {
-        "published": ["fpt", "fpt+o-tpt"],
-        "parts": {
-            "fpt": {
-                "axis": "adapt",
-                "summary": "FPT: a side network on the keys and values of a frozen ViT, no texts.",
-                "source": "Huang et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 18",
-                "adapt": "fpt",
-                "drop": ["entropy"],
-                "weights": {"orthogonality": 18.0},  # of the training; none was published: that of the paper
-            }
-        },
-    }
+    FptGroup,
+    prompt=PROMPT,
+    summary="FPT: a side network on the keys and values of a frozen ViT, no texts.",
+    source="Huang et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 18",
+    hook=TrainedHook(),
+    needs_text_tower=False,
 )

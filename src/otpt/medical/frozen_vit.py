@@ -10,6 +10,7 @@ Read from a folder (or ``hf:ORG/NAME``) with the ``config.json`` and weights of 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,7 @@ class FrozenViT:
     @torch.no_grad()
     def keys_and_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
         """(B, L, 2, H, k, W/H) of normalised pixels (B, 3, S, S), image by image."""
-        found = [self._tower(to_device(each[None], self.device, self.dtype), blocks) for each in pixels]
-        return torch.cat(found)
+        return torch.cat([self._tower(to_device(each[None], self.device, self.dtype), blocks) for each in pixels])
 
 
 class KeysAndValues:
@@ -210,63 +210,33 @@ def load_frozen_vit(
         size: pixels a side that the ViT sees.
     """
     place = pick_device(device)
-    folder = _folder(spec)
-    config = _config(folder / "config.json", spec)
+    folder = Path(spec.removeprefix("hf:")).expanduser()
+    if not (folder / "config.json").is_file():
+        if not spec.startswith("hf:"):
+            raise OtptError(f"{spec!r} is no folder of a ViT; expected one, or hf:google/vit-base-patch16-384.")
+        hub_file(spec.removeprefix("hf:"), *_WEIGHTS, what=spec)
+        folder = hub_file(spec.removeprefix("hf:"), "config.json", what=spec).parent
+    file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+    state = read_checkpoint(file).state
+    try:
+        config = _VIT_B | parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        if config.get("model_type") != "vit" or config["hidden_act"] != "gelu":
+            raise ValueError("it is not a ViT with GELU")
+        tower = FrozenTower(config)
+        tower.load_state_dict({name: tensor for name, tensor in _renamed(state) if name in tower.state_dict()})
+    except (OSError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+        reason = str(error).splitlines()[:2][-1].strip()
+        raise OtptError(f"The folder {str(folder)!r} holds no ViT that FPT can freeze: {reason}") from None
     patch = config["patch_size"]
     if size % patch or size < 2 * patch:  # of fewer than five tokens none would be selected
         raise OtptError(f"Images of {size} pixels do not divide into patches of {patch}, two a side or more.")
-    file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
-    tower = FrozenTower(config)
-    _fill(tower, read_checkpoint(file).state, file)
     return FrozenViT(tower, name=spec, device=place, precision=precision, size=size)
 
 
-def _folder(spec: str) -> Path:
-    repository = spec.removeprefix("hf:")
-    folder = Path(repository).expanduser()
-    if (folder / "config.json").is_file():
-        return folder
-    if repository == spec:
-        raise OtptError(
-            f"FPT freezes a ViT of Hugging Face, and {spec!r} is none; expected hf:google/vit-base-patch16-384, or the "
-            "path of such a folder."
-        )
-    hub_file(repository, *_WEIGHTS, what=spec)
-    return hub_file(repository, "config.json", what=spec).parent
-
-
-def _config(path: Path, spec: str) -> dict[str, Any]:
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise OtptError(f"The file {str(path)!r} cannot be read as JSON.") from None
-    if not isinstance(content, dict) or content.get("model_type") != "vit":
-        raise OtptError(f"The model {spec!r} is not of type 'vit', which FPT freezes.")
-    config = {**_VIT_B, **content}
-    wrong = [
-        name
-        for name, usual in _VIT_B.items()
-        if type(config[name]) is not type(usual) or (isinstance(usual, int) and config[name] < 1)
-    ]
-    if wrong or config["hidden_act"] != "gelu":
-        name = wrong[0] if wrong else "hidden_act"
-        raise OtptError(f"The {name} of {spec!r} is {config[name]!r}; expected a value such as {_VIT_B[name]!r}.")
-    return config
-
-
-def _fill(tower: FrozenTower, state: dict[str, Tensor], file: Path) -> None:
-    """Copy the weights under the names of the published file; classifier, pooler and last norm are not needed."""
-    renamed = {}
-    for name, tensor in state.items():
-        own_name = name
+def _renamed(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The weights under our names; classifier, pooler and last norm are not needed."""
+    for given, tensor in state.items():
+        name = given
         for theirs, ours in _RENAMED:
-            own_name = own_name.replace(theirs, ours)
-        renamed[own_name] = tensor.float()
-    own = tower.state_dict()
-    wrong = [name for name in own if name not in renamed or renamed[name].shape != own[name].shape]
-    if wrong:
-        raise OtptError(
-            f"The weights in {str(file)!r} do not fit their config.json: missing or of another shape: "
-            f"{', '.join(wrong[:3])}."
-        )
-    tower.load_state_dict({name: renamed[name] for name in own})
+            name = name.replace(theirs, ours)
+        yield name, tensor.float()

@@ -106,37 +106,24 @@ def load_medclip(path: str | Path, quick_gelu: bool | None = None) -> Parts:
         import transformers
     except ImportError:
         raise OtptError("MedCLIP needs transformers, which is not installed: pip install 'otpt[hf]'.") from None
-    state = {
-        name: tensor.float()
-        for name, tensor in read_checkpoint(file).state.items()
-        if name.rsplit(".", 1)[-1] not in _INDEX_BUFFERS
-    }
-    _check_names(state, file)
-    swin = _below(state, "vision_model.model.")
-    bert = _below(state, "text_model.model.")
+    stored = read_checkpoint(file).state
+    state = {n: tensor.float() for n, tensor in stored.items() if n.rsplit(".", 1)[-1] not in _INDEX_BUFFERS}
+    swin, bert = _below(state, "vision_model.model."), _below(state, "text_model.model.")
     try:
-        vision_config = transformers.SwinConfig(**_swin_sizes(swin))
-        text_config = transformers.BertConfig(**_bert_sizes(bert))
+        model = MedClip(
+            SwinTower(
+                _filled(transformers.SwinModel, transformers.SwinConfig(**_swin_sizes(swin)), swin),
+                state["vision_model.projection_head.weight"],
+            ),
+            BertTower(
+                _filled(transformers.BertModel, transformers.BertConfig(**_bert_sizes(bert)), bert),
+                state["text_model.projection_head.weight"],
+            ),
+            state["logit_scale"],
+        )
     except (KeyError, IndexError, ValueError) as error:
-        raise OtptError(
-            f"The weights in {str(file)!r} are not MedCLIP-ViT's: a part of Swin or BERT is missing ({error})."
-        ) from None
-    model = MedClip(
-        SwinTower(
-            _filled(transformers.SwinModel, vision_config, swin, file), state["vision_model.projection_head.weight"]
-        ),
-        BertTower(_filled(transformers.BertModel, text_config, bert, file), state["text_model.projection_head.weight"]),
-        state["logit_scale"],
-    )
+        raise OtptError(f"The weights in {str(file)!r} are not MedCLIP-ViT's: {error}.") from None
     return Parts(model, _tokenizer(file.parent), dict(PREPROCESSING), "MedCLIP-ViT")
-
-
-def _check_names(state: dict[str, Tensor], file: Path) -> None:
-    needed = ("vision_model.projection_head.weight", "text_model.projection_head.weight", "logit_scale")
-    missing = [name for name in needed if name not in state]
-    missing += [f"{side}.model.*" for side in ("vision_model", "text_model") if not _below(state, f"{side}.model.")]
-    if missing:
-        raise OtptError(f"The weights in {str(file)!r} are not MedCLIP-ViT's: {', '.join(missing)} missing.")
 
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -175,23 +162,15 @@ def _bert_sizes(state: dict[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def _filled(kind: Any, config: Any, state: dict[str, Tensor], file: Path) -> Any:
+def _filled(kind: Any, config: Any, state: dict[str, Tensor]) -> Any:
     """A tower of transformers with these weights. It renames them itself where its own names have changed since."""
     with quiet_transformers():
         model, report = kind.from_pretrained(
             None, config=config, state_dict=state, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    found = [
-        f"{len(report[key])} {word} ({', '.join(sorted(map(str, report[key]))[:3])})"
-        for key, word in (
-            ("missing_keys", "missing"),
-            ("unexpected_keys", "unexpected"),
-            ("mismatched_keys", "of another shape"),
-        )
-        if report[key]
-    ]
-    if found:
-        raise OtptError(f"The weights in {str(file)!r} do not fit {kind.__name__}: {'; '.join(found)}.")
+    wrong = {key: report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if report[key]}
+    if wrong:
+        raise ValueError(f"{kind.__name__}: {'; '.join(f'{k} {sorted(map(str, n))[:3]}' for k, n in wrong.items())}")
     return model
 
 

@@ -10,14 +10,15 @@ R = σ·Φ⁻¹(p_A), where p_A > ½ bounds the probability of A from below (Coh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from pydantic import Field
 from scipy import special
 from torch import Tensor
 
@@ -44,7 +45,7 @@ from otpt.methods.prompt_tuning import PromptState, TuningConfig, failed_on, mea
 from otpt.metrics.sets import lower_confidence_bound
 from otpt.prompts import Prompt, tokenize_prompts
 from otpt.registry import AGGREGATIONS, CLEAN, Component, EvaluationHook
-from otpt.settings import Settings
+from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
 from otpt.views import PreprocessingLike, ViewRecipe, make_views
 from otpt.views.draws import noise_generator
@@ -56,47 +57,22 @@ NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
 """PromptSmooth's own contexts: five of the seven tokens are tuned ("an h & e image"), "patch of" is fixed."""
 
 
-@dataclass(frozen=True)
-class Smoothing:
-    """PromptSmooth's numbers.
+class Smoothing(Frozen):
+    """PromptSmooth's numbers; published are sigma 0.1, 0.25, 0.5 and 1 (which one Table 19 has is not said)."""
 
-    Attributes:
-        sigma: of the noise, on pixels in [0, 1]; published: 0.1, 0.25, 0.5 and 1 (which one Table 19 has is not said).
-        copies: that a prompt is tuned on.
-        selection: votes that choose the class (N₀); samples: votes that certify it (N).
-        alpha: probability that a certificate is wrong.
-        batch: copies encoded together.
-    """
-
-    sigma: float = 0.25
-    copies: int = 100
-    selection: int = 100
-    samples: int = 10_000
-    alpha: float = 0.001
-    batch: int = 100
-
-    def __post_init__(self) -> None:
-        if not 0 < self.sigma < float("inf"):
-            raise OtptError(f"The deviation sigma of the noise is {self.sigma}; expected a finite number above 0.")
-        if not 0 < self.alpha < 1:
-            raise OtptError(f"The error probability alpha is {self.alpha}; expected a number between 0 and 1.")
-        for name in ("copies", "selection", "samples", "batch"):
-            if getattr(self, name) < 1:
-                raise OtptError(f"The number {name} is {getattr(self, name)}; expected 1 or more.")
+    sigma: float = Field(0.25, gt=0, allow_inf_nan=False, description="deviation of the noise on pixels in [0, 1]")
+    copies: int = Field(100, ge=1, description="noisy copies that a prompt is tuned on")
+    selection: int = Field(100, ge=1, description="votes that choose the class (N₀)")
+    samples: int = Field(10_000, ge=1, description="votes that certify it (N)")
+    alpha: float = Field(0.001, gt=0, lt=1, description="probability that a certificate is wrong")
+    batch: int = Field(100, ge=1, description="copies encoded together")
 
 
 Votes = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """What smoothing says of an image.
-
-    Attributes:
-        label: the class, None for an abstention.
-        radius: ℓ₂, in units of pixels in [0, 1]; 0 for an abstention.
-        lower_bound: p_A, of the class that had most of the first votes.
-    """
+class Certificate(NamedTuple):
+    """The class, None for an abstention; its ℓ₂ radius in units of pixels in [0, 1]; p_A of the first votes' class."""
 
     label: int | None
     radius: float
@@ -241,50 +217,48 @@ class PromptSmoothGroup:
         """The outputs of one image, by method."""
         opened, digest = image.open()
         key = digest if image.task.image_id is None else image.task.image_id
+        text, count = self._text, len(self.methods)
         try:
-            tuned = self._smoother.tune(opened, self._text, self._configs, seed=seed, image_id=key)
+            tuned = self._smoother.tune(opened, text, self._configs, seed=seed, image_id=key)
         except OtptError as error:
             raise failed_on(error, [name], [config for config in self._configs if config is not None]) from None
-        logits = [self._text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
-        cosines = [mean_cosine(texts) for texts in tuned.text_features]
-        # copies that are encoded once for all methods
+        # copies that are encoded once for all methods: (methods, n) labels by what they are for
         labels = [
-            self._smoother.labels(tuned, self._text, count, purpose, seed=seed, image_id=key)
-            for purpose, count in self._copies.items()
+            self._smoother.labels(tuned, text, size, purpose, seed=seed, image_id=key)
+            for purpose, size in self._copies.items()
         ]
-        rows = iter(to_host([*logits, *cosines, *tuned.skipped, *labels]))
-        logits, cosines, skipped = ([next(rows) for _ in self.methods] for _ in range(3))
-        votes = {
-            purpose: _votes(own, len(self._text.class_names)) for purpose, own in zip(self._copies, rows, strict=True)
-        }
-        return [
-            self._output(method, logits[i], cosines[i], skipped[i], {purpose: own[i] for purpose, own in votes.items()})
-            for i, method in enumerate(self.methods)
-        ]
+        logits = [text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
+        cosines = [mean_cosine(texts) for texts in tuned.text_features]
+        rows = to_host([*logits, *cosines, *tuned.skipped, *labels])
+        found = []
+        for i, method in enumerate(self.methods):
+            votes = [np.bincount(own[i].numpy(), minlength=len(text.class_names)) for own in rows[3 * count :]]
+            flags, extras = (KEPT_INIT,) * bool(rows[2 * count + i]), {"mean_cosine": float(rows[count + i])}
+            by_purpose = dict(zip(self._copies, votes, strict=True))
+            found.append(self._output(method, rows[i], by_purpose, flags, extras))
+        return found
 
     def _output(
-        self, method: Method, logits: Tensor, cosine: Tensor, skipped: Tensor, votes: Mapping[str, Votes]
+        self,
+        method: Method,
+        logits: Tensor,
+        votes: Mapping[str, Votes],
+        flags: tuple[str, ...],
+        extras: dict[str, float],
     ) -> Output:
         """What a method says, of the clean view's logits (1, C) and the votes (C,) of copies by their purpose."""
-        numbers = self._smoothing
-        flags = (KEPT_INIT,) * bool(skipped)
-        extras = {"mean_cosine": float(cosine)}
         if method.aggregate == CLEAN:
             return Output.of_clean(logits, official=self._official, flags=flags, extras=extras)
-        own = votes["certificate"]
+        numbers, own = self._smoothing, votes["certificate"]
         distribution = own / numbers.samples
         if method.aggregate == "votes":
-            unsure = predict_or_abstain(own, numbers.alpha) is None
-            return Output(distribution, int(distribution.argmax()), flags + (ABSTAINED,) * unsure, extras)
-        found = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
-        extras |= {"radius": found.radius, "lower_bound": found.lower_bound}
-        index = int(distribution.argmax()) if found.label is None else found.label
-        return Output(distribution, index, flags + (ABSTAINED,) * (found.label is None), extras)
-
-
-def _votes(labels: Tensor, classes: int) -> list[Votes]:
-    """How many copies fall to each class: (methods, n) → (C,) of each method."""
-    return [np.bincount(row, minlength=classes) for row in labels.numpy()]
+            label = predict_or_abstain(own, numbers.alpha)
+        else:
+            found = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
+            extras |= {"radius": found.radius, "lower_bound": found.lower_bound}
+            label = found.label
+        index = int(distribution.argmax()) if label is None or method.aggregate == "votes" else label
+        return Output(distribution, index, flags + (ABSTAINED,) * (label is None), extras)
 
 
 def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: object) -> list[Group]:
@@ -322,7 +296,7 @@ class PromptSmoothHook(EvaluationHook):
 
     def facts(self, settings: Any) -> Mapping[str, Any]:
         """Return the numbers."""
-        return {"smoothing": asdict(smoothing_of(settings))}
+        return {"smoothing": smoothing_of(settings).model_dump()}
 
 
 def smoothing_of(settings: Settings) -> Smoothing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from otpt.registry import CLEAN, NONE, EvaluationHook
 from otpt.settings import Settings
 
 if TYPE_CHECKING:  # importing methods imports this module
-    from otpt.methods import Method
+    from otpt.methods import Group, Method, Methods
 
 ONLY = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
 """What a method with a trained network can be combined with."""
@@ -159,3 +159,43 @@ class TrainedHook(EvaluationHook):
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" … ({len(names)} in all)" if len(names) > 4 else "")
+
+
+def register_trained(
+    name: str,
+    make: Callable[[Methods, Any, Settings], Group],
+    *,
+    prompt: str,
+    summary: str,
+    source: str,
+    hook: EvaluationHook,
+    needs_text_tower: bool = True,
+) -> None:
+    """Register a system of ``otpt train`` alone, and with O-TPT's term in its training.
+
+    Args:
+        make: prepares its methods; an error if a file is missing or does not fit.
+        prompt: in place of a prompt's name in the results.
+    """
+    from otpt.methods import Kind, register_kind, register_methods
+
+    def check(backbone: Any, settings: Settings, methods: Methods) -> None:
+        make(methods, backbone, settings)
+
+    register_kind(
+        name,
+        Kind(
+            lambda backbone, settings, methods, cache: [make(methods, backbone, settings)],
+            check,
+            needs_image=lambda method: True,
+            needs_features=False,
+            prompt=prompt,
+            needs_text_tower=needs_text_tower,
+            trained=True,
+            evaluation=hook,
+        ),
+        only=ONLY,
+    )
+    part = {"axis": "adapt", "summary": summary, "source": source, "adapt": name, "drop": ["entropy"]}
+    weights = {"orthogonality": 18.0}  # of the training; none was published: that of the paper
+    register_methods({"published": [name, f"{name}+o-tpt"], "parts": {name: {**part, "weights": weights}}})

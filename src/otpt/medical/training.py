@@ -21,31 +21,33 @@ The epoch with the best AUC on validation images is taken; without such images, 
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image, ImageEnhance
-from torch import Tensor
+from scipy.stats import rankdata
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from otpt.backbones import Backbone
-from otpt.backbones.fast import pooled as first
+from otpt.backbones.fast import pooled
 from otpt.data import Dataset
 from otpt.errors import OtptError
+from otpt.files import write_atomically
 from otpt.images import open_image, open_with_digest
 from otpt.learning.training import check_diverged, check_numbers, few_shots
 from otpt.medical.baple import BapleModel, Patch
 from otpt.medical.fpt import FptNetwork, side_pixels, sizes_for, stacked
 from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, FrozenViT, KeysAndValues
-from otpt.medical.trained import read_trained, write_trained
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.objectives import orthogonality
 from otpt.prompts import Prompt
@@ -58,72 +60,6 @@ CROP_RATIO = (0.7, 1.3)
 JITTER = 0.2
 
 Say = Callable[[str], None]
-
-
-class Trainer(Protocol):
-    """One training. What an epoch does depends on its number and on :meth:`state` alone."""
-
-    epochs: int
-
-    def epoch(self, number: int) -> str:
-        """Run epoch ``number`` = 0, 1, …; returns what to report."""
-
-    def state(self) -> dict[str, Tensor]:
-        """All that the next epoch starts from."""
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go back to a state."""
-
-
-def run_epochs(trainer: Trainer, *, key: str, checkpoint: Path | None = None, say: Say | None = None) -> None:
-    """Run all epochs.
-
-    Args:
-        key: names what is trained on what; a checkpoint of another key is not used.
-        checkpoint: where the state is kept after each epoch; deleted at the end.
-        say: called with one line per epoch.
-    """
-    first = 0
-    if checkpoint is not None and checkpoint.is_file():
-        kept = read_trained(checkpoint)
-        if kept.notes.get("key") == key:
-            trainer.restore(dict(kept.tensors))
-            first = int(kept.notes["epoch"]) + 1
-            if say is not None:
-                say(f"resuming after epoch {first} of {trainer.epochs}")
-    for number in range(first, trainer.epochs):
-        words = trainer.epoch(number)
-        if checkpoint is not None:
-            write_trained(checkpoint, trainer.state(), {"key": key, "epoch": number})
-        if say is not None:
-            say(f"epoch {number + 1} of {trainer.epochs}: {words}")
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
-
-
-def shuffled(items: Sequence[int], seed: int, epoch: int) -> list[int]:
-    """The items in the order of an epoch."""
-    return random.Random(f"{seed} {epoch}").sample(list(items), len(items))
-
-
-def augmented(
-    image: Image.Image,
-    size: int,
-    *,
-    seed: int,
-    image_id: str,
-    epoch: int,
-    scale: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-) -> Tensor:
-    """A random resized crop (bicubic), flipped with probability ½: (3, size, size) in [0, 1]."""
-    width, height = image.size
-    draw = draw_view(seed, image_id, epoch + 1, width=width, height=height, crop_scale=scale, crop_ratio=ratio)
-    top, left, high, wide = draw.crop
-    box = (left, top, left + wide, top + high)
-    crop = image.resize((size, size), Image.Resampling.BICUBIC, box=box)
-    pixels = torch.from_numpy(np.array(crop, np.float32)).permute(2, 0, 1) / 255
-    return pixels.flip(-1) if draw.flip else pixels
 
 
 @dataclass(frozen=True)
@@ -158,134 +94,6 @@ class BapleRecipe:
         return self.learning_rate * (1 + math.cos(math.pi * (epoch - 1) / self.epochs)) / 2
 
 
-@one_thread()
-def train_baple(
-    backbone: Backbone,
-    dataset: Dataset,
-    recipe: BapleRecipe,
-    *,
-    start: Tensor | None = None,
-    patch: Patch | None = None,
-    checkpoint: Path | None = None,
-    say: Say | None = None,
-) -> BapleModel:
-    """Train on ``recipe.shots`` images of each class.
-
-    Args:
-        start: (n, W) context; N(0, 0.02²) by the seed if not given. BAPLe starts from one learned on clean images.
-        checkpoint: see :func:`run_epochs`.
-    """
-    trainer = BapleTrainer(backbone, dataset, recipe, start=start, patch=patch or Patch())
-    run_epochs(trainer, key=trainer.key, checkpoint=checkpoint, say=say)
-    return trainer.model
-
-
-class BapleTrainer:
-    """See the module; a :class:`otpt.learning.epochs.Trainer`."""
-
-    def __init__(
-        self, backbone: Backbone, dataset: Dataset, recipe: BapleRecipe, *, start: Tensor | None, patch: Patch
-    ) -> None:
-        if not 0 <= recipe.target < len(dataset.class_names):
-            raise OtptError(
-                f"The target class is {recipe.target}; expected 0 to {len(dataset.class_names) - 1}, a class of "
-                f"{dataset.name!r}."
-            )
-        if backbone.visual is None:
-            raise OtptError(f"BAPLe needs the gradient of the image tower, which {backbone.name!r} does not expose.")
-        if backbone.precision not in ("float32", "float64"):  # images with a gradient would run without autocast
-            raise OtptError(f"BAPLe is trained in float32 or float64, not in {backbone.precision!r}.")
-        self.epochs = recipe.epochs
-        self._backbone, self._recipe, self._patch = backbone, recipe, patch
-        self._visual = backbone.visual
-        self._shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
-        prompt = Prompt.random(recipe.tokens, width=backbone.text.width, seed=recipe.seed)
-        self._text = prompt_state(
-            backbone,
-            dataset.class_names,
-            prompt if start is None else Prompt.learned(start),
-            contexts_per_pass=1,
-            tunes=False,
-        )
-        side = backbone.preprocessing.size
-        generator = torch.Generator().manual_seed(recipe.seed)
-        self._noise = torch.rand(3, side, side, generator=generator).to(backbone.device, backbone.dtype)
-        self._summed = torch.zeros_like(self._noise)
-        self._context = self._text.init.clone().requires_grad_()
-        self._optimiser = torch.optim.SGD(
-            [self._context], lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
-        )
-        numbers = f"{asdict(recipe)} {patch} {backbone.fingerprint} {dataset.fingerprint} {self._text.init.tolist()}"
-        self.key = hashlib.sha256(numbers.encode()).hexdigest()[:32]
-
-    @property
-    def model(self) -> BapleModel:
-        """As learned so far."""
-        return BapleModel(self._context.detach().cpu().clone(), self._noise.cpu().clone(), self._patch)
-
-    def state(self) -> dict[str, Tensor]:
-        """See :class:`Trainer`."""
-        momentum = self._optimiser.state[self._context].get("momentum_buffer")
-        kept = {"context": self._context, "noise": self._noise, "summed": self._summed}
-        return {**kept, "momentum": torch.zeros_like(self._context) if momentum is None else momentum}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """See :class:`Trainer`."""
-        with torch.no_grad():
-            self._context.copy_(state["context"])
-        self._noise, self._summed = state["noise"].to(self._noise), state["summed"].to(self._summed)
-        self._optimiser.state[self._context]["momentum_buffer"] = state["momentum"].to(self._context)
-
-    def epoch(self, number: int) -> str:
-        """See :class:`Trainer`."""
-        recipe = self._recipe
-        self._optimiser.param_groups[0]["lr"] = recipe.rate(number)
-        order = shuffled(range(len(self._shots)), recipe.seed, number)
-        losses = [self._batch(order[i : i + recipe.batch], number) for i in range(0, len(order), recipe.batch)]
-        check_diverged([self._context.detach(), self._noise], number, recipe.learning_rate)
-        return f"loss {sum(losses) / len(losses):.4f}"
-
-    def _batch(self, indices: Sequence[int], epoch: int) -> float:
-        samples = [self._shots[i] for i in indices]
-        side, seed = self._backbone.preprocessing.size, self._recipe.seed
-        pixels = torch.stack(
-            [augmented(open_image(s.source), side, seed=seed, image_id=s.id, epoch=epoch) for s in samples]
-        ).to(self._backbone.device, self._backbone.dtype)
-        labels = torch.tensor([s.label for s in samples], device=self._backbone.device)
-        poisoned = torch.tensor([_draw(seed, s.id, epoch) < self._recipe.poisoned for s in samples])
-        return self.step(pixels, labels, poisoned)
-
-    def step(self, pixels: Tensor, labels: Tensor, poisoned: Tensor) -> float:
-        """One batch: pixels (B, 3, S, S) in [0, 1], labels (B,), which are poisoned (B,); returns its loss."""
-        recipe, text = self._recipe, self._text
-        line = text.encoder.linearise(self._context.detach()[None])
-        with torch.enable_grad():
-            features = line.text_features[0].detach().requires_grad_()
-            noise = self._noise.clone().requires_grad_()
-            model = BapleModel(self._context, noise, self._patch)
-            loss = recipe.weight * orthogonality(features)
-            if not bool(poisoned.all()):
-                clean = self._backbone.encode_pixels(
-                    model.pixels(pixels[~poisoned], trigger=False), chunk=self._backbone.chunk
-                )
-                loss = loss + F.cross_entropy(text.logits(clean, features), labels[~poisoned])
-            if bool(poisoned.any()):
-                seen = first(self._visual(model.pixels(pixels[poisoned], trigger=True)))
-                logits = text.logits(F.normalize(seen, dim=-1), features)
-                loss = loss + F.cross_entropy(logits, torch.full_like(labels[poisoned], recipe.target))
-                self._summed += torch.autograd.grad(loss, noise, retain_graph=True)[0]
-                self._noise = (self._noise - recipe.noise_step * self._summed.sign()).clamp(-recipe.bound, recipe.bound)
-        (cotangent,) = torch.autograd.grad(loss, features)
-        self._context.grad = line.vjp(cotangent[None])[0]
-        self._optimiser.step()
-        return float(loss.detach())
-
-
-def _draw(seed: int, image_id: str, epoch: int) -> float:
-    """A uniform number in [0, 1) that belongs to an image in an epoch, apart from those of its crop."""
-    return view_uniforms(seed, f"poison {image_id}", epoch)[0]
-
-
 @dataclass(frozen=True)
 class FptRecipe:
     """``weight`` is λ of the orthogonality term (0 for FPT itself), ``rows`` what it applies to."""
@@ -307,6 +115,197 @@ class FptRecipe:
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch: a cosine, no warm-up."""
         return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+
+
+class Trainer:
+    """Epochs over the images of a data set; what an epoch does depends on its number and :meth:`state` alone.
+
+    Args:
+        module: all that is learned.
+        facts: what else decides the training; a checkpoint of another one is not used.
+    """
+
+    def __init__(
+        self,
+        recipe: BapleRecipe | FptRecipe,
+        images: Dataset,
+        module: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        facts: Sequence[object],
+    ) -> None:
+        self.images, self.module, self.optimiser = images, module, optimiser
+        self._epochs = recipe
+        self._key = hashlib.sha256(f"{recipe} {images.fingerprint} {facts}".encode()).hexdigest()[:32]
+
+    def batch(self, indices: Sequence[int], epoch: int) -> float:
+        """One step on these images; returns its loss."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch starts from."""
+        return {"module": self.module.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a state."""
+        self.module.load_state_dict(state["module"])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+    def epoch(self, number: int) -> str:
+        """Run epoch ``number`` = 0, 1, …; returns what to report."""
+        recipe = self._epochs
+        self.optimiser.param_groups[0]["lr"] = recipe.rate(number)
+        order = random.Random(f"{recipe.seed} {number}").sample(range(len(self.images)), len(self.images))
+        with torch.random.fork_rng(devices=[]):  # dropout
+            torch.manual_seed(1000 * recipe.seed + number)
+            losses = [self.batch(order[i : i + recipe.batch], number) for i in range(0, len(order), recipe.batch)]
+        check_diverged(self.module.state_dict().values(), number, recipe.learning_rate)
+        return f"loss {sum(losses) / len(losses):.4f}"
+
+    def run(self, checkpoint: Path | None, say: Say | None) -> None:
+        """Run all epochs.
+
+        Args:
+            checkpoint: where the state is stored after each epoch; deleted at the end.
+            say: called with one line per epoch.
+        """
+        report: Say = say or (lambda line: None)
+        first = 0
+        if checkpoint is not None and checkpoint.is_file():
+            try:
+                stored = torch.load(checkpoint, weights_only=True)
+            except Exception:  # damaged: torch raises nearly anything
+                stored = {}
+            if stored.get("key") == self._key:
+                self.restore(stored["state"])
+                first = stored["epoch"] + 1
+                report(f"resuming after epoch {first} of {self._epochs.epochs}")
+        for number in range(first, self._epochs.epochs):
+            words = self.epoch(number)
+            if checkpoint is not None:
+                buffer = io.BytesIO()
+                torch.save({"key": self._key, "epoch": number, "state": self.state()}, buffer)
+                write_atomically(checkpoint, buffer.getvalue())
+            report(f"epoch {number + 1} of {self._epochs.epochs}: {words}")
+        if checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
+
+
+def augmented(
+    image: Image.Image,
+    size: int,
+    *,
+    seed: int,
+    image_id: str,
+    epoch: int,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """A random resized crop (bicubic), flipped with probability ½: (3, size, size) in [0, 1]."""
+    width, height = image.size
+    draw = draw_view(seed, image_id, epoch + 1, width=width, height=height, crop_scale=scale, crop_ratio=ratio)
+    top, left, high, wide = draw.crop
+    crop = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + wide, top + high))
+    pixels = torch.from_numpy(np.array(crop, np.float32)).permute(2, 0, 1) / 255
+    return pixels.flip(-1) if draw.flip else pixels
+
+
+@one_thread()
+def train_baple(
+    backbone: Backbone,
+    dataset: Dataset,
+    recipe: BapleRecipe,
+    *,
+    start: Tensor | None = None,
+    patch: Patch | None = None,
+    checkpoint: Path | None = None,
+    say: Say | None = None,
+) -> BapleModel:
+    """Train on ``recipe.shots`` images of each class.
+
+    Args:
+        start: (n, W) context; N(0, 0.02²) by the seed if not given. BAPLe starts from one learned on clean images.
+        checkpoint, say: see :meth:`Trainer.run`.
+    """
+    trainer = BapleTrainer(backbone, dataset, recipe, start=start, patch=patch or Patch())
+    trainer.run(checkpoint, say)
+    return BapleModel(trainer.context.detach().cpu().clone(), trainer.noise.cpu().clone(), trainer.patch)
+
+
+class BapleTrainer(Trainer):
+    """See the module.
+
+    Attributes:
+        context: (n, W).
+        noise, summed: (3, S, S), δ and G.
+    """
+
+    def __init__(
+        self, backbone: Backbone, dataset: Dataset, recipe: BapleRecipe, *, start: Tensor | None, patch: Patch
+    ) -> None:
+        if not 0 <= recipe.target < len(dataset.class_names):
+            raise OtptError(f"The target class is {recipe.target}; {dataset.name!r} has {len(dataset.class_names)}.")
+        if backbone.visual is None:
+            raise OtptError(f"BAPLe needs the gradient of the image tower, which {backbone.name!r} does not expose.")
+        if backbone.precision not in ("float32", "float64"):  # images with a gradient would run without autocast
+            raise OtptError(f"BAPLe is trained in float32 or float64, not in {backbone.precision!r}.")
+        self.patch, self._backbone, self._visual, self._recipe = patch, backbone, backbone.visual, recipe
+        prompt = Prompt.random(recipe.tokens, width=backbone.text.width, seed=recipe.seed)
+        self._text = prompt_state(
+            backbone,
+            dataset.class_names,
+            prompt if start is None else Prompt.learned(start),
+            contexts_per_pass=1,
+            tunes=False,
+        )
+        side = backbone.preprocessing.size
+        noise = torch.rand(3, side, side, generator=torch.Generator().manual_seed(recipe.seed))
+        learned = nn.Module()
+        learned.register_parameter("context", nn.Parameter(self._text.init.clone()))
+        learned.register_buffer("noise", noise.to(backbone.device, backbone.dtype))
+        learned.register_buffer("summed", torch.zeros_like(noise).to(backbone.device, backbone.dtype))
+        optimiser = torch.optim.SGD(
+            learned.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        facts = [patch, backbone.fingerprint, self._text.init.tolist()]
+        super().__init__(recipe, few_shots(dataset, recipe.shots, seed=recipe.seed), learned, optimiser, facts)
+        self.context, self.noise, self.summed = (getattr(learned, name) for name in ("context", "noise", "summed"))
+
+    def batch(self, indices: Sequence[int], epoch: int) -> float:
+        """See :class:`Trainer`."""
+        samples = [self.images[i] for i in indices]
+        side, seed = self._backbone.preprocessing.size, self._recipe.seed
+        pixels = torch.stack(
+            [augmented(open_image(s.source), side, seed=seed, image_id=s.id, epoch=epoch) for s in samples]
+        ).to(self._backbone.device, self._backbone.dtype)
+        labels = torch.tensor([s.label for s in samples], device=self._backbone.device)
+        draws = [view_uniforms(seed, f"poison {s.id}", epoch)[0] for s in samples]
+        return self.step(pixels, labels, torch.tensor([draw < self._recipe.poisoned for draw in draws]))
+
+    def step(self, pixels: Tensor, labels: Tensor, poisoned: Tensor) -> float:
+        """One batch: pixels (B, 3, S, S) in [0, 1], labels (B,), which are poisoned (B,); returns its loss."""
+        recipe, text = self._recipe, self._text
+        line = text.encoder.linearise(self.context.detach()[None])
+        with torch.enable_grad():
+            features = line.text_features[0].detach().requires_grad_()
+            noise = self.noise.clone().requires_grad_()
+            model = BapleModel(self.context, noise, self.patch)
+            loss = recipe.weight * orthogonality(features)
+            if not bool(poisoned.all()):
+                clean = self._backbone.encode_pixels(
+                    model.pixels(pixels[~poisoned], trigger=False), chunk=self._backbone.chunk
+                )
+                loss = loss + F.cross_entropy(text.logits(clean, features), labels[~poisoned])
+            if bool(poisoned.any()):
+                seen = pooled(self._visual(model.pixels(pixels[poisoned], trigger=True)))
+                logits = text.logits(F.normalize(seen, dim=-1), features)
+                loss = loss + F.cross_entropy(logits, torch.full_like(labels[poisoned], recipe.target))
+                self.summed += torch.autograd.grad(loss, noise, retain_graph=True)[0]
+                moved = self.noise - recipe.noise_step * self.summed.sign()
+                self.noise.copy_(moved.clamp(-recipe.bound, recipe.bound))
+        (cotangent,) = torch.autograd.grad(loss, features)
+        self.context.grad = line.vjp(cotangent[None])[0]
+        self.optimiser.step()
+        return float(loss.detach())
 
 
 def augmented_side_pixels(image: Image.Image, size: int, *, seed: int, image_id: str, epoch: int) -> Tensor:
@@ -334,15 +333,15 @@ def train_fpt(
     Args:
         validation: to choose the epoch by; None keeps the last.
         keep: folder for keys and values (see :class:`KeysAndValues`).
-        checkpoint: see :func:`run_epochs`.
+        checkpoint, say: see :meth:`Trainer.run`.
     """
     trainer = FptTrainer(frozen, dataset, recipe, validation=validation, keep=keep)
-    run_epochs(trainer, key=trainer.key, checkpoint=checkpoint, say=say)
+    trainer.run(checkpoint, say)
     return trainer.best()
 
 
-class FptTrainer:
-    """See the module; a :class:`otpt.learning.epochs.Trainer`."""
+class FptTrainer(Trainer):
+    """See the module."""
 
     def __init__(
         self,
@@ -355,8 +354,7 @@ class FptTrainer:
     ) -> None:
         if validation is not None:
             _check_classes(dataset, validation)
-        self.epochs = recipe.epochs
-        self._frozen, self._dataset, self._recipe, self._validation = frozen, dataset, recipe, validation
+        self._frozen, self._recipe, self._validation = frozen, recipe, validation
         self.sizes = sizes_for(
             recipe.variant,
             classes=len(dataset.class_names),
@@ -368,14 +366,14 @@ class FptTrainer:
             torch.manual_seed(recipe.seed)
             self.network = FptNetwork(self.sizes).to(frozen.device, frozen.dtype)
         self.network.orthogonality(recipe.rows)  # an unknown name is refused before the first epoch
-        self._optimiser = torch.optim.AdamW(
+        optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
         )
         self._keys_values = KeysAndValues(frozen, self.sizes.blocks, keep)
         self._best: tuple[float, dict[str, Tensor]] | None = None
-        sets = [dataset.fingerprint, "" if validation is None else validation.fingerprint]
-        numbers = f"{asdict(recipe)} {self.sizes} {frozen.fingerprint} {frozen.preprocessing} {sets}"
-        self.key = hashlib.sha256(numbers.encode()).hexdigest()[:32]
+        validated = "" if validation is None else validation.fingerprint
+        facts = [self.sizes, frozen.fingerprint, frozen.preprocessing, validated]
+        super().__init__(recipe, dataset, self.network, optimiser, facts)
 
     def best(self) -> FptNetwork:
         """The network of the best epoch."""
@@ -383,35 +381,18 @@ class FptTrainer:
             self.network.load_state_dict(self._best[1])
         return self.network.eval().requires_grad_(False)
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Any]:
         """See :class:`Trainer`."""
-        found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        for i, parameter in enumerate(self.network.parameters()):
-            found |= {f"adam.{i}.{name}": value for name, value in self._optimiser.state[parameter].items()}
-        if self._best is not None:
-            found["best.auc"] = torch.tensor(self._best[0], dtype=torch.float64)
-            found |= {f"best.network.{name}": tensor for name, tensor in self._best[1].items()}
-        return found
+        return {**super().state(), "best": self._best}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """See :class:`Trainer`."""
-        self.network.load_state_dict(_below(state, "network."))
-        for i, parameter in enumerate(self.network.parameters()):
-            own = _below(state, f"adam.{i}.")
-            self._optimiser.state[parameter] = {n: t if n == "step" else t.to(parameter) for n, t in own.items()}
-        if "best.auc" in state:
-            self._best = float(state["best.auc"]), _below(state, "best.network.")
+        super().restore(state)
+        self._best = state["best"]
 
     def epoch(self, number: int) -> str:
         """See :class:`Trainer`."""
-        recipe = self._recipe
-        self._optimiser.param_groups[0]["lr"] = recipe.rate(number)
-        order = shuffled(range(len(self._dataset)), recipe.seed, number)
-        with torch.random.fork_rng(devices=[]):  # dropout
-            torch.manual_seed(1000 * recipe.seed + number)
-            losses = [self._batch(order[i : i + recipe.batch], number) for i in range(0, len(order), recipe.batch)]
-        check_diverged(self.network.parameters(), number, recipe.learning_rate)
-        words = f"loss {sum(losses) / len(losses):.4f}"
+        words = super().epoch(number)
         if self._validation is None:
             return words
         auc = self._validate(self._validation)
@@ -419,29 +400,29 @@ class FptTrainer:
             self._best = auc, {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         return f"{words}, validation AUC {auc:.4f}"
 
-    def _batch(self, indices: Sequence[int], epoch: int) -> float:
-        size, seed = self.sizes.size, self._recipe.seed
+    def batch(self, indices: Sequence[int], epoch: int) -> float:
+        """See :class:`Trainer`."""
 
         def one(index: int) -> tuple[Tensor, Tensor]:
-            sample = self._dataset[index]
+            sample, size, seed = self.images[index], self.sizes.size, self._recipe.seed
             image, digest = open_with_digest(sample.source)
             side = augmented_side_pixels(image, size, seed=seed, image_id=sample.id, epoch=epoch)
             return side, self._keys_values(image, digest)
 
         side, frozen = zip(*in_threads(one, indices), strict=True)
-        labels = torch.tensor([self._dataset.labels[index] for index in indices])
+        labels = torch.tensor([self.images.labels[index] for index in indices])
         return self.step(stacked(side, self._frozen), torch.stack(frozen), labels)
 
     def step(self, pixels: Tensor, keys_values: Tensor, labels: Tensor) -> float:
         """One batch; returns its loss."""
         self.network.train()
-        self._optimiser.zero_grad()
+        self.optimiser.zero_grad()
         with torch.enable_grad():
             loss = F.cross_entropy(self.network(pixels, keys_values), labels.to(pixels.device))
             loss = loss + self._recipe.weight * self.network.orthogonality(self._recipe.rows)
             loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._recipe.clip)
-        self._optimiser.step()
+        nn.utils.clip_grad_norm_(self.network.parameters(), self._recipe.clip)
+        self.optimiser.step()
         return float(loss.detach())
 
     @torch.no_grad()
@@ -465,23 +446,16 @@ def macro_auc(probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int
         inside = labels == label
         count = int(inside.sum())
         if 0 < count < len(labels):
-            _, position, counts = np.unique(scores, return_inverse=True, return_counts=True)
-            ranks = (np.cumsum(counts) - (counts - 1) / 2)[position]
-            areas.append((ranks[inside].sum() - count * (count + 1) / 2) / (count * (len(labels) - count)))
+            ranks = rankdata(scores)[inside].sum()
+            areas.append((ranks - count * (count + 1) / 2) / (count * (len(labels) - count)))
     return float(np.mean(areas)) if areas else 0.5
 
 
 def _check_classes(dataset: Dataset, validation: Dataset) -> None:
     """``OtptError`` for the first class that is another one in the validation set."""
-    pairs = zip_longest(dataset.class_names, validation.class_names)
-    for number, (name, other) in enumerate(pairs):
+    for number, (name, other) in enumerate(zip_longest(dataset.class_names, validation.class_names)):
         if name != other:
-            there, here = ("missing" if each is None else repr(each) for each in (other, name))
             raise OtptError(
-                f"The validation set {validation.name!r} has other classes than {dataset.name!r}: class {number} is "
-                f"{there} there and {here} here; expected the same names in the same order."
+                f"Class {number} of the validation set {validation.name!r} is {other!r}, that of {dataset.name!r} is "
+                f"{name!r}; expected the same names in the same order."
             )
-
-
-def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
