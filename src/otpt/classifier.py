@@ -32,7 +32,7 @@ from otpt.methods import (
     columns,
     get_method,
     get_methods,
-    refuse_trained,
+    kind_of,
     stream,
 )
 from otpt.prediction import Failure, Prediction, predictions
@@ -376,7 +376,12 @@ class Classifier:
     def _check(self, settings: Settings, methods: tuple[Method, ...]) -> None:
         if not methods:
             raise OtptError("No method was given; expected at least one.")
-        refuse_trained(methods)
+        for method in methods:
+            if kind_of(method).trained:
+                raise OtptError(
+                    f"Method {method.name!r} predicts with a network that was trained for it; run it with 'otpt "
+                    "evaluate', in Python with otpt.evaluation.evaluate."
+                )
         check_fit(self.backbone, settings, methods, texts=False)  # texts are tokenised when they are encoded
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:

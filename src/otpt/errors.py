@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 _LONGEST, _END = 2000, 600  # characters of a message, and how many of them are its end
 
@@ -83,17 +83,3 @@ def cannot_read(what: str, path: object, error: Exception) -> OtptError:
     else:  # a null character in the path
         reason, remedy = str(error), "check the path"
     return OtptError(f"Cannot read the {what} {str(path)!r}: {reason}; {remedy}.")
-
-
-def no_attribute(owner: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> AttributeError:
-    """An error for a name that a module or an object does not have: what to write, or the nearest names.
-
-    Args:
-        elsewhere: what to write for names that other libraries have.
-
-    >>> str(no_attribute("otpt", "loadd", ["load"], {}))
-    "'otpt' has no attribute 'loadd'; did you mean load?"
-    """
-    near = difflib.get_close_matches(name, [each for each in known if not each.startswith("_")], n=2, cutoff=0.7)
-    hint = elsewhere.get(name) or (f"did you mean {' or '.join(near)}?" if near else "")
-    return AttributeError(f"{owner!r} has no attribute {name!r}" + (f"; {hint}" if hint else ""))

@@ -16,23 +16,18 @@ import torch
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.methods import Method, Output, Predictor, get_method
-from otpt.methods import finish as _finish
-from otpt.methods import kind_of as _kind_of
-from otpt.methods import recipe_for as _recipe_for
-from otpt.methods.path import PromptGroup as _PromptGroup
+from otpt.methods import Method, Predictor, finish, get_method, kind_of, recipe_for
+from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning import Scores
-from otpt.methods.prompt_tuning import tune as _tune
-from otpt.methods.prompt_tuning.state import Encoder
-from otpt.methods.prompt_tuning.state import state_of_texts as _state_of_texts
-from otpt.registry import AGGREGATIONS as _AGGREGATIONS
-from otpt.registry import CALIBRATIONS as _CALIBRATIONS
-from otpt.registry import Component as _Component
-from otpt.settings import Settings as _Settings
-from otpt.threads import one_thread as _one_thread
-from otpt.transfers import to_host as _to_host
+from otpt.methods.prompt_tuning import tune as tune_contexts
+from otpt.methods.prompt_tuning.state import Encoder, state_of_texts
+from otpt.prompts import Prompt
+from otpt.registry import AGGREGATIONS, CALIBRATIONS, Component
+from otpt.settings import Settings
+from otpt.threads import one_thread
+from otpt.transfers import to_host
 
-__all__ = ["Encoder", "aggregate", "calibrate", "predict", "predict_outputs", "tune"]
+__all__ = ["Encoder", "aggregate", "calibrate", "predict", "tune"]
 
 
 def __dir__() -> list[str]:
@@ -64,51 +59,23 @@ def predict(
         family: whose weights the method takes: "fine-grained" or "shift".
         tower: the kind of image tower, for published temperatures: "vit" or "resnet".
     """
-    outputs = predict_outputs(
-        view_features,
-        text_features,
-        method=method,
-        views=views,
-        context=context,
-        logit_scale=logit_scale,
-        logit_bias=logit_bias,
-        family=family,
-        tower=tower,
-    )
-    return torch.stack([torch.from_numpy(each.probabilities) for each in outputs])
-
-
-def predict_outputs(
-    view_features: Tensor,
-    text_features: Tensor | Encoder,
-    *,
-    method: str | Method = "zero-shot",
-    views: int | None = None,
-    context: Tensor | None = None,
-    logit_scale: float = 100.0,
-    logit_bias: float = 0.0,
-    family: str = "fine-grained",
-    tower: str = "vit",
-) -> list[Output]:
-    """:func:`predict` with all that a method says: class, flags, extras."""
     given, chosen = _check_views(view_features, views), get_method(method)
-    if not _kind_of(chosen).needs_features:
+    if not kind_of(chosen).needs_features:
         raise OtptError(f"Method {chosen.name!r} needs pixels; only features are given here.")
-    with _one_thread():
-        state = _state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
+    with one_thread():
+        state = state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
     if chosen.tunes and state.init.numel() == 0:
         raise OtptError(
             f"Method {chosen.name!r} tunes a context, but text features were given, which leave none; give a function "
             "that encodes a context, and context=."
         )
     plain = dataclasses.replace(chosen, init="words")  # where the texts come from is the caller's business here
-    settings = _Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
-    recipe = _recipe_for(settings, plain)
+    settings = Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
+    recipe = recipe_for(settings, plain)
     assert recipe is not None
-    group = _PromptGroup("texts", (plain,), state, settings, [recipe], tower=tower)
+    group = PromptGroup(Prompt().name, (plain,), state, settings, [recipe], tower=tower)
     predictor = Predictor(_Features(tower, given.device), settings, [plain], groups=[group])
-    predictor.columns = ((group.prompt, plain.name),)
-    return [each[0] for each in predictor.of_features(given)]
+    return torch.stack([torch.from_numpy(each.probabilities) for (each,) in predictor.of_features(given)])
 
 
 def tune(
@@ -130,9 +97,9 @@ def tune(
     config = chosen.tuning(family) if chosen.tunes else None
     if config is None:
         raise OtptError(f"Method {chosen.name!r} tunes no context; take one that does, such as 'tpt' or 'o-tpt'.")
-    with _one_thread():
-        state = _state_of_texts(encoder, context, views, logit_scale=logit_scale, logit_bias=logit_bias)
-        return _tune(state, views, [config])[config]
+    with one_thread():
+        state = state_of_texts(encoder, context, views, logit_scale=logit_scale, logit_bias=logit_bias)
+        return tune_contexts(state, views, [config])[config]
 
 
 def calibrate(
@@ -159,9 +126,9 @@ def calibrate(
     chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
     rows = logits if logits.ndim == 2 else logits[None]
     texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
-    available = _given(_CALIBRATIONS[method], texts)
+    available = _given(CALIBRATIONS[method], texts)
     numbers = chosen.settings_for("fine-grained")
-    found, _ = _finish.calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
+    found, _ = finish.calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
     return found.reshape(logits.shape)
 
 
@@ -183,15 +150,15 @@ def aggregate(
         raise OtptError(f"Logits of shape {tuple(logits.shape)} were given; expected (V, C), the views of one image.")
     chosen = Method("aggregate", aggregate=method, settings=dict(settings or {}))
     rows, start, views, texts = (
-        None if each is None else _to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
+        None if each is None else to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
     )
     assert rows is not None
-    now = _finish.ImageScores(rows[:1], rows, views, texts)
+    now = finish.ImageScores(rows[:1], rows, views, texts)
     before = now if start is None else now._replace(logits=start[:1], view_logits=start)
     given = {"features": views, "text_features": texts, "adapted_text_features": texts, "logit_scale": logit_scale}
-    available = _given(_AGGREGATIONS[method], given)
+    available = _given(AGGREGATIONS[method], given)
     numbers = chosen.settings_for("fine-grained")
-    output = _finish.finish(chosen, before, now, available, numbers, tower="vit", extras={})
+    output = finish.finish(chosen, before, now, available, numbers, tower="vit", extras={})
     return torch.from_numpy(output.probabilities)
 
 
@@ -203,7 +170,7 @@ class _Features:
     device: torch.device
 
 
-def _given(component: _Component, available: Mapping[str, object]) -> dict[str, object]:
+def _given(component: Component, available: Mapping[str, object]) -> dict[str, object]:
     """What the caller has given; an error if the function asks for something else."""
     for name in component.parameters:
         if name in available and available[name] is None:

@@ -59,8 +59,9 @@ _Value = TypeVar("_Value")
 
 def in_order(weights: Mapping[str, _Value]) -> dict[str, _Value]:
     """Sort weights as a loss adds them up: view objectives first, each kind in the order of the registry."""
-    rank = {name: (each.on != VIEWS, i) for i, (name, each) in enumerate(OBJECTIVES.items())}
-    return dict(sorted(weights.items(), key=lambda pair: rank.get(pair[0], (True, math.inf))))
+    of_views = [name for name in OBJECTIVES if name in weights and OBJECTIVES[name].on == VIEWS]
+    of_texts = [name for name in OBJECTIVES if name in weights and OBJECTIVES[name].on != VIEWS]
+    return {name: weights[name] for name in (*of_views, *of_texts)}
 
 
 # ---- views selected by their entropy --------------------------------------------------------------------------------

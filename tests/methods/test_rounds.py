@@ -17,7 +17,7 @@ from otpt import Classifier, OtptError
 from otpt.backbones import Backbone, ClipBackbone
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
-from otpt.methods import Batch, Predictor, get_methods, make_groups, stream
+from otpt.methods import Batch, Predictor, get_methods, stream
 from otpt.methods.path import is_enough
 from otpt.settings import Settings
 from otpt.views import ViewRecipe, make_views
@@ -110,7 +110,7 @@ def test_images_with_different_numbers_of_views_go_through_a_group_together() ->
     answers = [each for batch in stream(given, FeaturePipeline(backbone())) for each in batch]
     encoded: Sequence[Any] = [found for found, _ in answers]
     assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 9, 12}
-    (group,) = make_groups(backbone(), task, methods)
+    (group,) = Predictor(backbone(), task, methods).groups
     together = group.outputs(Batch(encoded, 0))
     for i, (_, own) in enumerate(answers):
         for k in range(len(methods)):

@@ -144,29 +144,12 @@ def check_fit(backbone: Any, settings: Settings, methods: Sequence[Method], *, t
             kind.check(backbone, settings, own)
 
 
-def make_groups(
-    backbone: Any, settings: Settings, methods: Sequence[Method], *, cache: FeatureCache | None = None
-) -> list[Group]:
-    """Prepare the methods by their initial prompt; contexts that take long to make may be cached."""
-    return [group for kind, own in by_kind(methods).items() for group in kind.make(backbone, settings, own, cache)]
-
-
 def by_kind(methods: Sequence[Method]) -> dict[Kind, Methods]:
     """The methods by how they are prepared, in their order."""
     found: dict[Kind, Methods] = {}
     for method in methods:
         found[kind_of(method)] = (*found.get(kind_of(method), ()), method)
     return found
-
-
-def refuse_trained(methods: Sequence[Method]) -> None:
-    """Raise an :class:`OtptError` for methods with a network of their own, which only an evaluation reads."""
-    for method in methods:
-        if kind_of(method).trained:
-            raise OtptError(
-                f"Method {method.name!r} predicts with a network that was trained for it; run it with 'otpt evaluate', "
-                "in Python with otpt.evaluation.evaluate."
-            )
 
 
 def _check_texts(backbone: Backbone, settings: Settings, texts: FixedTexts, method: Method) -> None:

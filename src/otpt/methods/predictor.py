@@ -14,7 +14,7 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.finish import Output
-from otpt.methods.inits import Column, Group, columns, make_groups, recipes_for, word_prompts
+from otpt.methods.inits import Column, Group, by_kind, columns, recipes_for, word_prompts
 from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
 from otpt.registry import STREAM, kind_of
@@ -65,7 +65,8 @@ class Predictor:
         self.rejector: Rejector | None = None
         with one_thread():
             if groups is None:
-                groups = make_groups(backbone, settings, methods, cache=cache)
+                kinds = by_kind(methods).items()
+                groups = [group for kind, own in kinds for group in kind.make(backbone, settings, own, cache)]
             self.groups = list(groups)
             if settings.reject is not None:
                 self.rejector = Rejector(

@@ -10,7 +10,7 @@ from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
-from otpt.methods import Method, calibration_facts, columns, compose, kind_of, recipe_for, refuse_trained, templates_of
+from otpt.methods import Method, calibration_facts, columns, compose, kind_of, recipe_for, templates_of
 from otpt.prompts import Templates
 from otpt.registry import INITS, STREAM
 from otpt.serve.config import Limits
@@ -164,7 +164,6 @@ def served_method(name: str) -> Method:
     if len(name) > 200:
         raise OtptError(f"The name of a method has {len(name)} characters; expected one of GET /v1/methods.")
     method = compose(name)
-    refuse_trained([method])
     if method.scope == STREAM:
         raise OtptError(
             f"Method {name!r} depends on the images before, which here are those of other clients; run it with 'otpt "

@@ -29,7 +29,6 @@ from otpt.prompts import (
     PromptTokens,
     TemplateEncoder,
     Templates,
-    TextFeatures,
     prompt_encoder,
     tokenize_prompts,
 )
@@ -337,9 +336,23 @@ def prompt_state(
         tunes: build the graph of the text features at once.
         kind: of the state; ``more`` are its further arguments.
     """
-    names = tuple(class_names)
+    names, tower = tuple(class_names), backbone.text
     texts = names if attributes is None else names_with_attributes(names, attributes)
-    tokens, encoder = _encoder(backbone, names, prompt or Prompt(), texts, memory_budget)
+    prompt = prompt or Prompt()
+    encoder: PromptEncoder
+    if isinstance(prompt, Prompt):
+        tokens = tokenize_prompts(tower, texts, prompt)
+        encoder = prompt_encoder(tower, tokens, memory_budget=memory_budget)
+    elif isinstance(prompt, Templates):
+        tokens = sentence_tokens(tower, prompt.texts(names)[0])
+        encoder = TemplateEncoder(tower, names, prompt, memory_budget=memory_budget)
+    elif isinstance(prompt, Descriptions):
+        tokens = sentence_tokens(tower, [own[0] for own in prompt.texts])
+        encoder = DescriptionEncoder(tower, prompt, memory_budget=memory_budget)
+    else:
+        none = torch.empty(len(names), 0, dtype=torch.long)
+        tokens = PromptTokens(none, none, tower.embed(none[0]), none)
+        encoder = FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
     digest = hashlib.sha256()
     for tensor in (tokens.ids, tokens.slots, tokens.rows):
         digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
@@ -360,30 +373,6 @@ def prompt_state(
     if attributes is not None:
         return AttributeState(names, len(texts), encoder, init, **options)
     return kind(names, encoder, init, **options)
-
-
-def _encoder(
-    backbone: Backbone,
-    names: tuple[str, ...],
-    prompt: Prompt | FixedTexts,
-    names_in_texts: Sequence[str],
-    memory_budget: int,
-) -> tuple[PromptTokens, PromptEncoder]:
-    """Tokens, whose start is the initial context, and what encodes them."""
-    tower = backbone.text
-    if isinstance(prompt, Prompt):
-        tokens = tokenize_prompts(tower, names_in_texts, prompt)
-        return tokens, prompt_encoder(tower, tokens, memory_budget=memory_budget)
-    if isinstance(prompt, Templates):
-        tokens = sentence_tokens(tower, prompt.texts(names)[0])
-        return tokens, TemplateEncoder(tower, names, prompt, memory_budget=memory_budget)
-    if isinstance(prompt, Descriptions):
-        tokens = sentence_tokens(tower, [own[0] for own in prompt.texts])
-        return tokens, DescriptionEncoder(tower, prompt, memory_budget=memory_budget)
-    assert isinstance(prompt, TextFeatures)
-    none = torch.empty(len(names), 0, dtype=torch.long)
-    tokens = PromptTokens(none, none, tower.embed(none[0]), none)
-    return tokens, FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
 
 
 class _FunctionEncoder(PromptEncoder):
