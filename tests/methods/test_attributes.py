@@ -36,21 +36,13 @@ def test_files(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("a.json", "{", "is not valid JSON"),
-        ("a.toml", "=", "is not valid TOML"),
-        ("a.json", "[]", "has no classes"),
-        ("a.json", "{}", "has no classes"),
-        ("a.json", '{"cat": "small"}', "has 'small' for the class 'cat'; expected a list of texts"),
-        ("a.json", '{"cat": [1]}', "has [1] for the class 'cat'; expected a list of texts"),
-    ],
+    ("name", "text"),
+    [("a.json", "{"), ("a.toml", "="), ("a.json", "[]"), ("a.json", '{"cat": "small"}'), ("a.json", '{"cat": [1]}')],
 )
-def test_files_that_cannot_be_used(name: str, text: str, words: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(OtptError) as error:
+    with pytest.raises(OtptError, match=name):
         read_attributes(tmp_path / name)
-    assert words in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

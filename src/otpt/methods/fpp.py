@@ -15,15 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from otpt._version import __version__
 from otpt.backbones import Backbone
@@ -39,8 +38,8 @@ from otpt.threads import in_threads, one_thread
 
 FROM_WORDS = "fpp-words"
 """The init that starts from words in place of random vectors."""
-_FIRST_LINE, _NEXT_LINE = 10.0, 60.0
-"""Seconds until the first line of progress, and between lines."""
+_SHOWN_AFTER = 10.0
+"""Seconds until the progress bar."""
 
 _made: WeakKeyDictionary[Backbone, dict[str, Prompt]] = WeakKeyDictionary()
 """Contexts by backbone and key: a classifier prepares its texts again for each set of methods."""
@@ -63,7 +62,6 @@ def fpp_prompt(
             family=settings.place[0],
             from_words=from_words,
             memory_budget=settings.memory_budget,
-            on_step=SlowLines(f"FPP makes a context for {len(settings.classes)} classes", settings.fpp.steps),
         )
     if cache is not None and found.vectors is not None and cache.get(key, kind="contexts") is None:
         cache.put(key, found.vectors.numpy(), kind="contexts")
@@ -96,25 +94,6 @@ def _read(cache: FeatureCache, key: str, backbone: Backbone, settings: Settings,
     if (vectors.shape[1], vectors.dtype) != (backbone.text.width, backbone.dtype) or not vectors.isfinite().all():
         return None
     return replace(initial_prompt(backbone, settings.fpp, from_words=from_words), vectors=vectors)
-
-
-class SlowLines:
-    """A line on the error stream now and then, while something slow is prepared."""
-
-    def __init__(self, what: str, steps: int) -> None:
-        self._what, self._steps = what, steps
-        self._began = time.monotonic()
-        self._due = self._began + _FIRST_LINE
-
-    def __call__(self, done: int) -> None:
-        """``done`` steps are done."""
-        now = time.monotonic()
-        if now < self._due:
-            return
-        self._due = now + _NEXT_LINE
-        left = (now - self._began) / done * (self._steps - done) / 60
-        sys.stderr.write(f"{self._what}: step {done} of {self._steps}, about {left:.1f} min left\n")
-        sys.stderr.flush()
 
 
 def draw(seed: int, what: str, *shape: int) -> Tensor:
@@ -171,7 +150,6 @@ def pretrain(
     family: str = "fine-grained",
     from_words: bool = False,
     memory_budget: int = MEMORY_BUDGET,
-    on_step: Callable[[int], None] | None = None,
 ) -> Prompt:
     """The prompt that FPP makes for a class list, in the backbone's type.
 
@@ -179,7 +157,6 @@ def pretrain(
         names: (C,) class names.
         family: "fine-grained" or "shift", which λ depends on.
         from_words: start from ``settings.words`` in place of random vectors.
-        on_step: called after each step with the number of steps done.
     """
     prompt = initial_prompt(backbone, settings, from_words=from_words)
     tokens = tokenize_prompts(backbone.text, names, prompt)
@@ -189,7 +166,8 @@ def pretrain(
     weight = settings.flatness_weight(len(names), family)
     context = tokens.start.to(backbone.device, backbone.dtype).clone()
     optimiser = torch.optim.AdamW([context], weight_decay=settings.weight_decay)
-    for step in range(settings.steps):
+    title = f"FPP, {len(names)} classes"
+    for step in tqdm(range(settings.steps), desc=title, unit="step", delay=_SHOWN_AFTER, leave=False, disable=None):
         contexts = noisy_texts.contexts(step, context)
         if backbone.device.type == "cpu":
             noisy = torch.stack(in_threads(noisy_texts.encode, list(contexts)))
@@ -208,8 +186,6 @@ def pretrain(
                 f"FPP: the context is no longer finite after step {step + 1}; expected smaller learning rates or "
                 "variances."
             )
-        if on_step is not None:
-            on_step(step + 1)
     return replace(prompt, vectors=context.detach().cpu())
 
 

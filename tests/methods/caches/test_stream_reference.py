@@ -10,8 +10,7 @@ import torch
 from oracles.methods.field import SCALE, logits, texts, views
 from torch import Tensor
 
-from otpt.methods.caches import boostadapter, dmn, doubtful, summarise, tda
-from otpt.methods.prototypes import bca
+from otpt.methods.caches import bca, boostadapter, dmn, doubtful, summarise, tda
 
 IMAGES = (0, 2, 5, 9, 10, 15)
 DIGITS = {"rtol": 0, "atol": 1e-11}

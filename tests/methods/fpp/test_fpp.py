@@ -20,7 +20,7 @@ import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import FeatureCache
-from otpt.methods.fpp import SlowLines, alignment, draw, draw_noise, flatness, fpp_prompt, pretrain
+from otpt.methods.fpp import alignment, draw, draw_noise, flatness, fpp_prompt, pretrain
 from otpt.settings import Fpp, Settings
 
 pytestmark = pytest.mark.slow
@@ -214,22 +214,6 @@ def test_a_context_that_leaves_all_bounds_is_told(backbone: Backbone) -> None:
         pretrain(backbone, NAMES, Fpp(steps=2, learning_rate=1e308, final_rate=1e308, weight_decay=1e10))
 
 
-def test_names_that_do_not_fit_are_told_at_once(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = counted(monkeypatch)
+def test_names_that_do_not_fit(backbone: Backbone) -> None:
     with pytest.raises(OtptError, match="77"):
         otpt.Classifier(backbone, "fpp").set_classes(["cat", "very " * 80 + "long"])
-    assert not calls
-
-
-def test_slow_steps_are_told_on_the_error_stream(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = iter([0.0, 5.0, 12.0, 30.0, 80.0])
-    monkeypatch.setattr("otpt.methods.fpp.time.monotonic", lambda: next(now))
-    tell = SlowLines("FPP", 100)
-    for done in (5, 12, 30, 80):
-        tell(done)
-    assert capsys.readouterr() == (
-        "",
-        "FPP: step 12 of 100, about 1.5 min left\nFPP: step 80 of 100, about 0.3 min left\n",
-    )
