@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LIMITS",
     "MAX_PIXELS",
+    "ImageFeatures",
     "ImageSource",
     "UrlLimits",
     "fetch_url",
@@ -53,7 +54,15 @@ __all__ = [
     "rgb_array",
 ]
 
-ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor"
+
+@dataclass(frozen=True)
+class ImageFeatures:
+    """Features (V, D) in place of an image, the clean view's first."""
+
+    views: NDArray[np.float32]
+
+
+ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor | ImageFeatures"
 
 MAX_PIXELS = 178_956_970
 """The size at which Pillow itself refuses an image as a decompression bomb."""
@@ -117,6 +126,8 @@ def open_with_digest(
     It is that of ``b"width height\\n"`` and the RGB bytes, so that a BMP and a TIFF of one image, its path and the
     opened image agree.
     """
+    if isinstance(source, ImageFeatures):
+        raise OtptError("Only the features of this image are given, but its pixels are needed.")
     if isinstance(source, Image.Image):
         name = "the given PIL image"
         _check_size(source.size, name, max_pixels)

@@ -202,7 +202,7 @@ class Component:
         """Call the function with what its parameters name."""
         assert self.function is not None
         given = {name: available[name] for name in _arguments(self.function) if name in available}
-        return self.function(**given, **{name: settings[name] for name in self.settings if name in settings})
+        return self.function(**{**given, **{name: settings[name] for name in self.settings if name in settings}})
 
 
 @dataclass(frozen=True)
@@ -459,6 +459,7 @@ def adaptation(
     *,
     name: str = "",
     gives: str = LOGITS,
+    needs_views: bool = True,
     views_if: tuple[str, ...] = (),
     shared_texts: bool = False,
     **part: Any,
@@ -466,8 +467,10 @@ def adaptation(
     """Register an adaptation (a decorator): a function that returns logits (V, C) of an image's views.
 
     With ``gives="texts"`` it returns unit text features (C, D) instead. One that takes ``state`` is a stream method:
-    the dictionary is carried from image to image, in an order that the seed decides. ``views_if`` names settings
-    without any of which the clean view is enough. ``shared_texts`` refuses inits that give each image its own texts.
+    the dictionary is carried from image to image, in an order that the seed decides; its setting ``stream_length``, if
+    it has one, is the number of images of an evaluation. With ``needs_views=False`` the clean view is enough;
+    ``views_if`` names settings without any of which it is. ``shared_texts`` refuses inits that give each image its own
+    texts.
     """
     if gives not in (LOGITS, TEXTS):
         raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
@@ -475,7 +478,7 @@ def adaptation(
     found = Component(
         name,
         function,
-        views=not views_if,
+        views=needs_views and not views_if,
         views_if=views_if,
         gives_texts=gives == TEXTS,
         shared_texts=shared_texts,

@@ -155,6 +155,9 @@ class Settings(Frozen):
         None, ge=1, description="at most this many views, fewer where the first 8 or 32 agree; replaces views"
     )
     seed: int = Field(0, description="seed of the views, which depend on (seed, image) alone")
+    stream_length: int | None = Field(
+        None, ge=1, description="number of images, for stream methods that need it in advance (evaluations know it)"
+    )
     family: Family | None = Field(
         None, description="which published weights methods take (default: the data set's, else fine-grained)"
     )

@@ -4,6 +4,7 @@ from otpt.backbones.backbone import Backbone, ClipBackbone
 from otpt.backbones.causal import ACTIVATIONS, CausalLayer, CausalTower, Norm
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
 from otpt.backbones.devices import available_devices
+from otpt.backbones.given import FeatureBackbone
 from otpt.backbones.loading import ModelEntry, list_models, load_backbone
 from otpt.backbones.open_clip_models import open_clip_tags
 from otpt.backbones.preprocessing import Preprocessing
@@ -17,6 +18,7 @@ __all__ = [
     "CausalLayer",
     "CausalTower",
     "ClipBackbone",
+    "FeatureBackbone",
     "ModelEntry",
     "Norm",
     "Parts",

@@ -22,6 +22,7 @@ from otpt.calibration.logits import (
     zero_shot_range,
 )
 from otpt.calibration.risk import RiskThreshold, risk_threshold
+from otpt.calibration.transductive import conf_ot_sets, fit_view_weights, r_value_set, r_values, transport
 from otpt.registry import CALIBRATIONS
 
 __all__ = [
@@ -33,18 +34,23 @@ __all__ = [
     "Calibration",
     "RiskThreshold",
     "apply_temperature",
+    "conf_ot_sets",
     "cor",
     "cots_temperature",
     "dac_factors",
     "fit_calibration",
     "fit_temperature",
+    "fit_view_weights",
     "fixed_temperature",
     "matching_temperature",
     "own_dac_factors",
     "probabilities",
+    "r_value_set",
+    "r_values",
     "read_calibration",
     "rescale_to_range",
     "risk_threshold",
     "sals",
+    "transport",
     "zero_shot_range",
 ]

@@ -140,7 +140,7 @@ class Evaluation:
         try:
             result = run_evaluation(
                 datasets,
-                next(filter(None, loaders), partial(_load, self.model)),
+                next(filter(None, loaders), _model(self.model, datasets)),
                 settings,
                 out=folder,
                 cache=cache,
@@ -326,8 +326,19 @@ def _command_with_origins(specs: Sequence[str], datasets: Sequence[Dataset]) -> 
     return shlex.join(origins.get(word, word) for word in command_line())
 
 
-def _load(model: o.ModelOptions, device: str) -> Any:
-    return model.load(device=device)
+def _model(model: o.ModelOptions, datasets: Sequence[Dataset]) -> Any:
+    """How the model is loaded; None if the data sets have features of images and texts."""
+    from otpt.data import FeatureDataset
+
+    if all(each.text_features is not None for each in datasets):
+        return None
+    made = {each.backbone for each in datasets if isinstance(each, FeatureDataset) and each.backbone}
+    named = made.pop() if len(made) == 1 and model.backbone == o.DEFAULT_BACKBONE else None
+    return partial(_load, model, named)
+
+
+def _load(model: o.ModelOptions, spec: str | None, device: str) -> Any:
+    return model.load(spec, device=device)
 
 
 def _named(names: Sequence[str]) -> str:

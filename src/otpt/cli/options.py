@@ -289,6 +289,9 @@ class DataOptions:
     classes: Classes = None
     split: Annotated[str, option("test, val or train")] = "test"
     limit: Annotated[int | None, option("only N images of each set, all classes in proportion")] = None
+    drop_missing_texts: Annotated[
+        bool, option("of a file of features, leave out classes without a text feature", group=ADVANCED[1])
+    ] = False
     official_names: Annotated[
         bool, option("the papers' class names of Food101, with two swapped", group="Weights and rounding")
     ] = False
@@ -303,6 +306,7 @@ class DataOptions:
             classes=read_classes(self.classes),
             official_names=self.official_names,
             split=split or self.split,
+            drop_missing_texts=self.drop_missing_texts,
         )
 
 

@@ -8,6 +8,7 @@
 | ``x.csv``, ``x.parquet`` | a table of path and label |
 | ``x-{000..009}.tar`` | webdataset shards |
 | ``hf:owner/name`` | a Hugging Face data set |
+| ``x.npz``, ``x.parquet`` with a column ``feature`` | features in place of images (:mod:`otpt.data.features`) |
 
 A registered name wins over a folder of the same name; write ``./dtd`` for the folder.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
+from otpt.data.features import FeatureDataset, feature_dataset, has_features, read_features
 from otpt.data.own import TABLE_SUFFIXES, as_dataset, hub_dataset, image_folder, is_shards, shard_dataset, table_dataset
 from otpt.data.registered import (
     CheckReport,
@@ -47,6 +49,7 @@ __all__ = [
     "Dataset",
     "DatasetEntry",
     "DatasetNotFound",
+    "FeatureDataset",
     "Found",
     "Layout",
     "NoSuchSplit",
@@ -55,11 +58,13 @@ __all__ = [
     "check_dataset",
     "classes_without_images",
     "download_dataset",
+    "feature_dataset",
     "find_entry",
     "find_records",
     "list_datasets",
     "load_dataset",
     "read_class_list",
+    "read_features",
     "register_dataset",
     "stratified",
 ]
@@ -77,6 +82,7 @@ def load_dataset(
     classes: ClassSource | None = None,
     official_names: bool = False,
     split: str = "test",
+    drop_missing_texts: bool = False,
 ) -> Dataset:
     """Load a data set by name, path or ``hf:NAME`` (see the module).
 
@@ -84,6 +90,7 @@ def load_dataset(
         root: the folder that holds the registered data sets; own paths may be relative to it.
         classes: class names in label order; or a file of them, one per line, "folder" or "folder<TAB>name".
         official_names: the class names of the papers' code where they differ from the correct ones (Food101).
+        drop_missing_texts: of a file of features, leave out classes without a text feature, and their images.
         split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
     root = None if root is None else Path(root)
@@ -103,15 +110,17 @@ def load_dataset(
         return registered_dataset(entry, root, split, listed, official_names=official_names)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
+    path = Path(os.path.expanduser(spec))
+    if not os.path.exists(path) and root is not None and os.path.exists(Path(os.path.expanduser(root)) / path):
+        path = Path(os.path.expanduser(root)) / path
+    if path.suffix.lower() == ".npz" or has_features(path):
+        return read_features(path, split=split, classes=listed, drop_missing_texts=drop_missing_texts)
     if split != "test":
         raise NoSuchSplit(
             f"{spec!r} has no splits, so {split!r} cannot be chosen; pass each split as a separate data set."
         )
     if is_shards(spec):
         return shard_dataset(spec, root, listed)
-    path = Path(os.path.expanduser(spec))
-    if not os.path.exists(path) and root is not None and os.path.exists(Path(os.path.expanduser(root)) / path):
-        path = Path(os.path.expanduser(root)) / path
     if os.path.isdir(path):
         return image_folder(path, listed)
     if path.suffix.lower() in TABLE_SUFFIXES:

@@ -68,7 +68,13 @@ class Dataset:
         allow_duplicates: accept duplicate class names (ImageNet has two).
         origin: where it comes from: the name of a registered set, or the absolute path of a user's own data, which may
             be called like a registered set; None if unknown.
+
+    Attributes:
+        views: number of features per image, if these take the place of the images (:mod:`otpt.data.features`).
+        text_features: (C, D) that take the place of the texts, or None.
     """
+
+    text_features: Any = None
 
     def __init__(
         self,
@@ -102,6 +108,7 @@ class Dataset:
         self.allow_duplicates = allow_duplicates
         self.origin = origin
         self.variant = ""
+        self.views: int | None = None
         self.plugins: Mapping[str, Any] = {}
         self._images = images
         self._positions: Sequence[int] = range(len(self.ids))  # what ``images`` is called with

@@ -23,8 +23,8 @@ import pandas as pd
 import torch
 from filelock import FileLock
 
-from otpt.backbones import load_backbone
-from otpt.data import Dataset, as_dataset, stratified
+from otpt.backbones import FeatureBackbone, load_backbone
+from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
 from otpt.evaluation.progress import Progress
@@ -280,7 +280,8 @@ def evaluate(
     Args:
         datasets: one or several: a :class:`otpt.data.Dataset`, torchvision's ``ImageFolder``, a data set of the
             ``datasets`` library, a ``DataLoader``, or any sequence of (image, label) with ``classes``.
-        backbone: a loaded model, the name of one, or a function of a device that loads one.
+        backbone: a loaded model, the name of one, or a function of a device that loads one; None for features of
+            images and texts (:mod:`otpt.data.features`).
         settings: methods, seeds, views and so on; the keyword defaults of :class:`EvaluationSettings` if None.
         out: the run folder.
         engine: other processes or machines to compute on; None computes in this process.
@@ -300,7 +301,7 @@ def evaluate(
             warnings.warn(sentence, stacklevel=2)
     forms = [form for dataset in given for form in settings.variants(dataset)]
     job = Job(
-        backbone=_loader(backbone),
+        backbone=_loader(_of_features(given) if backbone is None else backbone),
         datasets=forms,
         requested=dataset_configs(forms, settings),
         settings=settings,
@@ -331,6 +332,20 @@ def _loader(backbone: Any) -> Callable[[str], Any]:
     if isinstance(backbone, str):
         return partial(_load, backbone)
     return partial(_loaded, backbone) if hasattr(backbone, "fingerprint") else backbone
+
+
+def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
+    """What stands for the model of data sets that have the features of images and texts."""
+    models = {
+        (each.text_features.shape[1], each.logit_scale, each.backbone) if isinstance(each, FeatureDataset) else None
+        for each in datasets
+        if each.text_features is not None
+    }
+    if len(models) != 1 or any(each.text_features is None for each in datasets):
+        named = ", ".join(repr(each.name) for each in datasets)
+        raise OtptError(f"{named} do not all have text features of one model; name a backbone, or run each by itself.")
+    width, scale, name = next(filter(None, models))
+    return FeatureBackbone(width, scale, name)
 
 
 def _load(name: str, device: str) -> Any:

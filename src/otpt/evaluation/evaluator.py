@@ -13,7 +13,7 @@ from typing import Any
 
 from otpt._version import __version__
 from otpt.calibration import Calibrated
-from otpt.data import Dataset
+from otpt.data import Dataset, FeatureDataset
 from otpt.errors import OtptError
 from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
 from otpt.features.cache import FeatureCache, ShardDigests
@@ -155,6 +155,12 @@ class Evaluator:
         self._on_image = on_image
         self._prepared: tuple[tuple[str, tuple[Column, ...]], Predictor] | None = None
         self._own = {name: settings.for_dataset(dataset) for name, dataset in self._datasets.items()}
+        for dataset in datasets:
+            if isinstance(dataset, FeatureDataset) and dataset.width != backbone.embed_dim:
+                raise OtptError(
+                    f"The features of {dataset.name!r} have {dataset.width} dimensions; those of {backbone.name!r} "
+                    f"have {backbone.embed_dim}. Name the backbone that computed them."
+                )
         for own in self._own.values():
             check_fit(backbone, own, settings.run_methods)
             self._check_calibrations(own)

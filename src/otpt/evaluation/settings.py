@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import torch
 from pydantic import Field, field_validator, model_validator
 
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.methods import Method, by_kind, names_with_attributes, read_attributes
+from otpt.prompts import TextFeatures
 from otpt.prompts.learned import LearnedPrompt, read_contexts
 from otpt.registry import INITS, EvaluationHook, kind_of
 from otpt.runs import folder_name
@@ -114,6 +116,10 @@ class EvaluationSettings(Settings):
 
     def for_dataset(self, dataset: Dataset) -> Settings:
         """What decides the predictions of a data set's images."""
+        recipe = replace(self.recipe, augmix=dataset.augmix)
+        if dataset.views is not None:
+            _check_features(dataset, self.methods, self.family or dataset.family)
+            recipe = recipe.of(dataset.views)
         plugins = dict(self.plugins)
         for hook, _ in self.hooks:
             plugins |= hook.plugins(self, dataset)
@@ -126,10 +132,25 @@ class EvaluationSettings(Settings):
             attributes=find_attributes(self.attributes, dataset.name, dataset.class_names, self.methods),
             family=self.family or dataset.family,
             dataset=dataset.registered_name,
-            views=replace(self.recipe, augmix=dataset.augmix),
+            stream_length=min(len(dataset), self.limit or len(dataset)),
+            views=recipe,
+            texts=None if dataset.text_features is None else TextFeatures(torch.from_numpy(dataset.text_features)),
             allow_duplicates=dataset.allow_duplicates,
             plugins=plugins | dataset.plugins,
         )
+
+
+def _check_features(dataset: Dataset, methods: Sequence[Method], family: str) -> None:
+    """Raise an :class:`OtptError` that names a method which needs more than the features of a data set."""
+    for method in methods:
+        kind = kind_of(method)
+        if kind.needs_image(method) or not kind.needs_features:
+            raise OtptError(f"Method {method.name!r} needs the pixels of images; {dataset.name!r} has features alone.")
+        if dataset.views == 1 and method.needs_views(family, dataset.registered_name):
+            raise OtptError(
+                f"Method {method.name!r} needs several views of an image; {dataset.name!r} has one feature per image. "
+                "Give features of shape (images, views, width), or take a method of the clean view, such as 'tda'."
+            )
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:

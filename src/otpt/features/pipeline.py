@@ -26,7 +26,7 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, ShardDigests, feature_key, file_state
-from otpt.images import ImageSource, UrlLimits, open_with_digest
+from otpt.images import ImageFeatures, ImageSource, UrlLimits, open_with_digest
 from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
 
@@ -217,6 +217,9 @@ class FeaturePipeline:
         try:
             _check_wanted(task)
             source = task.source()
+            if isinstance(source, ImageFeatures):
+                given = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
+                return EncodedImage(task, {recipe.kind: given for recipe in task.recipes})
             state = file_state(source)
             if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
                 found.digest, found.features = known, self._cached(task, known, in_rounds)

@@ -5,7 +5,20 @@ Everything that other packages and plugins use of it is imported here.
 
 # importing these modules registers their functions
 from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
-from otpt.methods import aggregations, caches, coop, fpp, gates, inits, maple, text_shift  # noqa: F401
+from otpt.methods import (  # noqa: F401
+    aggregations,
+    caches,
+    coop,
+    fpp,
+    gates,
+    gaussians,
+    inits,
+    maple,
+    online,
+    propagation,
+    text_shift,
+    view_selection,
+)
 from otpt.methods.attributes import names_with_attributes, read_attributes
 from otpt.methods.coop import coop_context
 from otpt.methods.facts import calibration_facts, column_facts, method_numbers, numbers_on, plain, prompt_facts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from otpt.methods.inits import prompts_of, recipe_for
 from otpt.methods.method import Method
-from otpt.prompts import Prompt
+from otpt.prompts import Prompt, TextFeatures
 from otpt.registry import INITS, kind_of, number_for
 from otpt.settings import Settings
 
@@ -16,6 +17,9 @@ def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any
     """The prompt that is called ``name``, or what takes its place."""
     kind = kind_of(method)
     found = {"name": name, **kind.facts(settings, method), **kind.evaluation.prompt_facts(settings, method)}
+    if isinstance(settings.texts, TextFeatures):
+        numbers = settings.texts.features.cpu().numpy().tobytes()
+        found["features"] = hashlib.sha256(numbers).hexdigest()[:32]
     for given in prompts_of(settings, method):
         if isinstance(given, Prompt) and given.name == name:
             tokens = "all" if settings.all_tokens and given.tokens is None else given.tokens

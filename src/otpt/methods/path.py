@@ -110,6 +110,8 @@ class PromptGroup:
         """Where gradients at the init are stored."""
         self._tower, self._official = tower, settings.official_precision
         self._constants = {"logit_scale": state.logit_scale, "base_texts": base_texts}
+        if settings.stream_length is not None:
+            self._constants["stream_length"] = settings.stream_length
         self._settings = {method.name: method.settings_for(*settings.place) for method in methods}
         self._configs = {method.name: method.tuning(*settings.place) for method in methods if method.tunes}
         self._stream_state: dict[str, dict[str, Any]] = {}

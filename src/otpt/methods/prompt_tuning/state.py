@@ -20,7 +20,6 @@ from otpt.methods.attributes import names_with_attributes
 from otpt.prompts import (
     MEMORY_BUDGET,
     DescriptionEncoder,
-    Descriptions,
     FixedEncoder,
     FixedTexts,
     Linearisation,
@@ -336,23 +335,23 @@ def prompt_state(
         tunes: build the graph of the text features at once.
         kind: of the state; ``more`` are its further arguments.
     """
-    names, tower = tuple(class_names), backbone.text
+    names = tuple(class_names)
     texts = names if attributes is None else names_with_attributes(names, attributes)
     prompt = prompt or Prompt()
     encoder: PromptEncoder
-    if isinstance(prompt, Prompt):
-        tokens = tokenize_prompts(tower, texts, prompt)
-        encoder = prompt_encoder(tower, tokens, memory_budget=memory_budget)
-    elif isinstance(prompt, Templates):
-        tokens = sentence_tokens(tower, prompt.texts(names)[0])
-        encoder = TemplateEncoder(tower, names, prompt, memory_budget=memory_budget)
-    elif isinstance(prompt, Descriptions):
-        tokens = sentence_tokens(tower, [own[0] for own in prompt.texts])
-        encoder = DescriptionEncoder(tower, prompt, memory_budget=memory_budget)
-    else:
+    if isinstance(prompt, TextFeatures):  # needs no text tower
         none = torch.empty(len(names), 0, dtype=torch.long)
-        tokens = PromptTokens(none, none, tower.embed(none[0]), none)
+        tokens = PromptTokens(none, none, torch.empty(0, 1), none)
         encoder = FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
+    elif isinstance(prompt, Prompt):
+        tokens = tokenize_prompts(backbone.text, texts, prompt)
+        encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+    elif isinstance(prompt, Templates):
+        tokens = sentence_tokens(backbone.text, prompt.texts(names)[0])
+        encoder = TemplateEncoder(backbone.text, names, prompt, memory_budget=memory_budget)
+    else:
+        tokens = sentence_tokens(backbone.text, [own[0] for own in prompt.texts])
+        encoder = DescriptionEncoder(backbone.text, prompt, memory_budget=memory_budget)
     digest = hashlib.sha256()
     for tensor in (tokens.ids, tokens.slots, tokens.rows):
         digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
