@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from otpt.data.classes import ClassList
 from otpt.data.dataset import DEFAULT_PROMPT, Dataset

@@ -28,6 +28,7 @@ from otpt.prompts import (
     PromptTokens,
     TemplateEncoder,
     Templates,
+    TextFeatures,
     prompt_encoder,
     tokenize_prompts,
 )
