@@ -51,7 +51,7 @@ def run(source: Path | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Image.new("RGB", (64, 64), (200, 50, 20)).save(folder / "image.png")
-        otpt = [sys.executable, "-m", "otpt.cli"]
+        otpt = [sys.executable, "-m", "otpt"]
         data = ("emoji/food", "--limit", "40", "--methods", "zero-shot", "tpt", "--no-cache", "--out", "run")
         seconds([*otpt, "evaluate", *data, *MODEL], folder, source)
         print(f"{'seconds':<24} {'processor':>9} {'wall':>6}")

@@ -32,10 +32,11 @@ BUILT_IN = {
     "backbones": ("otpt.medical.medclip",),
     "data": ("otpt.medical.data",),
     "methods": ("otpt.medical.baple", "otpt.medical.fpt", "otpt.medical.promptsmooth"),
-    "commands": ("otpt.medical.options",),
+    "commands": ("otpt.medical",),
+    "options": ("otpt.medical.options",),
 }
-"""Modules by what they register when they are imported. Those of "commands" are imported by the command line: each has
-``COMMANDS``, {group: {command: ("module:function", help)}}, and ``Options``, options of an evaluation."""
+"""Modules by what they register when they are imported. For the command line, those of "commands" have ``COMMANDS``,
+{group: {command: ("module:function", help)}}, and those of "options" have ``Options``, options of an evaluation."""
 
 
 def import_plugins(registry: str) -> list[ModuleType]:

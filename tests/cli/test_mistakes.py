@@ -10,13 +10,13 @@ from .conftest import Run
 
 BAD = [
     (["predit"], "predict"),
-    (["train", "cop"], "coop"),
     (["classify"], "otpt predict"),
     (["predict", "PHOTO", "--clases", "a"], "--classes"),
     (["predict", "PHOTO", "--model", "x"], "--backbone"),
-    (["predict", "PHOTO", "--candidate_labels", "x"], "--classes"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--top", "x"], "--top"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--top", "0"], "--top"),
+    (["predict", "PHOTO", "--classes", "cat", "dog", "--top", "1.5"], "1.5"),
+    (["evaluate", "PHOTOS", "--seeds", "0", "2.7"], "2.7"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--sets", "lak"], "lac"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--methods", "otpt"], "o-tpt"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--set", "lambda"], "lambda"),
@@ -28,7 +28,6 @@ BAD = [
     (["predict", "PHOTO"], "--classes"),
     (["predict", "--classes", "cat", "dog"], "No IMAGE"),
     (["predict", "absent-folder", "--classes", "cat", "dog"], "absent-folder"),
-    (["predict", "PHOTO", "--config"], "--config"),
     (["predict", "PHOTO", "--config", "absent.toml"], "absent.toml"),
     (["evaluate"], "DATASET"),
     (["evaluate", "absent-set"], "absent-set"),
@@ -41,18 +40,14 @@ BAD = [
     (["sweep", "PHOTOS"], "--set"),
     (["certify", "PHOTOS", "--methods", "tpt"], "promptsmooth"),
     (["calibrate", "PHOTOS"], "--out"),
-    (["metrics"], "No RUN"),
+    (["metrics"], "No run"),
     (["metrics", "absent-run"], "absent-run"),
-    (["metrics", "PHOTOS"], "PHOTOS"),
     (["compare", "A_RUN", "--methods", "a", "b", "c"], "3"),
     (["table", "A_RUN", "--layout", "mian"], "main"),
-    (["table", "A_RUN", "--paper", "otp"], "otpt"),
     (["plot", "reliabilty", "A_RUN", "-o", "f.png"], "reliability"),
     (["plot", "reliability", "A_RUN", "-o", "f.doc"], "doc"),
     (["report", "A_RUN", "-o", "page.txt"], "page.txt"),
     (["datasets", "--data", "absent-root"], "absent-root"),
-    (["datasets", "get", "absent-set", "--data", "."], "absent-set"),
-    (["cache", "empty"], "clear"),
     (["models", "extra"], "extra"),
     (["reproduce", "papr"], "paper"),
     (["serve", "--queue", "0"], "queue"),
@@ -72,9 +67,25 @@ def test_bad_input(otpt: Run, images: Path, run_folder: Path, words: list[str], 
     assert str(places.get(told, told)) in lines[0]
 
 
-def test_a_missing_folder_is_noticed_before_the_model_is_loaded(otpt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "absent-folder/", "--classes", "cat", "dog"],
+        ["evaluate", "PHOTOS", "--methods", "otpt"],
+        ["evaluate", "PHOTOS", "--out", "PHOTO"],
+        ["serve", "--backbone", "pocket", "--classes", "@absent.txt"],
+        ["train", "coop", "absent-folder/"],
+        ["train", "coop", "PHOTOS", "--out", "."],
+        ["calibrate", "PHOTOS", "--out", "."],
+    ],
+)
+def test_paths_and_names_are_checked_before_a_model_is_loaded(
+    otpt: Run, images: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("otpt.classifier.load_backbone", refuse)
-    assert otpt("predict", "absent-folder/", "--classes", "cat", "dog")[0] == 2
+    for module in ("otpt.classifier", "otpt.backbones", "otpt.serve.service"):
+        monkeypatch.setattr(f"{module}.load_backbone", refuse)
+    places = {"PHOTO": images / "cat" / "0.png", "PHOTOS": images}
+    assert otpt(*(places.get(word, word) for word in words))[0] == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-OTPT = [sys.executable, "-m", "otpt.cli"]
+OTPT = [sys.executable, "-m", "otpt"]
 LISTED = (
     "import sys, otpt.cli; code = otpt.cli.main(sys.argv[1:]); print('torch' in sys.modules, code, file=sys.stderr)"
 )

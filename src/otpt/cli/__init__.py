@@ -59,7 +59,7 @@ def _run(words: list[str]) -> int:
         return 0
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them takes a tenth of a second
     try:
-        from otpt.cli.app import run
+        from otpt.cli.commands import run
 
         return run(words)
     except KeyboardInterrupt as stopped:

@@ -15,12 +15,15 @@ from otpt.errors import OtptError, unknown
 if TYPE_CHECKING:
     from otpt.data import DatasetEntry
 
-_LISTED = 10  # missing or unreadable images that are printed
+_LISTED = 20  # missing or unreadable images that are printed
 
 
 def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
     """List the data sets; with --data, also which of them are found and what is missing. 'otpt datasets check DATASET'
-    verifies one, 'otpt datasets get DATASET' downloads it."""
+    verifies one, 'otpt datasets get DATASET' downloads it.
+
+    otpt datasets --data ~/data
+    """
     from otpt.data import list_datasets
 
     if data is not None and not os.path.isdir(os.path.expanduser(data)):
@@ -29,16 +32,10 @@ def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
     if json:
         print_json(rows)
         return 0
-    cells = [
-        (
-            row["name"],
-            _count(row["classes"]),
-            _count(row["test_images"]),
-            row["family"],
-            row["title"] if data is None else _state(row, data),
-        )
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        counts = ["?" if row[name] is None else str(row[name]) for name in ("classes", "test_images")]
+        cells.append((row["name"], *counts, row["family"], row["title"] if data is None else _state(row, data)))
     print_table(("data set", "classes", "images", "family", "what it is" if data is None else "here"), cells, names=-2)
     for row in rows:
         if "missing" in row:
@@ -47,7 +44,7 @@ def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
 
 
 def check(
-    dataset: Annotated[str, o.option("a data set as for 'otpt evaluate'", metavar="DATASET")],
+    dataset: o.Name,
     /,
     *,
     data: o.Data = None,
@@ -56,7 +53,10 @@ def check(
     json: o.Json = False,
 ) -> int:
     """Verify the number of classes and images, look for every file and open a sample of them. Exit code 2 if anything
-    is wrong."""
+    is wrong.
+
+    otpt datasets check dtd --data ~/data --sample -1
+    """
     from otpt.data import check_dataset, find_entry, load_dataset
 
     if sample < -1:
@@ -69,15 +69,11 @@ def check(
         print_json({**asdict(report), "problems": report.problems, "ok": report.ok})
         return 0 if report.ok else 2
     print(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
-    lines = [
-        *report.problems,
-        *(f"missing: {name}" for name in report.missing[:_LISTED]),
-        *(f"unreadable: {name}: {reason}" for name, reason in report.unreadable[:_LISTED]),
-    ]
-    hidden = max(0, len(report.missing) - _LISTED) + max(0, len(report.unreadable) - _LISTED)
-    if hidden:
-        lines.append(f"… and {hidden} more (--json lists all)")
-    for line in lines:
+    images = [f"missing: {name}" for name in report.missing]
+    images += [f"unreadable: {name}: {reason}" for name, reason in report.unreadable]
+    hidden = len(images) - _LISTED
+    more = [f"… and {hidden} more (--json lists all)"] if hidden > 0 else []
+    for line in (*report.problems, *images[:_LISTED], *more):
         print(f"  {line}")
     print("all good" if report.ok else "not good")
     return 0 if report.ok else 2
@@ -89,7 +85,10 @@ def get(
     *,
     data: Annotated[Path, o.option("folder to download into", metavar="ROOT")],
 ) -> int:
-    """Download a data set with torchvision, if that is supported."""
+    """Download a data set with torchvision, if that is supported.
+
+    otpt datasets get dtd --data ~/data
+    """
     from otpt.data import download_dataset, find_entry, find_records, list_datasets
     from otpt.data.registered import SPLIT_FILES
 
@@ -142,7 +141,3 @@ def _state(row: dict[str, Any], root: Path) -> str:
     if row["missing_share"]:
         text += f", about {max(1, round(100 * row['missing_share']))} % of the images missing"
     return text
-
-
-def _count(number: int | None) -> str:
-    return "?" if number is None else str(number)

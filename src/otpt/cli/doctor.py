@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from otpt._version import __version__
 from otpt.cli import options as o
@@ -24,44 +24,42 @@ EXTRAS = {
 """Extras of the package: the distributions of each, and what needs them."""
 
 
-def doctor(
-    *,
-    cache: Annotated[Path | None, o.option("feature cache (default: OTPT_CACHE, or the user's)", metavar="DIR")] = None,
-    json: o.Json = False,
-) -> int:
+def doctor(*, cache: o.Cache = None, json: o.Json = False) -> int:
     """Show versions, processor, devices, threads, the feature cache and optional packages, and say what is missing for
-    what. Nothing is downloaded or changed."""
+    what. Nothing is downloaded or changed.
+
+    otpt doctor
+    """
     found = examine(cache)
     if json:
         print_json(found)
         return 0
-    topics = {name: own for name, own in found.items() if name != "advice"}
-    print_table(
-        ("", ""),
-        [(f"{topic}: {name}", _text(value)) for topic, own in topics.items() for name, value in own.items()],
-        names=2,
-    )
+    rows = [
+        (f"{topic}: {name}", value) for topic, own in found.items() if topic != "advice" for name, value in own.items()
+    ]
+    print_table(("", ""), [(name, _text(value)) for name, value in rows], names=2)
     print()
-    for sentence in found["advice"] or ["Nothing is missing."]:
-        print(sentence)
+    print("\n".join(found["advice"] or ["Nothing is missing."]))
     return 0
 
 
 def examine(cache: Path | None = None) -> dict[str, Any]:
     """Collect system information; what cannot be found out is reported as a problem, not raised."""
-    versions = {"otpt": __version__, "python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
-    extras = {name: {each: _version(each) for each in own} for name, (own, _) in EXTRAS.items()}
     found: dict[str, Any] = {
-        "versions": versions,
+        "versions": {
+            "otpt": __version__,
+            "python": platform.python_version(),
+            **{name: _version(name) for name in PACKAGES},
+        },
         "processor": _try(_processor),
         "devices": _try(_devices),
         "cache": _try(lambda: _cache(cache)),
-        "extras": extras,
+        "extras": {name: {each: _version(each) for each in own} for name, (own, _) in EXTRAS.items()},
     }
-    advice = [f"{name} is missing; reinstall with 'pip install otpt'." for name in PACKAGES if versions[name] is None]
-    for name, (own, use) in EXTRAS.items():
-        lacking = [each for each in own if extras[name][each] is None]
-        if lacking:
+    missing = [name for name in PACKAGES if found["versions"][name] is None]
+    advice = [f"{name} is missing; reinstall with 'pip install otpt'." for name in missing]
+    for name, (_, use) in EXTRAS.items():
+        if lacking := missing_packages(name):
             advice.append(f"For {use}, {', '.join(lacking)} is missing: pip install 'otpt[{name}]'.")
     advice += [f"{topic}: {found[topic]['problem']}." for topic in found if "problem" in found[topic]]
     return {**found, "advice": advice}
@@ -89,12 +87,8 @@ def _try(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _processor() -> dict[str, Any]:
     from otpt.threads import available_threads
 
-    return {
-        "name": processor_name(),
-        "cores": os.cpu_count(),
-        "threads": available_threads(),
-        **{name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ},
-    }
+    limits = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
+    return {"name": processor_name(), "cores": os.cpu_count(), "threads": available_threads(), **limits}
 
 
 def processor_name() -> str:
@@ -130,6 +124,4 @@ def _cache(folder: Path | None) -> dict[str, Any]:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {each or 'missing'}" for name, each in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return "missing" if value is None else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else "missing" if value is None else str(value)

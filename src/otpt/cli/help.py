@@ -1,82 +1,50 @@
-"""Help pages: the commands, or the options of one command by group."""
+"""The help page of a command: its options by group."""
 
 from __future__ import annotations
 
-import shutil
+import inspect
 import textwrap
-from collections.abc import Sequence
+from typing import Any
 
 from cyclopts.argument import Argument
 
-from otpt.cli.app import all_commands, make_app
-from otpt.cli.options import ADVANCED
+from otpt.cli.app import make_app
+from otpt.cli.commands import help_width, print_entry
 
-_INDENT = 26
-
-
-def print_help(name: str | None, words: Sequence[str], *, complete: bool) -> None:
-    """Print the help of a command, or the list of commands (below ``words[0]``, if that has sub-commands)."""
-    width = max(60, min(shutil.get_terminal_size().columns, 120))
-    if name is None:
-        _print_commands(words, width)
-    else:
-        _print_options(name, width, complete)
+SHOWN = ("Arguments", "Options", "Method", "Data", "Model", "Run", "Training")
+"""Groups of options that ``--help`` shows; ``--help-all`` also shows the others."""
 
 
-def _print_commands(words: Sequence[str], width: int) -> None:
-    below = words[0] if words and not words[0].startswith("-") else ""
-    print(f"Usage: otpt{' ' + below if below else ''} COMMAND …\n")
-    if not below:
-        print("Calibrated test-time adaptation of CLIP-like models.\n")
-    for group, commands in all_commands().items():
-        own = {name: summary for name, (_, summary) in commands.items() if name.startswith(below)}
-        if own:
-            print(f"{group}:")
-            for name, summary in own.items():
-                _print_entry(name.removeprefix(f"{below} "), summary, width, 20)
-            print()
-    print("'otpt COMMAND --help' shows the options of a command, 'otpt --version' the version.")
-
-
-def _print_options(name: str, width: int, complete: bool) -> None:
-    target, summary = next(own[name] for own in all_commands().values() if name in own)
-    app = make_app(name, target)
+def print_help(name: str, target: str, *, complete: bool) -> None:
+    """Print the usage, examples and options of a command."""
+    width = help_width()
+    app = make_app(f"otpt {name}", target)
     arguments = [each for each in app.assemble_argument_collection() if each.parse and each.show]
     places = [each for each in arguments if not each.name.startswith("-")]
     usage = " ".join(f"[{_metavar(each)} …]" if _is_several(each) else _metavar(each) for each in places)
     print(f"Usage: otpt {name} {usage}{' ' * bool(usage)}[OPTIONS]\n")
-    text = " ".join((app.default_command.__doc__ or summary).split()) if app.default_command else summary
-    print(f"{textwrap.fill(text, width)}\n")
+    text, _, examples = inspect.cleandoc(app.default_command.__doc__ or "").partition("\n\n")
+    print(f"{textwrap.fill(' '.join(text.split()), width)}\n")
+    if examples:
+        print(f"Examples:\n{textwrap.indent(examples, '  ')}\n")
     groups: dict[str, list[Argument]] = {}
     for each in arguments:
         groups.setdefault("Arguments" if each in places else _group(each), []).append(each)
-    hidden = [group for group in groups if group in ADVANCED and not complete]
-    for group, own in groups.items():
-        if group in hidden:
-            continue
-        print(f"{group}:")
-        for each in own:
-            _print_entry(_spelling(each), _help(each), width, _INDENT)
-        print()
-    if hidden:
-        print(f"More with --help-all: {', '.join(group.lower() for group in hidden)}.")
-
-
-def _print_entry(left: str, right: str, width: int, indent: int) -> None:
-    lines = textwrap.wrap(right, width - indent) or [""]
-    head = f"  {left}"
-    if len(head) + 2 > indent:
-        print(head)
-    else:
-        print(f"{head:<{indent}}{lines.pop(0)}".rstrip())
-    for line in lines:
-        print(f"{'':<{indent}}{line}")
+    for group in SHOWN if not complete else [*SHOWN, *(each for each in groups if each not in SHOWN)]:
+        if group in groups:
+            print(f"{group}:")
+            for each in groups[group]:
+                print_entry(_spelling(each), _help(each), 26)
+            print()
+    hidden = [group.lower() for group in groups if group not in SHOWN]
+    if hidden and not complete:
+        print(textwrap.fill(f"More with --help-all: {', '.join(hidden)}.", width))
 
 
 def _group(argument: Argument) -> str:
-    groups = argument.parameter.group or ()
+    groups: Any = argument.parameter.group or ()
     name = next((getattr(each, "name", str(each)) for each in groups), "")
-    return name if name and name not in ("Parameters", "Arguments") else "Options"
+    return name if name and name != "Parameters" else "Options"
 
 
 def _spelling(argument: Argument) -> str:
@@ -87,10 +55,9 @@ def _spelling(argument: Argument) -> str:
 
 
 def _metavar(argument: Argument) -> str:
-    choices = argument.get_choices()
     if argument.parameter.metavar:
         return str(argument.parameter.metavar)
-    if choices:
+    if choices := argument.get_choices():
         return "|".join(choices)
     kinds = {"int": "N", "float": "X", "Path": "PATH"}
     hint = str(argument.hint)
@@ -102,10 +69,8 @@ def _is_several(argument: Argument) -> bool:
 
 
 def _help(argument: Argument) -> str:
-    text = argument.parameter.help or ""
-    default = argument.field_info.default
-    shown = isinstance(default, (int, float, str, tuple)) and not isinstance(default, bool) and default not in ("", ())
-    if shown and "default" not in text:
+    text, default = argument.parameter.help or "", argument.field_info.default
+    if isinstance(default, (int, float, str, tuple)) and not isinstance(default, bool) and default not in ("", ()):
         words = " ".join(map(str, default)) if isinstance(default, tuple) else default
-        text += f" (default: {words})"
+        text += f" (default: {words})" if "default" not in text else ""
     return text

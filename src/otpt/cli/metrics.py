@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from otpt.cli import options as o
-from otpt.cli.terminal import plural, print_json, print_table, say, terminal_width
+from otpt.cli.results import say_in_progress
+from otpt.cli.terminal import plural, print_json, print_table, terminal_width
 from otpt.errors import OtptError
 from otpt.files import csv_cell, write_atomically
 
@@ -15,39 +16,44 @@ if TYPE_CHECKING:
 
     from otpt.report import Results
 
+_KEYS = ["dataset", "seed", "prompt", "method"]
+
 
 def metrics(
     *runs: o.Runs,
-    metrics: Annotated[tuple[str, ...] | None, o.option("only these, such as ece aurc auroc", metavar="NAME")] = None,
-    methods: o.ChosenMethods = None,
-    seeds: o.ChosenSeeds = None,
-    bins: o.Bins = None,
-    side: o.Side = None,
+    metrics: Annotated[o.Several, o.option("only these, such as ece aurc auroc", metavar="NAME")] = None,
     intervals: o.Intervals = None,
     per_class: Annotated[bool, o.option("accuracy of each class, the hardest first")] = False,
     confusions: Annotated[
-        tuple[int, ...] | None,
+        o.Numbers,
         o.option("the N most confused pairs of classes, 10 by default", consume_multiple=(0, 1), metavar="[N]"),
     ] = None,
     json: o.Json = False,
     out: Annotated[Path | None, o.out("write a CSV, one row per data set, seed, prompt and method")] = None,
+    which: o.ResultOptions = o.ResultOptions(),
 ) -> int:
     """Recompute the metrics of runs from their rows and store them; with --bins or --side they are only printed. Exit
-    code 3 if a run is incomplete."""
+    code 3 if a run is incomplete.
+
+    otpt metrics runs/main
+    otpt metrics runs/main --metrics ece aurc --intervals
+    otpt metrics runs/main --per-class --out classes.csv
+    """
     import pandas as pd
 
     from otpt import report
     from otpt.runs import write_metrics
 
-    count = o.optional(confusions, 10)
+    count, level = o.optional(confusions, 10), o.optional(intervals, 0.95)
     if out is not None and out.suffix.lower() != ".csv":
         raise OtptError(f"The numbers cannot be written to {str(out)!r}; expected a name that ends in .csv.")
     if out is not None and per_class and count is not None:
         raise OtptError("--per-class and --confusions are two tables; give --out with one of them.")
     if count is not None and count < 1:
         raise OtptError(f"--confusions was given {count}; expected 1 or more.")
-    o.check_run_folders(runs)
-    opened = [report.open_results([run], n_bins=bins, side=side, seeds=seeds, methods=methods) for run in runs]
+    if not runs:
+        raise OtptError("No run was given; expected run folders of 'otpt evaluate'.")
+    opened = [which.open([run], methods=which.methods) for run in runs]
     shown: list[dict[str, Any]] = []
     frames: list[pd.DataFrame] = []
     for results in opened:
@@ -59,10 +65,9 @@ def metrics(
             found["confusions"] = report.confusions(results, count)
         if not found:
             found["scores"] = results.frame.drop(columns=["run", "model", "partial"])
-            if not results.partial and bins is None and side is None:
+            if not results.partial and which.bins is None and which.side is None:
                 write_metrics(results.runs[0])
         data: dict[str, Any] = {name: records(frame) for name, frame in found.items()}
-        level = o.optional(intervals, 0.95)
         if level is not None and "scores" in found:
             data["intervals"] = [t.to_dict() for t in report.metric_tables(results, metrics=metrics, level=level)]
         frames += [frame.assign(**own) for frame in found.values()]
@@ -70,39 +75,32 @@ def metrics(
         if not json and out is None:
             if len(opened) > 1:
                 print(f"{own['run']} ({own['backbone']})")
-            _print(results, data, metrics, level)
+            _print(results, found, metrics, level)
     if out is not None:
         write_csv(out, pd.concat(frames, ignore_index=True))
         print(f"The numbers of {plural(len(opened), 'run')} are in {str(out)!r}.")
     elif json:
         print_json(shown[0] if len(shown) == 1 else {"runs": shown})
-    missing = [progress for results in opened for progress in results.progress]
-    for run, done, total in missing:
-        say(f"the run {str(run.folder)!r} is incomplete: {total - done} of {total} images are missing")
-    return 3 if missing else 0
+    return max(say_in_progress(results) for results in opened)
 
 
-def _print(results: Results, data: dict[str, Any], metrics: tuple[str, ...] | None, level: float | None) -> None:
+def _print(results: Results, found: dict[str, pd.DataFrame], metrics: o.Several, level: float | None) -> None:
     from otpt.report import metric_tables, render
 
-    width = terminal_width()
-    if "scores" in data:
-        print(render(metric_tables(results, metrics=metrics, level=level), "terminal", width=width), end="")
+    if "scores" in found:
+        print(render(metric_tables(results, metrics=metrics, level=level), "terminal", width=terminal_width()), end="")
         if metrics is None and level is None:
             print_summary(results)
-    keys = ("dataset", "seed", "prompt", "method")
     for kind in ("classes", "confusions"):
-        for key in dict.fromkeys(tuple(row[name] for name in keys) for row in data.get(kind, ())):
-            rows = [row for row in data[kind] if tuple(row[name] for name in keys) == key]
-            title = f"{key[0]}, seed {key[1]}, {key[3]}"
+        for (dataset, seed, _, method), rows in found[kind].groupby(_KEYS, sort=False) if kind in found else ():
+            title = f"{dataset}, seed {seed}, {method}"
             if kind == "classes":
-                rows = sorted((row for row in rows if row["images"]), key=lambda row: row["accuracy"])
-                cells = [(row["class"], str(row["images"]), f"{100 * row['accuracy']:.1f}") for row in rows]
-                print_table((title, "images", "accuracy %"), cells)
+                own = rows[rows["images"] > 0].sort_values("accuracy", kind="stable")
+                head, names, share = (title, "images", "accuracy %"), own["class"], own["accuracy"]
             else:
-                pairs = [(f"{row['label']} → {row['prediction']}", row) for row in rows]
-                cells = [(pair, str(row["images"]), f"{100 * row['fraction']:.1f}") for pair, row in pairs]
-                print_table((f"{title}: label → prediction", "images", "% of the class"), cells)
+                own, names = rows, rows["label"] + " → " + rows["prediction"]
+                head, share = (f"{title}: label → prediction", "images", "% of the class"), own["fraction"]
+            print_table(head, zip(names, own["images"].map(str), (100 * share).map("{:.1f}".format), strict=True))
             print()
 
 

@@ -1,4 +1,4 @@
-"""Groups of options that several commands share.
+"""Options that several commands share, each declared once.
 
 Options that are fields of :class:`otpt.settings.Settings` take their help and default from there.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform, get_type_hints
 
@@ -27,26 +26,12 @@ if TYPE_CHECKING:
     from otpt.features.cache import FeatureCache
     from otpt.methods import Method
     from otpt.prompts import Prompt, Templates
+    from otpt.report import Results
     from otpt.views import ViewRecipe
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
-ADVANCED = (
-    "Model details",
-    "Prompt and initial values",
-    "Weights and rounding",
-    "Prediction sets and abstention",
-    "Rejection",
-    "Storage",
-    "Cache",
-    "Ray",
-    "Medical systems",
-    "Limits",
-)
-"""Groups that only ``--help-all`` shows."""
 
 T = TypeVar("T")
-_FIELDS = {"prompt": "prompts", "context": "contexts", "calibration": "calibrations"}
-"""Options whose field of Settings has another name."""
 
 
 def option(help: str, *names: str, **more: Any) -> Parameter:
@@ -63,8 +48,23 @@ def setting(field: str, *names: str, **more: Any) -> Parameter:
     return option(text, *names, **more)
 
 
+def methods(help: str) -> Parameter:
+    """The option ``--methods``."""
+    return option(help, "--methods", "--method", metavar="NAME")
+
+
+def seeds(help: str) -> Parameter:
+    """The option ``--seeds``."""
+    return option(help, "--seeds", "--seed")
+
+
+def out(help: str, metavar: str = "FILE") -> Parameter:
+    """The option ``--out``."""
+    return option(help, "--out", "-o", metavar=metavar)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def option_group(title: str) -> Callable[[type[T]], type[T]]:
+def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
     """Make a class of options a frozen dataclass under a heading.
 
     Options without a help of their own are fields of Settings; None means that the option was not given.
@@ -73,43 +73,41 @@ def option_group(title: str) -> Callable[[type[T]], type[T]]:
     def make(cls: type[T]) -> type[T]:
         hints = get_type_hints(cls, include_extras=True)
         for name in cls.__annotations__:
-            if not hasattr(hints[name], "__metadata__"):
-                cls.__annotations__[name] = Annotated[hints[name], setting(_FIELDS.get(name, name))]
+            if title is not None and not hasattr(hints[name], "__metadata__"):
+                cls.__annotations__[name] = Annotated[hints[name], setting(name)]
         return Parameter(name="*", group=title)(dataclass(frozen=True, kw_only=True)(cls))
 
     return make
 
 
-def given(*groups: Any) -> dict[str, Any]:
-    """The options of groups that were given, under their names in Settings."""
-    values = {each.name: getattr(group, each.name) for group in groups for each in fields(group)}
-    known = {_FIELDS.get(name, name): value for name, value in values.items() if value is not None}
-    return {name: value for name, value in known.items() if name in Settings.model_fields}
-
-
 Several = tuple[str, ...] | None
+Numbers = tuple[int, ...] | None
 Flag = bool | None
 
 Methods = Annotated[Several, setting("methods", "--methods", "--method", metavar="NAME")]
-Seeds = Annotated[tuple[int, ...] | None, option("seeds of the views (default: 0)", "--seeds", "--seed")]
+Seeds = Annotated[Numbers, seeds("seeds of the views (default: 0)")]
 Seed = Annotated[int | None, setting("seed", "--seeds", "--seed")]
-ChosenMethods = Annotated[Several, option("only these methods of the runs", "--methods", "--method", metavar="NAME")]
-ChosenSeeds = Annotated[tuple[int, ...] | None, option("only these seeds of the runs", "--seeds", "--seed")]
+ChosenMethods = Annotated[Several, methods("only these methods of the runs")]
+ChosenSeeds = Annotated[Numbers, seeds("only these seeds of the runs")]
 ChosenDatasets = Annotated[Several, option("only these data sets of the runs", metavar="NAME")]
+ChosenPrompt = Annotated[str | None, option("which of several prompts (default: the first)", metavar="WORDS")]
 Classes = Annotated[
     Several, option("class names in label order, a comma list, or @FILE with one per line", metavar="NAME")
 ]
+Name = Annotated[str, option("a data set as for 'otpt evaluate'", metavar="DATASET")]
 Runs = Annotated[Path, option("run folders", metavar="RUN")]
 Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT")]
+Limit = Annotated[int | None, option("only N images of each set, all classes in proportion")]
 Json = Annotated[bool, option("print JSON")]
+Device = Annotated[str, option("auto, cpu, cuda, cuda:1 or mps")]
+Precision = Annotated[str, option("float32, bf16 or fp16 (image tower), bf16-both or fp16-both, float64")]
+Cache = Annotated[Path | None, option("feature cache (default: OTPT_CACHE, or the user's cache folder)", metavar="DIR")]
 Threads = Annotated[int | None, option("threads per process; 0: one, which also decodes (default: one per core)")]
 Workers = Annotated[int | None, option("processes (default: one per GPU, or one)")]
 Plugins = Annotated[
     tuple[Path, ...],
     option("Python files whose @otpt.objective, @otpt.calibrator … functions become parts of names", metavar="FILE"),
 ]
-Bins = Annotated[int | None, option("bins of the calibration errors, at most 100 (default: as in the runs)")]
-Side = Annotated[Literal["right", "left"] | None, option("bins (lo, hi] or [lo, hi) (default: as in the runs)")]
 Intervals = Annotated[
     tuple[float, ...] | None,
     option("bootstrap intervals over images, of 0.95 by default", consume_multiple=(0, 1), metavar="[LEVEL]"),
@@ -121,22 +119,16 @@ def optional(words: tuple[T, ...] | None, default: T) -> T | None:
     return None if words is None else words[0] if words else default
 
 
-def out(help: str, metavar: str = "FILE") -> Parameter:
-    """The option ``--out``."""
-    return option(help, "--out", "-o", metavar=metavar)
-
-
 @option_group("Model")
 class ModelOptions:
     """Which model, and where it runs."""
 
-    backbone: Annotated[str, option("open_clip NAME/TAG, hf-hub:…, local-dir:… or a file (see 'otpt models')")] = (
-        DEFAULT_BACKBONE
-    )
-    device: Annotated[str, option("auto, cpu, cuda, cuda:1 or mps")] = "auto"
-    precision: Annotated[
-        str, option("float32, bf16 or fp16 (image tower), bf16-both or fp16-both (both towers), float64")
-    ] = "float32"
+    chosen: Annotated[
+        str | None,
+        option(f"as 'otpt models' lists them (default: {DEFAULT_BACKBONE})", "--backbone", metavar="NAME"),
+    ] = None
+    device: Device = "auto"
+    precision: Precision = "float32"
     architecture: Annotated[
         str | None, option("open_clip architecture of a checkpoint file", group="Model details", metavar="NAME")
     ] = None
@@ -147,18 +139,21 @@ class ModelOptions:
         False
     )
 
-    def load(self, spec: str | None = None, *, device: str | None = None) -> Backbone:
-        """Load the model, or another one with the same options."""
+    @property
+    def backbone(self) -> str:
+        """The name of the model."""
+        return self.chosen or DEFAULT_BACKBONE
+
+    def load(self, device: str | None = None, *, backbone: str | None = None) -> Backbone:
+        """Load the model, or another one with the same options. Worker processes receive this method."""
         from otpt.backbones import load_backbone
 
-        return load_backbone(
-            spec or self.backbone,
-            device=device or self.device,
-            precision=self.precision,
-            compile=self.compile,
-            architecture=self.architecture,
-            quick_gelu=self.quick_gelu,
-        )
+        given = asdict(self) | {"device": device or self.device}
+        return load_backbone(backbone or self.backbone, **{name: given[name] for name in given if name != "chosen"})
+
+
+_START = "Prompt and initial values"
+_WEIGHTS = "Weights and rounding"
 
 
 @option_group("Method")
@@ -166,23 +161,22 @@ class MethodOptions:
     """Prompts, views and numbers of the methods."""
 
     set: Annotated[
-        tuple[str, ...],
-        option("numbers of the methods: lambda=6, steps=2, learning-rate=0.01 …", metavar="NAME=VALUE"),
+        tuple[str, ...], option("numbers of the methods: lambda=6, steps=2, learning-rate=0.01 …", metavar="NAME=VALUE")
     ] = ()
-    prompt: str | None = None
+    prompt: Annotated[str | None, setting("prompts", metavar="WORDS")] = None
     views: int | None = None
     budget: int | None = None
-    augmix: Annotated[Flag, setting("augmix", negative="--no-augmix", group="Weights and rounding")] = None
-    family: Annotated[Literal["fine-grained", "shift"] | None, setting("family", group="Weights and rounding")] = None
-    official_precision: Annotated[Flag, setting("official_precision", group="Weights and rounding")] = None
+    augmix: Annotated[Flag, setting("augmix", negative="--no-augmix", group=_WEIGHTS)] = None
+    family: Annotated[Literal["fine-grained", "shift"] | None, setting("family", group=_WEIGHTS)] = None
+    official_precision: Annotated[Flag, setting("official_precision", group=_WEIGHTS)] = None
     prompt_tokens: Annotated[
-        int | None, option("tokens of the prompt to tune, if words are not single tokens", group=ADVANCED[1])
+        int | None, option("tokens of the prompt to tune, if words are not single tokens", group=_START)
     ] = None
-    context: Annotated[Several, setting("contexts", group=ADVANCED[1], metavar="FILE")] = None
-    attributes: Annotated[str | None, setting("attributes", group=ADVANCED[1], metavar="FILE")] = None
-    templates: Annotated[Several, setting("templates", group=ADVANCED[1], metavar="TEXT|@FILE")] = None
-    fpp: Annotated[Several, setting("fpp", group=ADVANCED[1], metavar="NAME=VALUE")] = None
-    plugin: Annotated[Plugins, Parameter(group=ADVANCED[1])] = ()
+    context: Annotated[Several, setting("contexts", group=_START, metavar="FILE")] = None
+    attributes: Annotated[str | None, setting("attributes", group=_START, metavar="FILE")] = None
+    templates: Annotated[Several, setting("templates", group=_START, metavar="TEXT|@FILE")] = None
+    fpp: Annotated[Several, setting("fpp", group=_START, metavar="NAME=VALUE")] = None
+    plugin: Annotated[Plugins, Parameter(group=_START)] = ()
 
     def methods(self, names: Sequence[str]) -> tuple[Method, ...]:
         """Load the plugins, look the methods up, and apply ``--set`` to each method that has the setting."""
@@ -190,17 +184,17 @@ class MethodOptions:
 
         for path in self.plugin:
             load_plugin(path)
+        found = get_methods(names)
         settings = pairs(self.set, "--set", "lambda=6")
-        methods = get_methods(names)
         if "calibrate" in settings:  # first, since a temperature may come with it
             calibration = {"calibrate": settings.pop("calibrate")}
-            methods = tuple(method.override(calibration) for method in methods)
+            found = tuple(method.override(calibration) for method in found)
         for name, value in settings.items():
-            if not any(method.has_setting(name) for method in methods):
-                methods[0].override({name: value})  # raises, and says why
+            if not any(method.has_setting(name) for method in found):
+                found[0].override({name: value})  # raises, and says why
         return tuple(
             method.override({name: value for name, value in settings.items() if method.has_setting(name)})
-            for method in methods
+            for method in found
         )
 
     def context_prompt(self, words: str | None = None) -> Prompt | None:
@@ -227,16 +221,16 @@ class MethodOptions:
         from otpt.registry import INITS
         from otpt.settings import Fpp
 
-        named = ", ".join(method.name for method in methods)
         used = {INITS[method.init].uses for method in methods}
         for name in ("templates", "fpp"):
             if getattr(self, name) is not None and name not in used:
+                named = ", ".join(method.name for method in methods)
                 raise OtptError(f"--{name} was given, but no method starts from the part {name!r} ({named}).")
-        numbers = {name.replace("-", "_"): value for name, value in pairs(self.fpp or (), "--fpp", "steps=200").items()}
-        return {
-            "templates": None if self.templates is None else read_templates(self.templates),
-            "fpp": Fpp(**numbers),  # type: ignore[arg-type]  # pydantic reads the numbers
+        numbers: dict[str, Any] = {
+            name.replace("-", "_"): value for name, value in pairs(self.fpp or (), "--fpp", "steps=200").items()
         }
+        templates = None if self.templates is None else read_templates(self.templates)
+        return {"templates": templates, "fpp": Fpp(**numbers)}
 
 
 @option_group("Prediction sets and abstention")
@@ -256,15 +250,12 @@ class CalibrationOptions:
         """Read the calibration files; coverage and risk without one are refused."""
         from otpt.calibration import Calibrated, read_calibration
 
-        asked = {name: getattr(self, name) for name in ("coverage", "sets", "mondrian", "risk", "guarantee")}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        lost = next((name for name in ("coverage", "mondrian", "risk") if name in asked), None)
-        if not self.calibration and lost is not None:
-            raise OtptError(f"--{lost} was given without --calibration; expected a file of 'otpt calibrate'.")
-        found = []
-        for path in self.calibration:
-            own = Calibrated(read_calibration(path), **asked)
-            found.append(own)
+        names = ("coverage", "mondrian", "risk", "sets", "guarantee")
+        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if asked and not self.calibration:
+            raise OtptError(f"--{next(iter(asked))} was given without --calibration, a file of 'otpt calibrate'.")
+        found = [Calibrated(read_calibration(path), **asked) for path in self.calibration]
+        for path, own in zip(self.calibration, found, strict=True):
             if own.threshold is not None:
                 note(
                     f"{path}: answers above a confidence of {max(own.threshold.threshold, 0.0):.4f} are wrong at most "
@@ -277,8 +268,10 @@ class CalibrationOptions:
 
     def rejection(self) -> dict[str, Any]:
         """The fields of Settings that mark images of none of the classes."""
-        score = True if self.reject == () else optional(self.reject, "")
-        return {"reject": score, "reject_threshold": self.reject_threshold}
+        return {
+            "reject": True if self.reject == () else optional(self.reject, ""),
+            "reject_threshold": self.reject_threshold,
+        }
 
 
 @option_group("Data")
@@ -288,24 +281,24 @@ class DataOptions:
     data: Data = None
     classes: Classes = None
     split: Annotated[str, option("test, val or train")] = "test"
-    limit: Annotated[int | None, option("only N images of each set, all classes in proportion")] = None
+    limit: Limit = None
     drop_missing_texts: Annotated[
-        bool, option("of a file of features, leave out classes without a text feature", group=ADVANCED[1])
+        bool, option("of a file of features, leave out classes without a text feature", group=_START)
     ] = False
-    official_names: Annotated[
-        bool, option("the papers' class names of Food101, with two swapped", group="Weights and rounding")
-    ] = False
+    official_names: Annotated[bool, option("the papers' class names of Food101, with two swapped", group=_WEIGHTS)] = (
+        False
+    )
 
-    def load(self, spec: str, *, split: str | None = None) -> Dataset:
+    def load(self, spec: str) -> Dataset:
         """Load a data set."""
         from otpt.data import load_dataset
 
         return load_dataset(
-            str(spec),
+            spec,
             root=self.data,
             classes=read_classes(self.classes),
             official_names=self.official_names,
-            split=split or self.split,
+            split=self.split,
             drop_missing_texts=self.drop_missing_texts,
         )
 
@@ -314,9 +307,7 @@ class DataOptions:
 class CacheOptions:
     """The feature cache."""
 
-    cache: Annotated[
-        Path | None, option("feature cache (default: OTPT_CACHE, or the user's cache folder)", metavar="DIR")
-    ] = None
+    cache: Cache = None
     no_cache: Annotated[bool, option("neither read nor write the feature cache")] = False
     cache_size: Annotated[float | None, option("bound of the cache (default: 20)", metavar="GB")] = None
 
@@ -335,6 +326,24 @@ class CacheOptions:
         return FeatureCache(self.cache, max_bytes=round(self.cache_size * 1e9))
 
 
+@option_group("Options")
+class ResultOptions:
+    """Which results of runs are read, and how calibration errors are computed."""
+
+    methods: ChosenMethods = None
+    seeds: ChosenSeeds = None
+    bins: Annotated[int | None, option("bins of the calibration errors, at most 100 (default: as in the runs)")] = None
+    side: Annotated[Literal["right", "left"] | None, option("bins (lo, hi] or [lo, hi) (default: as in the runs)")] = (
+        None
+    )
+
+    def open(self, runs: Sequence[Path], **more: Any) -> Results:
+        """Open run folders."""
+        from otpt.report import open_results
+
+        return open_results(runs, n_bins=self.bins, side=self.side, seeds=self.seeds, **more)
+
+
 @option_group("Ray")
 class RayOptions:
     """A Ray cluster instead of this machine."""
@@ -347,10 +356,8 @@ class RayOptions:
 
     def check(self) -> bool:
         """Whether Ray is used; options of Ray without it are refused."""
-        names = ("ray_address", "ray_actors", "ray_gpus", "ray_cpus")
-        lost = next((name for name in names if getattr(self, name) is not None), None)
-        if self.engine == "local" and lost is not None:
-            raise OtptError(f"--{lost.replace('_', '-')} was given without --engine ray; expected both.")
+        if self.engine == "local" and self != RayOptions():
+            raise OtptError("Options of Ray were given without --engine ray; expected both.")
         return self.engine == "ray"
 
     def resources(self) -> dict[str, Any]:
@@ -373,7 +380,7 @@ class RayOptions:
 
 
 def local_engine(workers: int | None, device: str = "auto") -> Engine:
-    """One process or several: as many as asked for, or one for each GPU."""
+    """One process or several: the given number, or one for each GPU."""
     from otpt.backbones import available_devices
     from otpt.evaluation import LocalEngine, ProcessEngine
 
@@ -401,30 +408,30 @@ def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not (name and equals and value):
-            raise OtptError(f"{flag} was given {word!r}; expected NAME=VALUE, such as {example}.")
-        if name in found:
-            raise OtptError(f"{flag} names {name!r} twice ({found[name]}, {value}); expected one value.")
+        if not (name and equals and value) or name in found:
+            raise OtptError(f"{flag} was given {word!r}; expected NAME=VALUE, such as {example}, and each name once.")
         found[name] = value
     return found
 
 
-def read_lines(path: str, what: str) -> list[str]:
-    """The lines of a UTF-8 text file that are not empty."""
-    try:
-        text = Path(os.path.expanduser(path)).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise cannot_read(what, path, error) from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+def read_lines(words: Sequence[str], what: str) -> list[str]:
+    """Texts, where ``@FILE`` is replaced by the lines of a UTF-8 file that are not empty."""
+    found: list[str] = []
+    for word in words:
+        try:
+            text = Path(word[1:]).expanduser().read_text(encoding="utf-8-sig") if word.startswith("@") else word
+        except (OSError, ValueError) as error:
+            raise cannot_read(what, word[1:], error) from None
+        found += [line.strip() for line in text.splitlines() if line.strip()]
+    return found
 
 
 def read_templates(words: Sequence[str]) -> Templates:
     """Sentences, and those of files after ``@``; those of a single file are named after it."""
     from otpt.prompts import Templates
 
-    lines = [read_lines(word[1:], "template file") if word.startswith("@") else [word] for word in words]
     name = Path(words[0][1:]).stem if len(words) == 1 and words[0].startswith("@") else "templates"
-    return Templates(name, [sentence for own in lines for sentence in own])
+    return Templates(name, read_lines(words, "template file"))
 
 
 def read_classes(words: Sequence[str] | None, *, unique: bool = True) -> ClassList | None:
@@ -439,18 +446,13 @@ def read_classes(words: Sequence[str] | None, *, unique: bool = True) -> ClassLi
         return None
     if len(words) == 1 and not words[0].startswith("@"):
         words = _comma_list(words[0])
-    lists = []
+    if len(words) == 1 and words[0].startswith("@"):  # with the settings of its file
+        return read_class_list(Path(words[0][1:]).expanduser(), unique=unique)
+    names: list[str] = []
     for word in words:
-        if word == "@":
-            raise OtptError("--classes was given '@' without a file; expected @FILE, such as @names.txt.")
-        if word.startswith("@"):
-            lists.append(read_class_list(Path(os.path.expanduser(word[1:])), unique=unique))
-        else:
-            lists.append(ClassList((word,), (word,)))
-    if len(lists) == 1:
-        return lists[0]  # with the settings of its file
-    names = tuple(name for each in lists for name in each.names)
-    return ClassList(names, names)
+        is_file = word.startswith("@")
+        names += read_class_list(Path(word[1:]).expanduser(), unique=unique).names if is_file else (word,)
+    return ClassList(tuple(names), tuple(names))
 
 
 def _comma_list(text: str) -> list[str]:
@@ -462,16 +464,8 @@ def _comma_list(text: str) -> list[str]:
     return [name for each in row if (name := " ".join(each.split()))]
 
 
-def check_parent(path: Path | None) -> None:
-    """Raise if the folder of an output file is not a folder."""
-    if path is not None and path.parent.exists() and not path.parent.is_dir():
-        raise OtptError(f"Cannot write {str(path)!r}: {str(path.parent)!r} is not a folder.")
-
-
-def check_run_folders(folders: Sequence[Path]) -> None:
-    """Raise if one of the run folders does not exist."""
-    if not folders:
-        raise OtptError("No RUN was given; expected run folders of 'otpt evaluate'.")
-    for folder in folders:
-        if not folder.is_dir():
-            raise OtptError(f"There is no run folder {str(folder)!r}; check the path.")
+def check_output(*files: Path) -> None:
+    """Raise before any work if a file cannot be written."""
+    for path in files:
+        if path.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
+            raise OtptError(f"Cannot write {str(path)!r}; expected the name of a file in a folder.")

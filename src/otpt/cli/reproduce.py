@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from otpt.cli import options as o
-from otpt.cli.app import command_line
 from otpt.cli.evaluate import INCOMPLETE, make_progress, note_missing_classes
-from otpt.cli.terminal import note, print_json, terminal_width
+from otpt.cli.terminal import command_line, note, print_json, terminal_width
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otpt.report import Table
     from otpt.report.reproduce import Plan, PlannedRun, PlannedTable
 
@@ -27,16 +27,12 @@ def reproduce(
     go: Annotated[bool, o.option("run the plan (default: only print it)")] = False,
     bench: Annotated[bool, o.option("the same plan on the emoji sets with the embedded model")] = False,
     data: o.Data = None,
-    tables: Annotated[tuple[str, ...] | None, o.option("only these tables of the paper", metavar="N")] = None,
-    datasets: Annotated[tuple[str, ...] | None, o.option("only these data sets", metavar="NAME")] = None,
-    methods: Annotated[
-        tuple[str, ...] | None, o.option("only these methods of the paper", "--methods", "--method", metavar="NAME")
-    ] = None,
-    seeds: Annotated[
-        tuple[int, ...] | None, o.option("seeds of the views (default: as many as the paper)", "--seeds", "--seed")
-    ] = None,
-    limit: Annotated[int | None, o.option("only N images of each set, all classes in proportion")] = None,
-    views: Annotated[int, o.option("views per image, the clean one included")] = 64,
+    tables: Annotated[o.Several, o.option("only these tables of the paper", metavar="N")] = None,
+    datasets: Annotated[o.Several, o.option("only these data sets", metavar="NAME")] = None,
+    methods: Annotated[o.Several, o.methods("only these methods of the paper")] = None,
+    seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: as many as the paper)")] = None,
+    limit: o.Limit = None,
+    views: Annotated[int, o.setting("views")] = 64,
     paper_backbone: Annotated[
         tuple[Literal["ViT-B/16", "RN50"], ...] | None, o.option("backbones of the paper (default: both)")
     ] = None,
@@ -44,11 +40,16 @@ def reproduce(
     workers: o.Workers = None,
     threads: o.Threads = None,
     json: o.Json = False,
-    model: o.ModelOptions = o.ModelOptions(backbone=""),
+    model: o.ModelOptions = o.ModelOptions(),
     cache: o.CacheOptions = o.CacheOptions(),
 ) -> int:
     """Print which runs a paper's tables need, which data are missing, and how long it takes; with --go, run them table
-    by table and print each with the paper's numbers. An interrupted run resumes when the command is repeated."""
+    by table and print each with the paper's numbers. An interrupted run resumes when the command is repeated.
+
+    otpt reproduce paper
+    otpt reproduce paper --tables 2 --datasets dtd pets --data ~/data --go
+    otpt reproduce cots --bench --limit 20 --go
+    """
     from otpt.evaluation import LocalEngine
     from otpt.report import render
     from otpt.report.papers import BACKBONES
@@ -66,7 +67,7 @@ def reproduce(
         methods=methods,
         seeds=seeds,
         limit=limit,
-        model=model.backbone or None,
+        model=model.chosen,
         bench=bench,
         seconds=None if model.device not in ("auto", "cpu") else partial(_seconds, views=views),
     )
@@ -85,41 +86,27 @@ def reproduce(
         )
     if go:
         note_missing_classes([run.make() for run in {run.dataset: run for run in ready}.values()], limit)
-        load: Any = partial(_load, model)
-        if isinstance(engine, LocalEngine):  # what is cached cannot be sent to other processes
-            load = lru_cache(maxsize=1)(load)
-        for table in plan.tables:
-            own = [run for run in table.runs if run.missing is None]
-            for run in own:
-                if run.folder not in done:
-                    done.add(run.folder)
-                    unreadable += _run(
-                        run, views, limit, partial(load, run.model), model.device, cache, engine, threads
-                    )
-            if own:
-                made += (found := _tables(table, own, STUDIES[paper]))
-                if not json:
-                    print(f"Table {table.number}, {table.backbone}:")
-                    print(render(found, "terminal", width=terminal_width()), end="")
+    load: Any = model.load
+    if isinstance(engine, LocalEngine):  # what is cached cannot be sent to other processes
+        load = lru_cache(maxsize=1)(load)
+    where = {"cache": cache.open(), "engine": engine, "device": model.device, "threads": threads}
+    for table in plan.tables if go else ():
+        own = [run for run in table.runs if run.missing is None]
+        for run in own:
+            if run.folder not in done:
+                done.add(run.folder)
+                unreadable += _run(run, views, limit, partial(load, backbone=run.model), where)
+        if own:
+            made += (found := _tables(table, own, STUDIES[paper]))
+            if not json:
+                print(f"Table {table.number}, {table.backbone}:")
+                print(render(found, "terminal", width=terminal_width()), end="")
     if json:
         print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in made], "commands": commands})
     return INCOMPLETE if unreadable else 0
 
 
-def _load(model: o.ModelOptions, spec: str, device: str) -> Any:
-    return model.load(spec, device=device)
-
-
-def _run(
-    run: PlannedRun,
-    views: int,
-    limit: int | None,
-    load: Any,
-    device: str,
-    cache: o.CacheOptions,
-    engine: Any,
-    threads: int | None,
-) -> int:
+def _run(run: PlannedRun, views: int, limit: int | None, load: Any, where: dict[str, Any]) -> int:
     """Do what is missing of a run; returns the number of images that could not be read."""
     from otpt.evaluation import EvaluationSettings, evaluate
 
@@ -132,18 +119,8 @@ def _run(
         official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
         limit=limit,
     )
-    result = evaluate(
-        run.make(),
-        load,
-        settings,
-        out=run.folder,
-        cache=cache.open(),
-        engine=engine,
-        progress=make_progress() if run.left else None,
-        device=device,
-        threads=threads,
-        command=shlex.join(command_line()),
-    )
+    progress = make_progress() if run.left else None
+    result = evaluate(run.make(), load, settings, out=run.folder, progress=progress, command=command_line(), **where)
     return result.unreadable
 
 
@@ -173,17 +150,15 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Tab
 
 def _seconds(run: PlannedRun, *, views: int) -> float | None:
     """Predicted time of what a run has still to do on this machine; None if it is unknown."""
-    from otpt.cli.plan import HERE, predict_cost
+    from otpt.cli.costs import HERE, predict_cost
     from otpt.data import find_entry
     from otpt.methods import get_methods
 
     entry = find_entry(run.dataset)
-    if run.left is None or entry is None or run.model == "pocket":
+    if run.left is None or entry is None or entry.classes is None or run.model == "pocket":
         return None
     augmix = entry.augmix if run.augmix is None else run.augmix
-    classes = len(entry.class_list().names)
-    cost = predict_cost(run.model, get_methods(list(run.methods)), HERE, 1, classes, views, augmix)
-    return float(run.left * cost["seconds"])
+    return run.left * predict_cost(run.model, get_methods(run.methods), HERE, entry.classes, views, augmix).seconds
 
 
 def _print_plan(plan: Plan) -> None:
@@ -195,14 +170,13 @@ def _print_plan(plan: Plan) -> None:
             continue
         new = [run for run in table.runs if run.folder not in seen]
         seen.update(run.folder for run in new)
-        images = sum(run.left or 0 for run in new)
-        words = f"{images} images to predict, {len(table.runs[0].methods)} methods{_time(new)}"
-        print(f"{head} {words if new else 'made of the runs above'}")
+        methods = f", {len(table.runs[0].methods)} methods"
+        print(f"{head} {_amount(new, methods) if new else 'made of the runs above'}")
         for run in new:
             times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
             state = "missing" if run.missing else "finished" if run.left == 0 else f"{run.left} to do"
             print(f"    {run.dataset}: {run.images} images{times}, {state}, in {str(run.folder)!r}")
-    print(f"\nAll together {sum(run.left or 0 for run in plan.runs)} images{_time(plan.runs)}.")
+    print(f"\nAll together {_amount(plan.runs)}.")
     if plan.missing:
         print("\nMissing data sets:")
         for name, why in plan.missing.items():
@@ -211,8 +185,10 @@ def _print_plan(plan: Plan) -> None:
         print(f"\nLeft out: {', '.join(name for name, own in plan.left_out.items() if own == why)} ({why}).")
 
 
-def _time(runs: list[PlannedRun]) -> str:
+def _amount(runs: Sequence[PlannedRun], methods: str = "") -> str:
+    """Images to predict, and how long that takes if it is known."""
     from otpt.evaluation import duration
 
-    known = [run.seconds for run in runs]
-    return "" if None in known else f", about {duration(sum(known))} here"  # type: ignore[arg-type]
+    known = [run.seconds for run in runs if run.seconds is not None]
+    time = f", about {duration(sum(known))} here" if len(known) == len(runs) else ""
+    return f"{sum(run.left or 0 for run in runs)} images to predict{methods}{time}"

@@ -66,11 +66,9 @@ def serve(
         tuple[str, ...],
         o.option("class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder", metavar="@FILE"),
     ] = (),
-    methods: Annotated[
-        str | None, o.option("default method of requests", "--methods", "--method", metavar="NAME")
-    ] = None,
+    methods: Annotated[str, o.methods("default method of requests")] = DEFAULT_METHOD,
     views: Annotated[int, o.option("default number of views")] = 64,
-    seed: Annotated[int, o.option("default seed of the views", "--seeds", "--seed")] = 0,
+    seed: Annotated[int, o.seeds("default seed of the views")] = 0,
     calibration: Annotated[
         Path | None, o.option("folder of files of 'otpt calibrate': DIR/pets.json", metavar="DIR")
     ] = None,
@@ -79,8 +77,8 @@ def serve(
         tuple[str, ...] | None, o.option("Host headers to accept (default: any, or the loopback's)", metavar="NAME")
     ] = None,
     allow_urls: Annotated[tuple[str, ...], o.option("fetch images from these public hosts", metavar="HOST")] = (),
-    device: Annotated[str, o.option("auto, cpu, cuda, cuda:1 or mps")] = "auto",
-    precision: Annotated[str, o.option("float32, bf16, fp16 …")] = "float32",
+    device: o.Device = "auto",
+    precision: o.Precision = "float32",
     compile: Annotated[bool, o.option("torch.compile the image tower")] = False,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], o.option("how much is logged")] = "info",
     threads: o.Threads = None,
@@ -88,7 +86,11 @@ def serve(
     ray: o.RayOptions = o.RayOptions(),
 ) -> int:
     """Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at
-    /models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve]."""
+    /models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve].
+
+    otpt serve --backbone pocket --classes @pets.txt
+    otpt serve --backbone clip=ViT-B-16/openai --host 0.0.0.0 --token-file token.txt
+    """
     if missing := missing_packages("serve"):
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
     from otpt.serve.config import ServiceConfig, named_models, read_token
@@ -100,7 +102,7 @@ def serve(
         device=device,
         precision=precision,
         compile=compile,
-        method=methods or DEFAULT_METHOD,
+        method=methods,
         views=views,
         seed=seed,
         classes=_class_lists(classes),

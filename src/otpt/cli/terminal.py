@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 _WIDE = 10_000
+_words: list[str] = []
+
+
+def set_command_line(words: Sequence[str]) -> None:
+    """Record the words of the command that is run."""
+    _words[:] = words
+
+
+def command_line() -> str:
+    """The command that is run, as a shell takes it."""
+    return shlex.join(["otpt", *_words])
 
 
 def say(line: str) -> None:
@@ -29,8 +42,6 @@ def terminal_width() -> int | None:
 
 def print_json(value: Any) -> None:
     """Print an indented JSON value."""
-    import json
-
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -45,9 +56,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=width)
+    console = Console(highlight=False, markup=False, width=terminal_width() or width)
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(head))
     text = set(range(names)) if names >= 0 else {0, *range(len(head) + names, len(head))}
     for at, title in enumerate(head):

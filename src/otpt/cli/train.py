@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from otpt.cli import options as o
 from otpt.cli.terminal import say
@@ -16,9 +16,6 @@ from otpt.files import write_atomically
 if TYPE_CHECKING:
     from otpt.data import Dataset
     from otpt.learning import Epoch, Recipe
-    from otpt.prompts.learned import LearnedPrompt
-
-Name = Annotated[str, o.option("a data set as for 'otpt evaluate'", metavar="DATASET")]
 
 
 @o.option_group("Data")
@@ -34,9 +31,8 @@ class TrainingData:
         from otpt.data import find_entry, load_dataset
 
         has_splits = find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
-        split = self.split or split or "train"
-        classes = o.read_classes(self.classes)
-        return load_dataset(spec, root=self.data, classes=classes, split=split if has_splits else "test")
+        split = (self.split or split or "train") if has_splits else "test"
+        return load_dataset(spec, root=self.data, classes=o.read_classes(self.classes), split=split)
 
 
 @o.option_group("Training")
@@ -45,36 +41,21 @@ class TrainingOptions:
 
     out: Annotated[
         tuple[Path, ...],
-        o.option(
-            ".safetensors, or any other suffix for a checkpoint of CoOp's and MaPLe's trainers "
-            "(default: DATASET-METHOD.safetensors)",
-            "--out",
-            "-o",
-            metavar="FILE",
-        ),
+        o.out(".safetensors, or another suffix for a checkpoint of CoOp's and MaPLe's trainers (default: by data set)"),
     ] = ()
     json: Annotated[bool, o.option("print one JSON object per epoch, and one at the end")] = False
     shots: Annotated[int | None, o.option("images per class (default: 16)")] = None
     epochs: Annotated[int | None, o.option("passes over them (default: 50; maple: 5)")] = None
     batch: Annotated[int | None, o.option("images per step (default: 32; maple: 4)")] = None
-    learning_rate: Annotated[
-        float | None,
-        o.option("after a first epoch at 1e-5 (default: 0.002; maple: 0.0035)"),
-    ] = None
-    seed: Annotated[
-        int | None, o.option("seed of shots, crops, order and initial values (default: 1)", "--seeds", "--seed")
-    ] = None
+    learning_rate: Annotated[float | None, o.option("after a first epoch at 1e-5 (default: 0.002; maple: 0.0035)")] = (
+        None
+    )
+    seed: Annotated[int | None, o.seeds("seed of shots, crops, order and initial values (default: 1)")] = None
     threads: o.Threads = None
-
-    def recipe(self, published: Recipe, **more: float) -> Recipe:
-        """The recipe with the numbers that were given."""
-        names = ("shots", "epochs", "batch", "learning_rate", "seed")
-        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return replace(published, **own, **more)  # type: ignore[arg-type]
 
 
 def coop(
-    dataset: Name,
+    dataset: o.Name,
     /,
     *,
     tokens: Annotated[int | None, o.option("a context of N random vectors (default: the set's words)")] = None,
@@ -87,27 +68,20 @@ def coop(
     cache: o.CacheOptions = o.CacheOptions(),
 ) -> int:
     """Learn the context's vectors (CoOp), to start methods such as coop+o-tpt from. Image features are computed once,
-    so this is quick."""
+    so this is quick.
+
+    otpt train coop dtd --data ~/data --shots 16 --out dtd.safetensors
+    otpt evaluate dtd --data ~/data --methods coop+o-tpt --context dtd.safetensors
+    """
     from otpt.learning import COOP, train_coop
 
-    recipe = training.recipe(COOP, crops=crops, sigma=sigma)
-
-    def train(images: Dataset, on_epoch: Callable[[Epoch], None]) -> LearnedPrompt:
-        return train_coop(
-            model.load(),
-            images,
-            recipe,
-            tokens=tokens,
-            class_specific=class_specific,
-            cache=cache.open(),
-            on_epoch=on_epoch,
-        )
-
-    return _run("coop", data.load(dataset), training, recipe, train)
+    recipe = replace(COOP, crops=crops, sigma=sigma)
+    more = {"tokens": tokens, "class_specific": class_specific, "cache": cache.open()}
+    return _run("coop", train_coop, data.load(dataset), training, recipe, model, more)
 
 
 def maple(
-    dataset: Name,
+    dataset: o.Name,
     /,
     *,
     tokens: Annotated[int, o.option("prompts per layer")] = 2,
@@ -116,29 +90,34 @@ def maple(
     data: TrainingData = TrainingData(),
     model: o.ModelOptions = o.ModelOptions(),
 ) -> int:
-    """Learn prompts in both towers of a vision transformer (MaPLe), to start methods such as maple+o-tpt from."""
+    """Learn prompts in both towers of a vision transformer (MaPLe), to start methods such as maple+o-tpt from.
+
+    otpt train maple dtd --data ~/data --out dtd-maple.safetensors
+    """
     from otpt.learning import MAPLE, train_maple
 
-    recipe = training.recipe(MAPLE)
-
-    def train(images: Dataset, on_epoch: Callable[[Epoch], None]) -> LearnedPrompt:
-        return train_maple(model.load(), images, recipe, depth=depth, tokens=tokens, on_epoch=on_epoch)
-
-    return _run("maple", data.load(dataset), training, recipe, train)
+    more = {"depth": depth, "tokens": tokens}
+    return _run("maple", train_maple, data.load(dataset), training, MAPLE, model, more)
 
 
 def _run(
     kind: str,
+    train: Callable[..., Any],
     dataset: Dataset,
     training: TrainingOptions,
     recipe: Recipe,
-    train: Callable[[Dataset, Callable[[Epoch], None]], LearnedPrompt],
+    model: o.ModelOptions,
+    more: dict[str, Any],
 ) -> int:
     from otpt.prompts.learned import write_learned
     from otpt.runs import folder_name
 
+    names = ("shots", "epochs", "batch", "learning_rate", "seed")
+    given = {name: getattr(training, name) for name in names if getattr(training, name) is not None}
+    recipe = replace(recipe, **given)
     o.use_threads(training.threads)
     files = training.out or (Path(f"{folder_name(dataset.name)}-{kind}.safetensors"),)
+    o.check_output(*files)
     accuracy = 0.0
 
     def on_epoch(epoch: Epoch) -> None:
@@ -150,7 +129,7 @@ def _run(
         else:
             say(f"epoch {epoch.number} of {recipe.epochs}: loss {epoch.loss:.4f}, accuracy {100 * accuracy:.1f} %")
 
-    learned = train(dataset, on_epoch)
+    learned = train(model.load(), dataset, recipe, **more, on_epoch=on_epoch)
     for path in files:
         write_atomically(path, write_learned(path, learned))
     if training.json:

@@ -28,7 +28,7 @@ from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
 from otpt.evaluation.progress import Progress
-from otpt.evaluation.settings import EvaluationSettings, overlaps
+from otpt.evaluation.settings import EvaluationSettings, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
@@ -296,6 +296,7 @@ def evaluate(
     settings = settings or EvaluationSettings()
     several = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
     given = [stratified(as_dataset(each)) for each in (datasets if several else [datasets])]
+    each_once("data set", [dataset.name for dataset in given])
     for dataset in given:
         for sentence in overlaps(settings, dataset):
             warnings.warn(sentence, stacklevel=2)

@@ -16,7 +16,7 @@ from otpt.errors import OtptError
 from otpt.images import open_with_digest
 from otpt.learning.training import MAPLE, Epoch, Recipe, Step, descend, few_shots
 from otpt.methods.maple import WORDS, MapleState
-from otpt.prompts import Prompt, tokenize_prompts
+from otpt.prompts import Prompt, check_class_names, tokenize_prompts
 from otpt.prompts.learned import MaplePrompts
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe, make_views
@@ -46,7 +46,8 @@ def train_maple(
     """
     shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
     start = initial_prompts(backbone, depth=depth, tokens=tokens, seed=recipe.seed)
-    state = MapleState(backbone, dataset.class_names, start, allow_duplicates=dataset.allow_duplicates)
+    names = check_class_names(dataset.class_names, allow_duplicates=dataset.allow_duplicates)
+    state = MapleState(backbone, names, start)
     text, weights, biases = (tensor.clone() for tensor in state.split(state.init))
     labels = torch.tensor(shots.labels, device=backbone.device)
 

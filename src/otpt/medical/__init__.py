@@ -3,3 +3,11 @@
 BAPLe is a published backdoor attack. It is here to measure, on a model and data of your own, how much it changes
 accuracy and calibration, and whether the orthogonality term helps against it.
 """
+
+COMMANDS = {
+    "Evaluate methods": {
+        "train baple": ("otpt.medical.commands:baple", "learn a context with a backdoor (BAPLe)"),
+        "train fpt": ("otpt.medical.commands:fpt", "learn a side network on a frozen ViT (FPT)"),
+        "certify": ("otpt.medical.commands:certify", "certified radii of PromptSmooth"),
+    }
+}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from otpt.cli import options as o
-from otpt.cli.evaluate import Datasets, Evaluation, PluginOptions, RunFolder, RunOptions, say_incomplete
+from otpt.cli.evaluate import Datasets, EvaluationOptions, PluginOptions, RunFolder, say_incomplete
 from otpt.cli.terminal import print_json, print_table, say
-from otpt.cli.train import Name, TrainingData
+from otpt.cli.train import TrainingData
 from otpt.errors import OtptError
 from otpt.medical.options import FPT_BACKBONE, FROZEN_SIZE
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from otpt.runs import Run
 
 Out = Annotated[Path | None, o.out("a .safetensors file (default: by data set and method)")]
-System = Annotated[str | None, o.option("the system, or SYSTEM+o-tpt", "--methods", "--method", metavar="NAME")]
+System = Annotated[str | None, o.methods("the system, or SYSTEM+o-tpt")]
 Weight = Annotated[tuple[str, ...], o.option("lambda=6: weight of the orthogonality term", metavar="NAME=VALUE")]
-TrainingSeed = Annotated[int, o.option("seed of shots, crops, order and initial values", "--seeds", "--seed")]
+TrainingSeed = Annotated[int, o.seeds("seed of shots, crops, order and initial values")]
 
 RADII = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 CERTIFIED = ("promptsmooth", "promptsmooth+o-tpt")
 
 
 def baple(
-    dataset: Name,
+    dataset: o.Name,
     /,
     *,
     target: Annotated[str, o.option("name or number of the target class", metavar="CLASS")],
@@ -51,7 +51,10 @@ def baple(
 ) -> int:
     """Learn a context together with a trigger that turns images to a target class (BAPLe): a published attack, to
     measure on your own model and data what it does to accuracy and calibration, and what the orthogonality term
-    changes. An interrupted training resumes when the command is repeated."""
+    changes. An interrupted training resumes when the command is repeated.
+
+    otpt train baple my-images/ --target 0 --out baple.safetensors
+    """
     from otpt.learning import few_shots
     from otpt.medical.baple import Patch, read_start
     from otpt.medical.training import BapleRecipe, train_baple
@@ -88,7 +91,7 @@ def baple(
 
 
 def fpt(
-    dataset: Name,
+    dataset: o.Name,
     /,
     *,
     out: Out = None,
@@ -107,11 +110,14 @@ def fpt(
     seed: TrainingSeed = 1,
     threads: o.Threads = None,
     backbone: Annotated[str, o.option("a ViT of Hugging Face")] = FPT_BACKBONE,
-    device: Annotated[str, o.option("auto, cpu, cuda, cuda:1 or mps")] = "auto",
-    precision: Annotated[str, o.option("float32, bf16 or fp16")] = "float32",
+    device: o.Device = "auto",
+    precision: o.Precision = "float32",
     data: TrainingData = TrainingData(),
 ) -> int:
-    """Learn a side network on a frozen ViT (FPT). An interrupted training resumes when the command is repeated."""
+    """Learn a side network on a frozen ViT (FPT). An interrupted training resumes when the command is repeated.
+
+    otpt train fpt my-images/ --methods fpt+o-tpt --out fpt.safetensors
+    """
     from otpt.medical.fpt import write_fpt
     from otpt.medical.frozen_vit import load_frozen_vit
     from otpt.medical.training import FptRecipe, train_fpt
@@ -136,40 +142,22 @@ def fpt(
 
 def certify(
     *datasets: Datasets,
-    methods: Annotated[
-        tuple[str, ...], o.option("methods to certify", "--methods", "--method", metavar="NAME")
-    ] = CERTIFIED,
-    seeds: Annotated[tuple[int, ...], o.option("seeds of the noise", "--seeds", "--seed")] = (3,),
+    methods: Annotated[tuple[str, ...], o.methods("methods to certify")] = CERTIFIED,
     out: RunFolder = None,
     plugins: PluginOptions = PluginOptions(),
-    method: o.MethodOptions = o.MethodOptions(),
-    data: o.DataOptions = o.DataOptions(),
-    model: o.ModelOptions = o.ModelOptions(),
-    run: RunOptions = RunOptions(),
-    cache: o.CacheOptions = o.CacheOptions(),
-    ray: o.RayOptions = o.RayOptions(),
+    options: EvaluationOptions = EvaluationOptions(),
 ) -> int:
     """Tune a prompt for each image on noisy copies of it, then certify its class by randomised smoothing: an evaluation
     whose rows also have a radius. An interrupted run resumes when the command is repeated. Exit code 3 if images could
-    not be read."""
-    chosen = [_certified(each) for each in method.methods(methods)]
-    prompt = method.context_prompt()
-    result = Evaluation(
-        datasets=datasets,
-        methods=chosen,
-        prompts=None if prompt is None else [prompt],
-        seeds=seeds,
-        out=out,
-        method=method,
-        data=data,
-        model=model,
-        run=run,
-        cache=cache,
-        ray=ray,
-        plugins=plugins,
-    )()
+    not be read.
+
+    otpt certify my-images/ --methods promptsmooth --sigma 0.25 --limit 100
+    """
+    chosen = [_certified(each) for each in options.method.methods(methods)]
+    options = replace(options, seeds=options.seeds or (3,))
+    result = options.evaluate(datasets, chosen, out=out, plugins=plugins)
     found = {each.name: certified_accuracy(result.run, each.name, RADII) for each in chosen}
-    if run.json:
+    if options.run.json:
         rows = [
             {"method": name, "certified_accuracy": {f"{r:g}": own[r] for r in RADII}, "abstained": abstained}
             for name, (own, abstained) in found.items()
@@ -258,6 +246,7 @@ def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
     path = out or Path(f"{folder_name(dataset.name)}-{name}.safetensors")
     if path.suffix != ".safetensors":
         raise OtptError(f"--out was given {str(path)!r}; expected a name that ends in .safetensors.")
+    o.check_output(path)
     return path
 
 

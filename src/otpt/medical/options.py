@@ -1,4 +1,4 @@
-"""What the medical systems add to the command line: commands, and options of an evaluation."""
+"""What the medical systems add to the command line: options of an evaluation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from otpt.medical.frozen_vit import FrozenViT
     from otpt.methods import Method
 
-COMMANDS = {
-    "Evaluate methods": {
-        "train baple": ("otpt.medical.commands:baple", "learn a context with a backdoor (BAPLe)"),
-        "train fpt": ("otpt.medical.commands:fpt", "learn a side network on a frozen ViT (FPT)"),
-        "certify": ("otpt.medical.commands:certify", "certified radii of PromptSmooth"),
-    }
-}
 FPT_BACKBONE = "hf:google/vit-base-patch16-384"
 FROZEN_SIZE = 512
 _TRAINED = ("baple", "fpt")
@@ -78,7 +71,7 @@ class Options:
             return None
         if model.compile:
             raise OtptError("--compile was given, but the frozen ViT of FPT is not compiled; leave it out.")
-        spec = FPT_BACKBONE if model.backbone == o.DEFAULT_BACKBONE else model.backbone
+        spec = model.chosen or FPT_BACKBONE
         size = FROZEN_SIZE if self.frozen_size is None else self.frozen_size
         return partial(load_frozen, spec, model.precision, size)
 
