@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from otpt.calibration.conformal import SETS, conformal_quantile, conformal_scores, find_threshold
 from otpt.calibration.maps import as_stored, choose_map
-from otpt.calibration.risk import find_threshold
-from otpt.calibration.sets import SETS, conformal_quantile, conformal_scores
 from otpt.metrics import confidence_and_correct, debiased_ece, negative_log_likelihood, percent
 
 COVERAGES = (0.8, 0.9, 0.95)

@@ -155,7 +155,7 @@ def test_an_image_gets_the_same_in_any_batch() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(OtptError, match=r"with two views or more, but got \(1, 3\) and \(1, 3\)"):
+    with pytest.raises(OtptError, match="two views"):
         cots_temperature(torch.zeros(1, 3), torch.zeros(1, 3))
     with pytest.raises(OtptError, match=r"of one shape \(..., V, C\)"):
         cots_temperature(torch.zeros(4, 3), torch.zeros(4, 2))

@@ -8,7 +8,7 @@ from oracles.methods import field, posthoc
 
 from otpt import functional
 from otpt.calibration import dac_factors, own_dac_factors
-from otpt.calibration.dac import BaseTexts, dac, dac_base
+from otpt.calibration.logits import BaseTexts, dac, dac_base
 from otpt.errors import OtptError
 
 EXACT = {"rtol": 0, "atol": 1e-12}

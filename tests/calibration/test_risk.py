@@ -11,7 +11,7 @@ from oracles.data.labelled import facts, labelled
 from scipy.stats import binom, binomtest
 
 from otpt.calibration import Calibrated, fit_calibration, risk_threshold
-from otpt.calibration.risk import find_threshold
+from otpt.calibration.conformal import find_threshold
 from otpt.errors import OtptError
 from otpt.metrics import clopper_pearson
 

@@ -7,7 +7,7 @@ import pytest
 
 from otpt import OtptError
 from otpt.calibration import conf_ot_sets, fit_view_weights, r_value_set, r_values, transport
-from otpt.calibration.sets import conformal_quantile
+from otpt.calibration.conformal import conformal_quantile
 
 TEXTS = np.array([[1, 0.2, 0.1], [0.3, 1, 0.1]])
 IMAGES = np.array([[9, 4, 2], [4, 9, 3], [7, 6, 5], [8, 3, 4], [2, 8, 5], [9, 5, 1]])

@@ -10,7 +10,7 @@ import torch
 from scipy import special, stats
 
 from otpt import OtptError
-from otpt.rejection import DEFAULT_SCORE, SCORES, furthest_first, get_score, negative_words
+from otpt.rejection import SCORES, furthest_first, get_threshold, negative_words
 
 COSINES = np.random.default_rng(0).uniform(-0.2, 0.4, (5, 7))
 LOGITS = 100 * COSINES
@@ -18,7 +18,7 @@ WORDS = np.random.default_rng(1).uniform(-0.2, 0.4, (5, 21))
 
 
 def value(name: str, *given: np.ndarray) -> np.ndarray:
-    found: np.ndarray = get_score(name).function(*map(torch.from_numpy, given)).numpy()
+    found: np.ndarray = SCORES[name][0](*map(torch.from_numpy, given)).numpy()
     return found
 
 
@@ -65,8 +65,6 @@ def test_the_list_of_words() -> None:
     assert all(word == word.strip() and word for word in words)
 
 
-def test_thresholds_have_a_meaning() -> None:
-    assert all(bool(score.meaning) == (score.threshold is not None) for score in SCORES.values())
-    assert SCORES[DEFAULT_SCORE].threshold is not None
-    with pytest.raises(OtptError, match=r"Unknown score of unknown images 'energi'. Did you mean: energy"):
-        get_score("energi")
+def test_unknown_score() -> None:
+    with pytest.raises(OtptError, match=r"'energi'.*energy"):
+        get_threshold("energi", None)

@@ -6,28 +6,22 @@ torch tensors or numpy arrays; the result is a torch tensor, and none of them ch
 ``@otpt.calibrator`` registers a function of logits.
 """
 
-from otpt.calibration.calibrated import Calibrated, CalibratedAnswer
+from otpt.calibration.conformal import RiskThreshold, risk_threshold
 from otpt.calibration.cots import cor, cots_temperature, matching_temperature
-from otpt.calibration.dac import BaseTexts, dac_factors, own_dac_factors
-from otpt.calibration.file import Calibration, read_calibration
-from otpt.calibration.fitting import fit_calibration
+from otpt.calibration.fitted import Calibrated, CalibratedAnswer, Calibration, fit_calibration, read_calibration
 from otpt.calibration.logits import (
-    FIXED,
+    BaseTexts,
     apply_temperature,
+    dac_factors,
     fit_temperature,
     fixed_temperature,
+    own_dac_factors,
     probabilities,
-    rescale_to_range,
     sals,
-    zero_shot_range,
 )
-from otpt.calibration.risk import RiskThreshold, risk_threshold
 from otpt.calibration.transductive import conf_ot_sets, fit_view_weights, r_value_set, r_values, transport
-from otpt.registry import CALIBRATIONS
 
 __all__ = [
-    "CALIBRATIONS",
-    "FIXED",
     "BaseTexts",
     "Calibrated",
     "CalibratedAnswer",
@@ -48,9 +42,7 @@ __all__ = [
     "r_value_set",
     "r_values",
     "read_calibration",
-    "rescale_to_range",
     "risk_threshold",
     "sals",
     "transport",
-    "zero_shot_range",
 ]

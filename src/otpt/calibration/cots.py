@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from torch import Tensor
 
-from otpt.calibration.logits import Array, check_logits
+from otpt.calibration.logits import Array, check_pair
 from otpt.errors import OtptError
 from otpt.objectives import strong_views
 from otpt.registry import Fraction, calibrator
@@ -35,19 +35,16 @@ _CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 at a time
 
 
 def cots_temperature(logits: Array, zero_shot: Array, strong_ratio: float = 0.1) -> Tensor:
-    """τ* of each image, of the adapted and the zero-shot logits of its views: two of (…, V, C) → (…), float64.
+    """τ* of each image, of the adapted and the zero-shot logits of its V ≥ 2 views: two of (…, V, C) → (…), float64.
 
         τ* = arg min_τ (1/n) Σ_{i∈Ω} (max softmax(ℓ_i/τ) − max softmax(z_i))²
 
     Ω are the n = int((V − 1)·ratio) augmented views of smallest entropy under the adapted logits ℓ; the clean view
     comes first and is never among them. Where nothing was adapted τ* is 1 exactly; see :func:`matching_temperature`.
     """
-    adapted, reference = check_logits(logits), check_logits(zero_shot, "zero_shot")
-    if adapted.shape != reference.shape or adapted.ndim < 2 or adapted.shape[-2] < 2:
-        raise OtptError(
-            f"expected logits and zero_shot of one shape (..., V, C) with two views or more, but got "
-            f"{tuple(adapted.shape)} and {tuple(reference.shape)}."
-        )
+    adapted, reference = check_pair(logits, zero_shot, "(..., V, C)", 2)
+    if adapted.shape[-2] < 2:
+        raise OtptError("expected two views or more, but got one.")
     chosen = strong_views(adapted, strong_ratio)[..., None].expand(*adapted.shape[:-2], -1, adapted.shape[-1])
     return matching_temperature(adapted.gather(-2, chosen), reference.gather(-2, chosen))
 
@@ -70,7 +67,7 @@ def cor(logits: Array, zero_shot: Array) -> Tensor:
     shows how much of an adaptation's miscalibration is in its confidences; only the largest probability is meant, the
     others follow from τ.
     """
-    adapted, reference = check_logits(logits), check_logits(zero_shot, "zero_shot")
+    adapted, reference = check_pair(logits, zero_shot)
     temperature = matching_temperature(adapted.unsqueeze(-2), reference.unsqueeze(-2))
     return adapted / temperature.unsqueeze(-1).to(adapted)
 
@@ -87,21 +84,11 @@ def matching_temperature(logits: Array, zero_shot: Array) -> Tensor:
     >>> print(f"{matching_temperature(torch.tensor([[3.0, 1.0, 0.0]]), zero_shot):.4f}")
     2.2249
     """
-    adapted, reference = check_logits(logits), check_logits(zero_shot, "zero_shot")
-    if adapted.shape != reference.shape or adapted.ndim < 2:
-        raise OtptError(
-            f"expected logits and zero_shot of one shape (..., k, C), but got {tuple(adapted.shape)} and "
-            f"{tuple(reference.shape)}."
-        )
-    images = zip(_images(adapted), _images(reference), strict=True)
+    pair = check_pair(logits, zero_shot, "(..., k, C)", 2)
+    own, other = (each.detach().cpu().double()[None].flatten(0, -3).numpy() for each in pair)  # (N, k, C)
     # one image at a time: none depends on its neighbours, not even in the last bit
-    found = [_temperature(own, other) for own, other in images]
-    return torch.tensor(found, dtype=torch.float64).reshape(adapted.shape[:-2])
-
-
-def _images(logits: Tensor) -> Floats:
-    """(…, k, C) → (N, k, C)."""
-    return np.asarray(logits.detach().cpu().double()[None].flatten(0, -3).numpy())
+    found = [_temperature(*image) for image in zip(own, other, strict=True)]
+    return torch.tensor(found, dtype=torch.float64).reshape(pair[0].shape[:-2])
 
 
 def _temperature(logits: Floats, zero_shot: Floats) -> float:

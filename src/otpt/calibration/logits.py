@@ -1,16 +1,11 @@
-"""Rescaling of logits: temperature, SaLS, and the precision of the softmax.
-
-softmax(ℓ/T): T > 1 lowers the confidence, T < 1 raises it. SaLS gives the adapted logits the range of the zero-shot
-logits of the same image. The argmax stays.
-"""
+"""Rescaling of logits (temperature, SaLS, DAC) and the precision of the softmax. The argmax stays."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +15,15 @@ from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.objectives import rescale
-from otpt.registry import calibrator
+from otpt.registry import Count, calibrator
 
 Array: TypeAlias = Tensor | npt.NDArray[Any]
 
-FIXED: Mapping[str, float] = MappingProxyType({"vit": 1.16, "resnet": 1.15})
+FIXED = {"vit": 1.16, "resnet": 1.15}
 """The constants C-TPT published for TPT with CLIP, by kind of image tower: ViT-B/16 and RN50."""
+
+BASE_CLASS = 0.05
+"""A class whose tuned text feature is closer than this to one of a base class is that class."""
 
 _CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 logits at a time
 
@@ -43,35 +41,43 @@ def to_tensor(values: Array, name: str) -> Tensor:
 def check_logits(logits: Array, name: str = "logits") -> Tensor:
     """Validate finite floating-point logits (..., C)."""
     tensor = to_tensor(logits, name)
-    if tensor.ndim < 1 or tensor.shape[-1] < 1:
-        raise OtptError(f"expected {name} of shape (..., C) with at least one class, but got {tuple(tensor.shape)}.")
-    if not tensor.is_floating_point():
-        raise OtptError(f"expected {name} as floating-point numbers, but got {tensor.dtype}.")
+    if tensor.ndim < 1 or tensor.shape[-1] < 1 or not tensor.is_floating_point():
+        raise OtptError(
+            f"expected {name} as floating-point numbers (..., C), but got {tensor.dtype} of shape "
+            f"{tuple(tensor.shape)}."
+        )
     if not bool(torch.isfinite(tensor).all()):
         raise OtptError(f"expected finite {name}, but got nan or infinity.")
     return tensor
 
 
+def check_pair(logits: Array, zero_shot: Array, shape: str = "(..., C)", least: int = 1) -> tuple[Tensor, Tensor]:
+    """Validate adapted and zero-shot logits of one shape with at least ``least`` dimensions."""
+    adapted, reference = check_logits(logits), check_logits(zero_shot, "zero_shot")
+    if adapted.shape != reference.shape or adapted.ndim < least:
+        raise OtptError(
+            f"expected logits and zero_shot of one shape {shape}, but got {tuple(adapted.shape)} and "
+            f"{tuple(reference.shape)}."
+        )
+    return adapted, reference
+
+
 def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = False) -> Tensor:
-    """softmax(ℓ/T) over the last dimension of logits (..., C).
+    """softmax(ℓ/T) over the last dimension of logits (..., C); float16 and bfloat16 are computed in float32.
 
-    Plain: float32 and float64 keep their dtype; float16 and bfloat16 logits are computed and returned in
-    float32.
-
-    ``official=True`` repeats the numbers of the official runs, whose logits are float16 products and whose
-    last softmax is outside autocast: ℓ is rounded to float16, ℓ/T is rounded to float16, and the softmax,
-    computed in float32, is rounded to float16. Returned as float32. A confidence moves by up to about one
-    percent of itself.
+    ``official=True`` repeats the numbers of the official runs, whose logits are float16 products and whose last softmax
+    is outside autocast: ℓ, ℓ/T and the softmax are rounded to float16. Returned as float32. A confidence moves by up to
+    about one percent of itself.
     """
     z = check_logits(logits)
     if not official:
         z = z.float() if z.dtype.itemsize < 4 else z
-        return torch.softmax(apply_temperature(z, temperature), dim=-1)
+        return torch.softmax(z / _positive(temperature), dim=-1)
     half = z.to(torch.float16)
     if not bool(torch.isfinite(half).all()):
         raise OtptError("expected logits within ±65504, what float16 holds, but got a larger one.")
     # torch's own float16 kernels: a detour over float32 differs from them by one step in one of 10,000 values
-    return torch.softmax(apply_temperature(half, temperature), dim=-1).float()
+    return torch.softmax(half / _positive(temperature), dim=-1).float()
 
 
 def fixed_temperature(family: str) -> float:
@@ -91,9 +97,13 @@ def fixed_temperature(family: str) -> float:
 
 def apply_temperature(logits: Array, temperature: float) -> Tensor:
     """ℓ/T of logits (..., C), in their dtype; differentiable in ℓ."""
+    return check_logits(logits) / _positive(temperature)
+
+
+def _positive(temperature: float) -> float:
     if not (math.isfinite(temperature) and temperature > 0):
         raise OtptError(f"expected a finite temperature > 0, but got {temperature!r}.")
-    return check_logits(logits) / float(temperature)
+    return float(temperature)
 
 
 def fit_temperature(
@@ -105,32 +115,42 @@ def fit_temperature(
 
         f'(b) = mean_n (E_p[ℓ_n] − ℓ_n,y_n),    p = softmax(b·ℓ_n):
 
-    its minimum is the one root of f', found in float64 by Brent's method.
+    its minimum is the one root of f', found in float64 by Brent's method. ``prior`` is the weight λ, in labels, of a
+    Gamma prior on b with its mode at T = 1: it adds λ·(b − log b)/N to f, so that few labels move T little.
 
-    ``prior`` is the weight λ, in labels, of a Gamma prior on b with its mode at T = 1: it adds λ·(b − log b)/N to f,
-    which stays convex. Few labels then move T little, and T has a minimum of f even where every label is the argmax.
-
-    Where there is no minimum within ``bounds`` the nearer bound is returned, with a warning: the lower one if
-    a sharper distribution is always better (every label is the argmax), the upper one if a flatter one is
-    (logits that say nothing about the labels, or the contrary). Where T does not matter (one class, or rows
-    of equal logits) it is 1.
+    Without a minimum within ``bounds`` the nearer bound is returned, with a warning; where T does not matter (one
+    class, or rows of equal logits) it is 1.
     """
-    z = check_logits(logits).detach()
+    z, y = check_logits(logits).detach(), to_tensor(labels, "labels")
+    if z.ndim != 2 or len(z) == 0 or y.shape != z.shape[:1]:
+        raise OtptError(
+            f"expected logits (N, C) and labels (N,) with N >= 1, but got {tuple(z.shape)} and {tuple(y.shape)}."
+        )
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise OtptError(f"expected labels as integers, but got {y.dtype}.")
+    outside = y[(y < 0) | (y >= z.shape[1])]
+    if len(outside):
+        raise OtptError(f"expected labels from 0 to {z.shape[1] - 1}, but got {int(outside[0])}.")
     low, high = bounds
-    if not 0 < low < high < math.inf:
-        raise OtptError(f"expected bounds 0 < low < high, both finite, but got {bounds!r}.")
-    y = to_tensor(labels, "labels")
-    _check_labels(z, y)
-    if not 0 <= prior < math.inf:
-        raise OtptError(f"expected prior >= 0, a number of labels, but got {prior!r}.")
+    if not 0 < low < high < math.inf or not 0 <= prior < math.inf:
+        raise OtptError(f"expected finite bounds 0 < low < high and prior >= 0, but got {bounds!r} and {prior!r}.")
     if bool((z == z[:, :1]).all()):
         return 1.0
     # f' grows with b: not yet positive at the largest b, or no longer negative at the smallest, it has no root
+    bound = None
     if _slope(-math.log(low), z, y, prior) <= 0:
-        return _at_bound(low, "lower")
-    if _slope(-math.log(high), z, y, prior) >= 0:
-        return _at_bound(high, "upper")
-    return math.exp(-brentq(_slope, -math.log(high), -math.log(low), args=(z, y, prior), xtol=1e-13))
+        bound, why = low, "sharper"
+    elif _slope(-math.log(high), z, y, prior) >= 0:
+        bound, why = high, "flatter"
+    if bound is None:
+        return math.exp(-brentq(_slope, -math.log(high), -math.log(low), args=(z, y, prior), xtol=1e-13))
+    warnings.warn(
+        f"fit_temperature reached its bound {bound:g}: every {why} distribution fits these labels better; use more "
+        "held-out images or set the bounds.",
+        UserWarning,
+        stacklevel=2,
+    )
+    return bound
 
 
 def _slope(log_b: float, z: Tensor, y: Tensor, prior: float) -> float:
@@ -147,50 +167,6 @@ def _slope(log_b: float, z: Tensor, y: Tensor, prior: float) -> float:
     return slope / len(z)
 
 
-def _check_labels(z: Tensor, y: Tensor) -> None:
-    if z.ndim != 2 or len(z) == 0:
-        raise OtptError(f"expected logits of shape (N, C) with N >= 1 to fit on, but got shape {tuple(z.shape)}.")
-    if y.shape != z.shape[:1]:
-        raise OtptError(f"expected labels of shape ({len(z)},), one per image, but got shape {tuple(y.shape)}.")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise OtptError(f"expected labels as integers, but got {y.dtype}.")
-    lowest, highest = int(y.min()), int(y.max())
-    if lowest < 0 or highest >= z.shape[1]:
-        wrong = lowest if lowest < 0 else highest
-        raise OtptError(f"expected labels from 0 to {z.shape[1] - 1}, but got {wrong}.")
-
-
-def _at_bound(bound: float, which: str) -> float:
-    """Return the bound with a warning, because T is then a choice and no longer a fit."""
-    why = "every sharper" if which == "lower" else "every flatter"
-    warnings.warn(
-        f"fit_temperature reached its {which} bound {bound:g}: {why} distribution fits these labels better; "
-        "use more held-out images or set the bounds.",
-        UserWarning,
-        stacklevel=3,
-    )
-    return bound
-
-
-def zero_shot_range(logits: Array) -> tuple[Tensor, Tensor]:
-    """Smallest and largest logit of each image: (..., C) → two tensors (...)."""
-    z = check_logits(logits)
-    return z.amin(dim=-1), z.amax(dim=-1)
-
-
-def rescale_to_range(logits: Array, low: Tensor | float, high: Tensor | float) -> Tensor:
-    """ℓ' = (ℓ − min ℓ)/(max ℓ − min ℓ)·(high − low) + low of logits (..., C), in their dtype; differentiable.
-
-    ``low`` and ``high`` are numbers or tensors (...), one per image. Constant logits (0/0 in the formula) all
-    become ``low``: their softmax is uniform before and after, at any level.
-    """
-    z = check_logits(logits)
-    low, high = (_per_image(bound, z, name) for bound, name in ((low, "low"), (high, "high")))
-    if not bool((low <= high).all()):  # also true of nan
-        raise OtptError("expected a range with low <= high, but got low above high or nan.")
-    return rescale(z, low, high)
-
-
 # Robust-adapt's code has C-TPT's weight at 50 for all data sets.
 @calibrator(source="Murugesan et al., ECCV 2024 (Robust-adapt)", weights={"dispersion": 50.0})
 def sals(logits: Array, zero_shot: Array) -> Tensor:
@@ -200,28 +176,91 @@ def sals(logits: Array, zero_shot: Array) -> Tensor:
 
         ℓ' = (ℓ − min ℓ)/(max ℓ − min ℓ)·(max z − min z) + min z
 
-    The map is increasing, so the argmax and the accuracy are those of ℓ. The dtype is that of ``logits``;
-    gradients flow into both.
+    Constant logits all become min z. The dtype is that of ``logits``; gradients flow into both.
 
     >>> import torch
     >>> sals(torch.tensor([1.0, 3.0, 2.5]), torch.tensor([10.0, 12.0, 11.0]))
     tensor([10.0000, 12.0000, 11.5000])
     """
-    adapted, reference = check_logits(logits), check_logits(zero_shot, "zero_shot")
-    if adapted.shape != reference.shape:
-        raise OtptError(
-            f"expected zero_shot of shape {tuple(adapted.shape)}, that of the logits, but got {tuple(reference.shape)}."
-        )
-    return rescale_to_range(adapted, *zero_shot_range(reference))
+    adapted, reference = check_pair(logits, zero_shot)
+    low, high = (bound.unsqueeze(-1).to(adapted) for bound in (reference.amin(dim=-1), reference.amax(dim=-1)))
+    return rescale(adapted, low, high)
 
 
-def _per_image(bound: Tensor | float, logits: Tensor, name: str) -> Tensor:
-    """Broadcast the bound to (..., 1), next to logits (..., C)."""
-    if not isinstance(bound, Tensor):
-        return logits.new_tensor(bound).expand(*logits.shape[:-1], 1)
-    if bound.shape not in (logits.shape[:-1], ()):
-        raise OtptError(
-            f"expected {name} as a number or of shape {tuple(logits.shape[:-1])}, one per image, "
-            f"but got shape {tuple(bound.shape)}."
-        )
-    return bound.to(logits).expand(logits.shape[:-1]).unsqueeze(-1)
+class BaseTexts(NamedTuple):
+    """Text features under words and under a learned prompt: of C classes (C, D), of its B base classes (B, D)."""
+
+    zero_shot: Tensor
+    tuned: Tensor
+    base_zero_shot: Tensor
+    base_tuned: Tensor
+
+
+def dac_factors(
+    zero_shot: Tensor, tuned: Tensor, base_zero_shot: Tensor, base_tuned: Tensor, neighbours: int = 5
+) -> Tensor:
+    """γ_c = exp(d⁰_c − d¹_c) of learned prompts: (C, D), (C, D), (B, D), (B, D) → (C,).
+
+    d⁰_c and d¹_c are the mean distances of text feature c to its ``neighbours`` nearest text features of the B base
+    classes that the prompts were learned on, zero-shot and tuned; of fewer base classes all are taken. γ_c = 1 for a
+    base class itself, whose nearest tuned neighbour is closer than 0.05. The logits of an image that is predicted as
+    class c are multiplied by γ_c.
+    """
+    before, after = _distances(zero_shot, base_zero_shot), _distances(tuned, base_tuned)
+    factors = _factors(before, after, neighbours)
+    return torch.where(after.amin(dim=1) < BASE_CLASS, torch.ones_like(factors), factors)
+
+
+def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = None, neighbours: int = 5) -> Tensor:
+    """γ_c where no class was trained on: all other classes take the place of the base classes. (C, D) × 2 → (C,).
+
+    ``classes`` (m,) asks for some classes only. Of fewer than ``neighbours`` other classes all are taken; with none, γ
+    is 1.
+    """
+    asked = torch.arange(len(tuned), device=tuned.device) if classes is None else classes
+    if len(tuned) == 1:
+        return tuned.new_ones(len(asked))
+    others = [_distances(texts[asked], texts).scatter(1, asked[:, None], torch.inf) for texts in (zero_shot, tuned)]
+    return _factors(others[0], others[1], min(neighbours, len(tuned) - 1))
+
+
+# DAC is for learned prompts and their base classes; with all other classes as the base it needs no training.
+@calibrator(source="after Wang et al., ICML 2024 (DAC)", views=True)
+def dac(
+    logits: Tensor, text_features: Tensor, adapted_text_features: Tensor, dac_neighbours: Count = 5
+) -> tuple[Tensor, dict[str, float]]:
+    """DAC among all classes: logits multiplied by how much nearer the predicted class came to its neighbours.
+
+    γ_ĉ·ℓ of all views of an image (V, C), ĉ each view's predicted class; and the clean view's temperature 1/γ.
+    """
+    return _scaled(logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, dac_neighbours))
+
+
+@calibrator(source="Wang et al., ICML 2024 (DAC)")
+def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -> tuple[Tensor, dict[str, float]]:
+    """DAC of a learned context: logits of new classes, multiplied by their distances to the learned ones.
+
+    γ_ĉ·ℓ of views (V, C) under a learned prompt, γ by its base classes; and the clean view's temperature 1/γ.
+    """
+    zero_shot, tuned, *base = base_texts
+    return _scaled(logits, lambda each: dac_factors(zero_shot[each], tuned[each], *base, dac_neighbours))
+
+
+def _scaled(logits: Tensor, factors: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, float]]:
+    """Each row multiplied by the factor of its predicted class; ``factors``: classes (m,) → (m,)."""
+    predicted, views = logits.argmax(dim=1).unique(return_inverse=True)
+    own = factors(predicted)[views]
+    return own[:, None].to(logits) * logits, {"temperature": 1.0 / float(own[0])}
+
+
+def _distances(texts: Tensor, others: Tensor) -> Tensor:
+    """Euclidean: (m, D) and (n, D) → (m, n); by differences, since products lose the digits of small ones."""
+    return torch.cdist(texts, others, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _factors(before: Tensor, after: Tensor, neighbours: int) -> Tensor:
+    if neighbours < 1:
+        raise OtptError(f"The number of neighbours is {neighbours}; expected 1 or more.")
+    count = min(neighbours, before.shape[1])
+    nearest = [each.topk(count, dim=1, largest=False).values.mean(dim=1) for each in (before, after)]
+    return (nearest[0] - nearest[1]).exp()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -193,22 +193,17 @@ def _apply_linear(probabilities: Floats, parameters: Mapping[str, Any]) -> Float
     return np.asarray(softmax(slopes * _logs(probabilities) + biases, axis=1))
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of map.
-
-    Attributes:
-        labels: smallest number of labels to fit it on; per_class: smallest number per class of the list.
-        fit: probabilities (N, C) and labels (N,) → parameters.
-        apply: probabilities (N, C) and parameters → probabilities (N, C).
-        keeps_label: whether the most probable class stays the same.
-    """
+class Kind(NamedTuple):
+    """A kind of map: ``fit`` returns parameters, ``apply`` maps probabilities (N, C) with them."""
 
     labels: int
+    """Smallest number of labels to fit it on."""
     fit: Callable[[Floats, Integers], dict[str, Any]]
     apply: Callable[[Floats, Mapping[str, Any]], Floats]
     per_class: int = 0
+    """Smallest number of labels per class of the list."""
     keeps_label: bool = True
+    """Whether the most probable class stays the same."""
 
     def needs(self, classes: int) -> int:
         """Number of labels that it takes for a list of classes."""
@@ -258,19 +253,14 @@ class CalibrationMap:
     @property
     def words(self) -> str:
         """The map with its numbers, to print."""
-        numbers = (f"{name} {value:.4g}" for name, value in self.parameters.items() if isinstance(value, float))
-        shown = ", ".join(numbers)
-        return f"{self.kind} ({shown})" if shown else self.kind
+        numbers = [f"{name} {value:.4g}" for name, value in self.parameters.items() if isinstance(value, float)]
+        return f"{self.kind} ({', '.join(numbers)})" if numbers else self.kind
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The chosen map.
+class Choice(NamedTuple):
+    """A map fitted on all labels, the cross-validated NLL of each candidate, and the held-out probabilities (N, C).
 
-    Attributes:
-        map: fitted on all labels.
-        nll: of each candidate, cross-validated.
-        held_out: (N, C), the probabilities of each image by the chosen kind of map fitted without the image's fold.
+    The held-out probabilities of an image are by the chosen kind of map fitted without the image's fold.
     """
 
     map: CalibrationMap
@@ -280,17 +270,28 @@ class Choice:
 
 def fit_map(kind: str, probabilities: Floats, labels: Integers) -> CalibrationMap:
     """Fit a map of one kind."""
-    if kind not in MAPS:
-        raise unknown("map", kind, MAPS)
     return CalibrationMap(kind, MAPS[kind].fit(as_stored(probabilities), labels))
 
 
 def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] | None = None) -> Choice:
     """Choose the map of probabilities (N, C) and labels (N,) with the lowest cross-validated NLL; then the simplest.
 
-    ``maps`` are the candidates besides the identity; by default all that keep the label. See :data:`MAPS`.
+    ``maps`` are the candidates besides the identity; by default all that keep the label and for which the labels
+    suffice. See :data:`MAPS`.
     """
-    names = _candidates(maps, len(labels), probabilities.shape[1])
+    if isinstance(maps, str):
+        raise OtptError(f"The maps are the single text {maps!r}; expected a list of names, such as [{maps!r}].")
+    n, classes = probabilities.shape
+    for name in maps or ():
+        if name not in MAPS:
+            raise unknown("map", name, MAPS)
+        if MAPS[name].needs(classes) > n:
+            raise OtptError(
+                f"The map {name!r} needs {MAPS[name].needs(classes)} labels for {classes} classes, but there are {n}; "
+                "label more images, or take a simpler map."
+            )
+    wanted = {"identity", *(DEFAULT if maps is None else maps)}
+    names = [name for name, kind in MAPS.items() if name in wanted and kind.needs(classes) <= n]
     fold = stratified_folds(labels)
     held_out = {name: np.empty(probabilities.shape) for name in names}
     for number in range(FOLDS):
@@ -301,22 +302,6 @@ def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] |
     nll = {name: negative_log_likelihood(own, labels) for name, own in held_out.items()}
     best = min(names, key=nll.__getitem__)
     return Choice(fit_map(best, probabilities, labels), nll, held_out[best])
-
-
-def _candidates(wanted: Sequence[str] | None, labels: int, classes: int) -> list[str]:
-    """Maps for which this number of labels suffices; raise for a requested one that needs more."""
-    if isinstance(wanted, str):
-        raise OtptError(f"The maps are the single text {wanted!r}; expected a list of names, such as [{wanted!r}].")
-    for name in wanted or ():
-        if name not in MAPS:
-            raise unknown("map", name, MAPS)
-        if MAPS[name].needs(classes) > labels:
-            raise OtptError(
-                f"The map {name!r} needs {MAPS[name].needs(classes)} labels for {classes} classes, but there are "
-                f"{labels}; label more images, or take a simpler map."
-            )
-    chosen = {"identity", *(DEFAULT if wanted is None else wanted)}
-    return [name for name, kind in MAPS.items() if name in chosen and kind.needs(classes) <= labels]
 
 
 def stratified_folds(labels: Integers) -> Integers:

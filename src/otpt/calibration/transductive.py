@@ -1,7 +1,7 @@
 """Prediction sets from more than one prediction per image: Conf-OT, weights of views, r-values.
 
 Conf-OT and r-values look at calibration and test images together, so they are functions of arrays and not a calibration
-file. All of them end in the quantile of :mod:`otpt.calibration.sets`.
+file. All of them end in the quantile of :mod:`otpt.calibration.conformal`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from otpt.calibration.maps import Floats, Integers
-from otpt.calibration.sets import conformal_quantile, conformal_scores
+from otpt.calibration.conformal import conformal_quantile, conformal_scores
 from otpt.errors import OtptError
 
 _ITERATIONS = 3

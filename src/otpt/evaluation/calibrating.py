@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from otpt.calibration import Calibration, fit_calibration
-from otpt.calibration.sets import FREE_RANKS, PENALTY
+from otpt.calibration.conformal import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
 from otpt.methods import column_facts, numbers_on
 from otpt.runs import ColumnConfig, DatasetConfig, Run, read_rows

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 
 import torch
@@ -76,65 +75,32 @@ def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
     return torch.stack([torch.sigmoid(each - classes) for each in groups]).mean(dim=0)
 
 
-@dataclass(frozen=True)
-class Score:
-    """A score of how unknown an image is.
-
-    Attributes:
-        threshold: above it an image is rejected; None where no number means anything without labels.
-        meaning: of the threshold.
-    """
-
-    name: str
-    function: Callable[..., Tensor]
-    threshold: float | None = None
-    meaning: str = ""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the function's parameters."""
-        return tuple(inspect.signature(self.function).parameters)
-
-    @property
-    def needs_words(self) -> bool:
-        """Whether it compares the classes with negative words."""
-        return bool({"word_cosines", "word_logits"} & set(self.inputs))
-
-
-SCORES = {
-    score.name: score
-    for score in (
-        Score("word-margin", word_margin, 0.0, "ten other words fit better, on average, than the best class"),
-        Score("msp", msp, 0.5, "no class has half of the probability"),
-        Score("mcm", mcm),
-        Score("entropy", entropy, 0.5, "the entropy is more than half of the largest possible"),
-        Score("energy", energy),
-        Score("max-cosine", max_cosine),
-        Score("neg-label", neg_label, 0.5, "other words are more probable than the classes"),
-    )
+SCORES: dict[str, tuple[Callable[..., Tensor], float | None]] = {
+    "word-margin": (word_margin, 0.0),  # ten other words fit better, on average, than the best class
+    "msp": (msp, 0.5),  # no class has half of the probability
+    "mcm": (mcm, None),
+    "entropy": (entropy, 0.5),  # more than half of the largest possible entropy
+    "energy": (energy, None),
+    "max-cosine": (max_cosine, None),
+    "neg-label": (neg_label, 0.5),  # other words are more probable than the classes
 }
-"""All scores by name."""
+"""Score functions by name, each with the threshold above which an image is rejected; None where no number means
+anything without labels."""
 
 DEFAULT_SCORE = "word-margin"
 """Default of ``--reject``: the best on average in ``python -m benchmarks.rejection``."""
 
 
-def get_score(name: str) -> Score:
-    """Return a score by name."""
-    if not isinstance(name, str):
+def get_threshold(score: str, given: float | None) -> float:
+    """Return the given threshold or the default of the score; raise if there is none."""
+    if not isinstance(score, str):
         raise OtptError(
-            f"The score of unknown images is {name!r}; expected a name, such as {DEFAULT_SCORE!r}; the threshold is a "
+            f"The score of unknown images is {score!r}; expected a name, such as {DEFAULT_SCORE!r}; the threshold is a "
             "separate option."
         )
-    if name not in SCORES:
-        raise unknown("score of unknown images", name, SCORES)
-    return SCORES[name]
-
-
-def get_threshold(score: str, given: float | None) -> float:
-    """Return the given threshold or the score's default; raise if there is none."""
-    default = get_score(score).threshold
-    threshold = default if given is None else given
+    if score not in SCORES:
+        raise unknown("score of unknown images", score, SCORES)
+    threshold = SCORES[score][1] if given is None else given
     if threshold is None:
         raise OtptError(
             f"The score {score!r} has no threshold that means something without labels; give one "
@@ -148,14 +114,8 @@ def get_threshold(score: str, given: float | None) -> float:
 class Rejector:
     """Scores image features by how unknown the image is, whichever method predicts it.
 
-    Args:
-        class_names: (C,).
-        prompt: the words around them; "a photo of a" by default.
-        score: one of :data:`SCORES`.
-        threshold: above it an image is rejected; the score's default if None.
-
-    Attributes:
-        words: negative words that the classes are compared with; empty for scores that need none.
+    ``score`` is one of :data:`SCORES`, ``threshold`` replaces its default; ``words`` are the negative words that the
+    classes are compared with, none for scores that need none.
     """
 
     def __init__(
@@ -168,14 +128,15 @@ class Rejector:
         threshold: float | None = None,
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
-        self.score = get_score(score)
         self.threshold = get_threshold(score, threshold)
+        self._function = SCORES[score][0]
+        self._inputs = tuple(inspect.signature(self._function).parameters)
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
         prompt = prompt or Prompt()
         self._classes = _text_features(backbone, class_names, prompt, memory_budget)
         self._words: Tensor | None = None
         self.words: tuple[str, ...] = ()
-        if self.score.needs_words:
+        if {"word_cosines", "word_logits"} & set(self._inputs):
             classes = {name.replace("_", " ").lower() for name in class_names}  # "Dog" and "dog" are one text to CLIP
             listed = [word for word in negative_words() if word not in classes]
             texts = _text_features(backbone, listed, prompt, memory_budget)
@@ -197,7 +158,7 @@ class Rejector:
         if self._words is not None:
             available["word_cosines"] = feature @ self._words.mT
             available["word_logits"] = self._scale * available["word_cosines"] + self._bias
-        return self.score.function(**{name: available[name] for name in self.score.inputs})
+        return self._function(**{name: available[name] for name in self._inputs})
 
 
 def negative_words() -> list[str]:

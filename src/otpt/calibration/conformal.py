@@ -1,0 +1,171 @@
+"""Guarantees from labelled images: split conformal prediction sets, and a confidence threshold that holds a risk.
+
+**Sets.** With q̂ the ⌈(n + 1)·coverage⌉-th smallest of the scores s(x, y) of n labelled images, a new image exchangeable
+with them has P(s(x, y) ≤ q̂) ≥ coverage: its score is equally likely to take any of the n + 1 ranks.
+
+**Risk.** Of n labelled images sorted by confidence, the m most confident ones are images drawn from those above the
+(m + 1)-th confidence t, so the number of errors among them is binomial, whatever t is. With the error rate R(t) above t
+
+    p_m = P[Bin(m, r) ≤ errors among the m]        is a p-value of "R(t) > r".
+
+Thresholds that answer 5 %, 10 %, …, 100 % of the labelled images are tested from the strictest on by the fallback
+procedure: each has an equal part of 1 − guarantee, and one that is rejected hands its part on to the next. All rejected
+hypotheses are false together with probability ``guarantee``; the threshold that answers most of them is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from otpt.calibration.maps import Booleans, Floats
+from otpt.errors import OtptError, unknown
+
+SETS = ("lac", "aps", "raps")
+
+PENALTY, FREE_RANKS = 0.01, 5
+"""λ and k of RAPS in the paper's experiments on ImageNet."""
+
+LEVELS = 20
+"""Number of thresholds tested for a risk."""
+
+
+def conformal_scores(
+    kind: str,
+    probabilities: Floats,
+    *,
+    penalty: float = PENALTY,
+    free_ranks: float = FREE_RANKS,
+    u: Floats | None = None,
+) -> Floats:
+    """s(x, c) of every class: (N, C) → (N, C); ``u`` (N,) are :func:`draws` by default.
+
+    - "lac" (least ambiguous sets): 1 − p_c, the smallest sets on average.
+    - "aps" (adaptive prediction sets): Σ p_j over the more probable classes + u·p_c, the most probable classes until
+      their sum reaches q̂. Of tied classes the one listed first comes before. Without u, confident images would have
+      scores near 1 whether correct or wrong, and all sets would grow.
+    - "raps" (regularised APS): APS + λ·max(0, rank(c) − k), so that no set is very large.
+    """
+    if kind not in SETS:
+        raise unknown("kind of prediction sets", kind, SETS)
+    if kind == "lac":
+        return 1.0 - probabilities
+    u = draws(probabilities) if u is None else u
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ordered = np.take_along_axis(probabilities, order, axis=1)
+    scores = np.cumsum(ordered, axis=1) - ordered + u[:, None] * ordered
+    if kind == "raps":
+        scores += penalty * np.maximum(0, np.arange(1, scores.shape[1] + 1) - free_ranks)
+    found = np.empty_like(probabilities)
+    np.put_along_axis(found, order, scores, axis=1)
+    return found
+
+
+def draws(probabilities: Floats) -> Floats:
+    """u in [0, 1) of each image, hashed from its predicted class and its two largest probabilities: (N, C) → (N,).
+
+    So an image has the same set whenever and wherever it is predicted. The probabilities are rounded to three digits,
+    so that the last ones, in which processors differ, do not matter. Any function of the image preserves the coverage.
+    """
+    first = probabilities.argmax(axis=1)
+    largest = np.sort(probabilities, axis=1)[:, -2:]
+    keys = (f"otpt aps 1/{c}/{a:.3f}/{b:.3f}" for c, (b, a) in zip(first.tolist(), largest.tolist(), strict=True))
+    return np.array([int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / 2.0**48 for key in keys])
+
+
+def conformal_quantile(scores: Floats, coverage: float) -> float:
+    """q̂ of n scores (n,); infinity, which every class is below, where n is too small.
+
+    >>> conformal_quantile(np.arange(1.0, 10.0), 0.9), conformal_quantile(np.arange(1.0, 9.0), 0.9)
+    (9.0, inf)
+    """
+    rank = math.ceil((len(scores) + 1) * _exact(coverage))
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def labels_for(coverage: float) -> int:
+    """Smallest number of labels with a finite quantile.
+
+    >>> labels_for(0.9), labels_for(0.95), labels_for(0.99)
+    (9, 19, 99)
+    """
+    fraction = _exact(coverage)
+    return math.ceil(fraction / (1 - fraction))
+
+
+def _exact(coverage: float) -> Fraction:
+    """The decimal number 0.9, not the binary one next to it."""
+    check_fraction("coverage", coverage, such_as="0.9")
+    return Fraction(str(float(coverage)))
+
+
+def check_fraction(name: str, value: Any, *, such_as: str) -> None:
+    """Raise unless ``value`` is a number strictly between 0 and 1."""
+    if not isinstance(value, int | float | np.number) or not 0.0 < value < 1.0:
+        raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}; such as {such_as}.")
+
+
+@dataclass(frozen=True)
+class RiskThreshold:
+    """Images with a confidence above ``threshold`` are answered.
+
+    Attributes:
+        risk, guarantee: the error rate among the answered is at most ``risk``, with this probability over the draw of
+            the labelled images.
+        labels: n; answered, wrong: how many of them are above the threshold, and how many of these are wrong.
+    """
+
+    threshold: float
+    risk: float
+    guarantee: float
+    labels: int
+    answered: int
+    wrong: int
+
+    def answers(self, confidence: float) -> bool:
+        """Whether an image of this confidence is answered."""
+        return confidence > self.threshold
+
+
+def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
+    """The lowest threshold that holds the risk, from confidences and correct flags (N,); an error if none does."""
+    found = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
+    if found is not None:
+        return found
+    grid = (step / 100 for step in range(math.floor(100 * risk) + 1, 100))
+    possible = [each for each in grid if find_threshold(confidence, correct, risk=each, guarantee=guarantee)]
+    allowed = f", or allow {possible[0]:g}, which they can hold" if possible else ""
+    raise OtptError(
+        f"No confidence threshold holds a risk of {risk:g} with probability {guarantee:g} on the {len(correct)} labels "
+        f"of the calibration, of which {int((~correct).sum())} are predicted wrong; label more images{allowed}."
+    )
+
+
+def find_threshold(
+    confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95
+) -> RiskThreshold | None:
+    """Return the same as :func:`risk_threshold`, or None if no threshold holds the risk."""
+    check_fraction("risk", risk, such_as="0.05")
+    check_fraction("guarantee", guarantee, such_as="0.95")
+    n, budget = len(correct), 1.0 - guarantee
+    order = np.argsort(-confidence, kind="stable")
+    falling, errors = confidence[order], np.concatenate([[0], np.cumsum(~correct[order])])
+    counts = sorted({math.ceil(n * level / LEVELS) for level in range(1, LEVELS + 1)})
+    tested = [m for m in counts if (1.0 - risk) ** m <= budget]  # fewer could not pass even without an error
+    found, carried = None, 0.0
+    for m in tested:
+        threshold = float(falling[m]) if m < n else -math.inf
+        answered = int(np.searchsorted(-falling, -threshold)) if m < n else n  # of equal confidences none is above
+        level = budget / len(tested) + carried
+        wrong = int(errors[answered])
+        passed = answered > 0 and special.bdtr(wrong, answered, risk) <= level
+        carried = level if passed else 0.0
+        if passed:
+            found = RiskThreshold(threshold, risk, guarantee, n, answered, wrong)
+    return found
