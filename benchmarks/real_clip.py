@@ -24,8 +24,7 @@ from torch import Tensor
 from benchmarks.pages import put_into
 from otpt import metrics, rejection
 from otpt.calibration import Calibrated, conf_ot_sets, fit_calibration, fit_temperature
-from otpt.calibration.conformal import find_threshold
-from otpt.calibration.conformal import conformal_quantile, conformal_scores
+from otpt.calibration.conformal import conformal_quantile, conformal_scores, find_threshold
 from otpt.data import FeatureDataset, feature_dataset
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import stream_order

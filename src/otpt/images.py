@@ -32,27 +32,10 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from otpt._version import __version__
-from otpt.errors import OtptError
+from otpt.errors import OtptError, cannot_read
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = [
-    "LIMITS",
-    "MAX_PIXELS",
-    "ImageFeatures",
-    "ImageSource",
-    "UrlLimits",
-    "fetch_url",
-    "image_digest",
-    "is_array",
-    "is_file_object",
-    "is_url",
-    "open_image",
-    "open_with_digest",
-    "read_file_object",
-    "rgb_array",
-]
 
 
 @dataclass(frozen=True)
@@ -128,17 +111,18 @@ def open_with_digest(
     """
     if isinstance(source, ImageFeatures):
         raise OtptError("Only the features of this image are given, but its pixels are needed.")
-    if isinstance(source, Image.Image):
-        name = "the given PIL image"
-        _check_size(source.size, name, max_pixels)
-        image = _to_rgb(_load(source, name), name)
-    elif is_array(source):
+    if is_array(source):
         values = rgb_array(source)
         _check_size((values.shape[1], values.shape[0]), "the given array", max_pixels)
         image = Image.fromarray(values)
     else:
-        data, name = _file_bytes(source, urls)
-        image = _to_rgb(_decode(data, name, max_pixels), name)
+        if isinstance(source, Image.Image):
+            opened, name = source, "the given PIL image"
+        else:
+            data, name = _file_bytes(source, urls)
+            opened = _open(data, name)
+        _check_size(opened.size, name, max_pixels)
+        image = _to_rgb(_load(opened, name), name)
     digest = hashlib.sha256(b"%d %d\n" % image.size)
     digest.update(image.tobytes())
     return image, digest.hexdigest()[:32]
@@ -151,7 +135,7 @@ def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
     elif isinstance(source, str) and is_url(source):
         data, name = fetch_url(source, urls), repr(source)
     elif isinstance(source, (str, os.PathLike)):
-        data, name = _read_file(source), repr(str(source))
+        data, name = _read_file(Path(source)), repr(str(source))
     elif is_file_object(source):
         data, name = read_file_object(source), "the given file object"
     else:
@@ -164,22 +148,18 @@ def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
     return data, name
 
 
-def _read_file(source: str | os.PathLike[str]) -> bytes:
-    path, name = Path(source), repr(str(source))
+def _read_file(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise OtptError(f"{name} is a folder, not an image; give the path of an image file.")
-        if path.exists() and not path.is_file():
-            raise OtptError(f"{name} is not a regular file; give the path of an image file.")
+        if path.exists() and not path.is_file():  # a pipe would block
+            kind = "a folder" if path.is_dir() else "not a regular file"
+            raise OtptError(f"{str(path)!r} is {kind}; give the path of an image file.")
         return path.read_bytes()
     except FileNotFoundError:
-        raise OtptError(f"There is no image at {name}; check the path.") from None
-    except PermissionError:
-        raise OtptError(f"No permission to read {name}; change its permissions or copy it.") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, OtptError):
-            raise
-        raise OtptError(f"Cannot read {name}: {_reason(error)}.") from None
+        raise OtptError(f"There is no image at {str(path)!r}; check the path.") from None
+    except OSError as error:
+        raise OtptError(f"Cannot read {str(path)!r}: {_reason(error)}.") from None
+    except ValueError as error:  # a null character in the path
+        raise error if isinstance(error, OtptError) else cannot_read("image", path, error) from None
 
 
 def is_file_object(source: object) -> bool:
@@ -275,23 +255,14 @@ def header_size(data: bytes) -> tuple[int, int]:
     return _open(data, "the given bytes").size
 
 
-def _decode(data: bytes, name: str, max_pixels: int) -> Image.Image:
-    """Decode an image file's bytes; ``name`` is its name in messages."""
-    image = _open(data, name)
-    _check_size(image.size, name, max_pixels)
-    return _load(image, name)
-
-
 def _open(data: bytes, name: str) -> Image.Image:
     """Read an image file's header."""
     try:
         return _quietly(lambda: Image.open(io.BytesIO(data)))
-    except Image.DecompressionBombError as error:
-        raise OtptError(f"{name} has too many pixels ({_reason(error)}): make it smaller first.") from None
     except UnidentifiedImageError:
         raise OtptError(f"Cannot use {name} as an image: it is not an image in a known format.") from None
     except Exception as error:  # a corrupt header can raise nearly anything inside a format's reader
-        raise _corrupt(name, error) from None
+        raise _unusable(name, error) from None
 
 
 def _load(image: Image.Image, name: str) -> Image.Image:
@@ -307,12 +278,10 @@ def _load(image: Image.Image, name: str) -> Image.Image:
             _quietly(image.load)
         else:
             image.load()
-    except Image.DecompressionBombError as error:
-        raise OtptError(f"{name} has too many pixels ({_reason(error)}): make it smaller first.") from None
     except MemoryError:
         raise
     except Exception as error:
-        raise _corrupt(name, error) from None
+        raise _unusable(name, error) from None
     return image
 
 
@@ -361,8 +330,10 @@ def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
         )
 
 
-def _corrupt(name: str, error: Exception) -> OtptError:
+def _unusable(name: str, error: Exception) -> OtptError:
     reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    if isinstance(error, Image.DecompressionBombError):
+        return OtptError(f"{name} has too many pixels ({reason}): make it smaller first.")
     return OtptError(f"Cannot use {name} as an image: it is damaged or truncated ({reason}).")
 
 
@@ -394,42 +365,28 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
         values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
     if values.ndim == 4 and len(values) == 1:
         values = values[0]
-    elif values.ndim == 4:
-        raise OtptError(
-            f"Cannot use {given} as an image: it is a batch of {len(values)}; give it to predict_batch, or one of "
-            "its images."
-        )
     if values.ndim == 2:
         values = values[..., None]
     elif values.ndim == 3 and values.shape[0] in _CHANNELS and (tensor or values.shape[2] not in _CHANNELS):
         values = np.moveaxis(values, 0, 2)
-    if values.ndim != 3 or values.shape[2] not in _CHANNELS:
-        raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}.")
-    if values.size == 0:
-        height, width = values.shape[:2]
-        raise OtptError(f"Cannot use {given} as an image: it has no pixels ({width}×{height}).")
-    without_alpha = values[..., : 1 if values.shape[2] == 1 else 3]
-    return np.ascontiguousarray(np.broadcast_to(_bytes(without_alpha, given), (*values.shape[:2], 3)))
-
-
-def _bytes(values: NDArray[Any], given: str) -> NDArray[np.uint8]:
-    if values.dtype == np.uint8:
-        return values
+    number = values.dtype == np.uint8 or values.dtype == np.uint16 or values.dtype.kind == "f"
+    if values.ndim != 3 or values.shape[2] not in _CHANNELS or values.size == 0 or not number:
+        batch = "; give a batch to predict_batch" if values.ndim == 4 else ""
+        raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}{batch}.")
+    values = values[..., : 1 if values.shape[2] == 1 else 3]  # without alpha
     if values.dtype == np.uint16:
-        return _eight_bits(values, given)
-    if values.dtype.kind != "f":
-        raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}.")
-    wide = values.astype(np.float64)
-    if not np.isfinite(wide).all():
-        raise OtptError(f"Cannot use {given} as an image: it holds nan or infinity.")
-    low, high = float(wide.min()), float(wide.max())
-    if low < -_ROUNDING or high > 1 + _ROUNDING:
-        remedy = "divide it by 255" if low >= 0 else "undo its normalisation first"
-        raise OtptError(
-            f"Cannot use {given} as an image: its values go from {low:.6g} to {high:.6g}, expected floats in [0, 1]; "
-            f"{remedy}."
-        )
-    return np.floor(255 * wide.clip(0, 1) + 0.5).astype(np.uint8)
+        values = _eight_bits(values, given)
+    elif values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        low, high = float(wide.min()), float(wide.max())
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # also true of nan
+            remedy = "undo its normalisation first" if low < 0 else "divide it by 255"
+            raise OtptError(
+                f"Cannot use {given} as an image: its values go from {low:.6g} to {high:.6g}, expected floats in "
+                f"[0, 1]; {remedy}."
+            )
+        values = np.floor(255 * wide.clip(0, 1) + 0.5).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(values, (*values.shape[:2], 3)))
 
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:

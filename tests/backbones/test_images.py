@@ -13,7 +13,7 @@ from open_clip.model import CustomTextCLIP
 from oracles.models.tiny import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing
 from torch import Tensor, nn
 
-from otpt.backbones.fast import Convolution, Linear, can_pack_convolution, can_pack_linear, fold_batch_norms, tune
+from otpt.backbones.fast import Convolution, Linear, can_pack, fold_batch_norms, tune
 from otpt.backbones.image_tower import ImageTower
 
 
@@ -123,7 +123,7 @@ def test_timm_convolutional_tower_is_folded() -> None:
     torch.testing.assert_close(tower(pixels), F.normalize(visual(pixels), dim=-1), rtol=0, atol=5e-6)
 
 
-@pytest.mark.skipif(not can_pack_convolution(torch.zeros(1)), reason="a PyTorch without oneDNN")
+@pytest.mark.skipif(not can_pack(torch.zeros(1)), reason="a PyTorch without oneDNN")
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "efficientnet_b0"])
 def test_activations_join_their_convolutions(name: str) -> None:
     """ReLU6 after TensorFlow's one-sided padding; squeeze-and-excite, SiLU; convolutions before a transformer."""
@@ -199,7 +199,7 @@ def test_packed_linear_is_linear_for_any_number_of_rows() -> None:
     generator = torch.Generator().manual_seed(2)
     weight, bias = torch.randn(24, 40, generator=generator), torch.randn(24, generator=generator)
     linear = Linear(weight, bias, rows=10, pack=True)
-    assert (linear._packed is not None) == can_pack_linear(weight)
+    assert (linear._packed is not None) == can_pack(weight)
     for shape in ((10, 40), (2, 5, 40), (3, 40)):
         x = torch.randn(*shape, generator=generator)
         torch.testing.assert_close(linear(x), x @ weight.T + bias, rtol=1e-5, atol=1e-5)

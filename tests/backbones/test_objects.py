@@ -121,7 +121,7 @@ def test_what_is_not_supported_is_said() -> None:
     )
     assert "preprocess is a function" in refusal(preprocess=lambda image: image)
     assert "torch.nn.modules.linear.Linear" in refusal(nn.Linear(2, 2))
-    assert "model.module" in refusal(nn.DataParallel(model))
+    assert "DataParallel" in refusal(nn.DataParallel(model))
     assert "expected a name or file" in refusal(7)
     assert "quick_gelu= is an option of files only" in refusal(quick_gelu=True)
     assert "processor" in refusal(processor=good)

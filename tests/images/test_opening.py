@@ -178,7 +178,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", refuse)  # chmod would not stop a test run by root
-    assert "No permission to read" in _refusal(path)
+    assert "Permission denied" in _refusal(path)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
@@ -216,7 +216,7 @@ def test_enormous_images_are_refused_before_decoding():
 
 def test_images_without_pixels():
     assert "no pixels (0×5)" in _refusal(Image.new("RGB", (0, 5)))
-    assert "no pixels" in _refusal(np.zeros((0, 3, 3), np.uint8))
+    assert "(0, 3, 3)" in _refusal(np.zeros((0, 3, 3), np.uint8))
 
 
 def test_a_closed_pil_image_is_refused(tmp_path: Path):

@@ -10,11 +10,11 @@ import pytest
 from otpt import metrics
 from otpt.metrics import METRICS
 from otpt.metrics.binned import mean_absolute_deviation
-from otpt.metrics.inputs import ConfidenceRows
+from otpt.metrics.inputs import check_confidence
 
 
 def statistic(confidence, correct, weights):
-    return METRICS["debiased_ece"].compute(ConfidenceRows(confidence, correct), weights.astype(float))
+    return METRICS["debiased_ece"].compute(check_confidence(confidence, correct), weights.astype(float))
 
 
 def expected_ece(confidence, bins, side, copies=None):

@@ -189,25 +189,19 @@ def test_all_right_or_all_wrong_has_no_auroc():
 
 
 @pytest.mark.parametrize("function", OF_CONFIDENCE)
-def test_bad_input_is_refused(function):
-    with pytest.raises(OtptError, match=r"between 0 and 1, but got 1\.5 at position 1"):
-        function([0.5, 1.5], [1, 1])
-    with pytest.raises(OtptError, match="expected at least one image"):
-        function([], [])
-    with pytest.raises(OtptError, match="booleans or zeros and ones"):
-        function([0.5], [2])
+@pytest.mark.parametrize(("confidence", "correct"), [([0.5, 1.5], [1, 1]), ([], []), ([0.5], [2])])
+def test_bad_input(function, confidence, correct):
+    with pytest.raises(OtptError):
+        function(confidence, correct)
 
 
-def test_bad_options_are_refused():
+def test_bad_options():
     for coverage in (0, 1.1, math.nan):
-        with pytest.raises(OtptError, match="expected coverage above 0 and up to 1"):
+        with pytest.raises(OtptError, match=f"coverage .*{coverage}"):
             metrics.selective_accuracy([0.5], [1], coverage=coverage)
     for risk in (-0.1, 1, math.nan):
-        with pytest.raises(OtptError, match="expected risk from 0 to below 1"):
+        with pytest.raises(OtptError, match=f"risk .*{risk}"):
             metrics.coverage_at_risk([0.5], [1], risk=risk)
-    with pytest.raises(OtptError, match="expected predictions as integers, but got float64"):
-        metrics.macro_f1([0.5], [1])
-    with pytest.raises(OtptError, match=r"expected labels of shape \(N,\), N >= 1, but got shape \(0,\)"):
-        metrics.macro_f1([1], [])
-    with pytest.raises(OtptError, match="expected one label per prediction, but got 1 and 2"):
-        metrics.macro_f1([1], [1, 2])
+    for predictions, labels in (([0.5], [1]), ([1], []), ([1], [1, 2])):
+        with pytest.raises(OtptError):
+            metrics.macro_f1(predictions, labels)

@@ -10,7 +10,7 @@ import pytest
 
 from otpt import metrics
 from otpt.metrics import METRICS, smooth
-from otpt.metrics.inputs import ConfidenceRows
+from otpt.metrics.inputs import check_confidence
 
 
 def literal_at(width, confidence, correct, points=4001):
@@ -92,7 +92,7 @@ def test_where_a_confidence_lies_in_its_bin_does_not_matter():
 def test_the_number_of_resamples_at_a_time_does_not_matter(monkeypatch):
     confidence, correct = drawn(6, 50, 2.0)
     weights = np.random.default_rng(0).multinomial(50, np.full(50, 1 / 50), size=60).astype(float)
-    rows = ConfidenceRows(confidence, correct)
+    rows = check_confidence(confidence, correct)
     whole = METRICS["smooth_ece"].compute(rows, weights)
     monkeypatch.setattr(smooth, "_ROWS", 7)
     parts = METRICS["smooth_ece"].compute(rows, weights)

@@ -111,44 +111,27 @@ def test_random_and_learned_starts(backbone: Backbone) -> None:
     assert torch.equal(tokens.start, tokenize_prompts(backbone.text, NAMES, Prompt.random(6, width=64, seed=3)).start)
     assert not torch.equal(tokens.start, Prompt.random(6, width=64, seed=4).vectors)
     assert tokens.start.std().item() == pytest.approx(0.02, rel=0.2)
-    with pytest.raises(OtptError, match="32 wide; this text tower is 64 wide"):
+    with pytest.raises(OtptError, match=r"32 wide.* 64 wide"):
         tokenize_prompts(backbone.text, NAMES, Prompt.random(6, width=32))
 
 
 @pytest.mark.parametrize(
-    ("prompt", "message"),
+    ("prompt", "value"),
     [
-        (lambda: Prompt("a photo of [CLS] and [CLS]"), "in 2 places"),
-        (lambda: Prompt("[CLS]"), "no context words"),
-        (lambda: Prompt("  "), "no context words"),
-        (lambda: Prompt("a photo of a", tokens=0), "expected at least 1"),
-        (lambda: Prompt.learned(torch.full((2, 3), float("nan"))), "all finite"),
+        (lambda: Prompt("a photo of [CLS] and [CLS]"), "2"),
+        (lambda: Prompt("[CLS]"), "words"),
+        (lambda: Prompt("a photo of a", tokens=0), "0"),
+        (lambda: Prompt.learned(torch.full((2, 3), float("nan"))), "finite"),
+        (lambda: Prompt("An H&E image patch of"), "'H&E'"),
+        (lambda: Prompt("a photo of a", tokens=5), "4 tokens; 5"),
+        (lambda: Prompt("a photo of a", vectors=torch.zeros(2, 64)), "2 vectors"),
+        (lambda: Prompt("a photo of a", tokens=2, vectors=torch.zeros(4, 64)), "4 vectors"),
+        (lambda: Prompt("a photo of [CLS] in the wild", tokens=2), "6"),
     ],
 )
-def test_prompts_that_cannot_be(prompt, message: str) -> None:
-    with pytest.raises(OtptError, match=message.replace("[", r"\[")):
-        prompt()
-
-
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        (
-            Prompt("An H&E image patch of"),
-            r"5 words but 7 tokens \('H&E' is not a single token\).*tokens=1 to 7",
-        ),
-        (Prompt("a photo of a", tokens=5), "has 4 tokens; 5 cannot be tuned"),
-        (
-            Prompt("a photo of a", vectors=torch.zeros(2, 64)),
-            "has 2 vectors, but 4 tokens",
-        ),
-        (Prompt("a photo of a", tokens=2, vectors=torch.zeros(4, 64)), "has 4 vectors, but 2 tokens"),
-        (Prompt("a photo of [CLS] in the wild", tokens=2), "all of its 6 context tokens are tuned"),
-    ],
-)
-def test_counts_that_cannot_be(prompt: Prompt, message: str, backbone: Backbone) -> None:
-    with pytest.raises(OtptError, match=message):
-        tokenize_prompts(backbone.text, NAMES, prompt)
+def test_bad_prompts(prompt, value: str, backbone: Backbone) -> None:
+    with pytest.raises(OtptError, match=value):
+        tokenize_prompts(backbone.text, NAMES, prompt())
 
 
 def test_a_name_that_is_too_long(backbone: Backbone) -> None:
@@ -159,18 +142,18 @@ def test_a_name_that_is_too_long(backbone: Backbone) -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ([], "No class name was given"),
-        (["cat"], "Only one class name"),
-        (["cat", "  "], "Class name 2 of 2 is blank"),
-        (["cat", "_"], "Class name 2 of 2 is blank"),
-        (["cat", "\u200b"], "Class name 2 of 2 is blank"),
-        (["cat", "dog", "Cat "], r"given twice \(positions 1 and 3\)"),
-        (["red_panda", "red panda"], "given twice"),
-        ("cat", "expected a list"),
-        (["cat", 3], "expected a text"),
+        ([], "two"),
+        (["cat"], "'cat'"),
+        (["cat", "  "], "2 of 2"),
+        (["cat", "_"], "'_'"),
+        (["cat", "\u200b"], "2 of 2"),
+        (["cat", "dog", "Cat "], r"'Cat ' .*1 and 3"),
+        (["red_panda", "red panda"], "'red panda'"),
+        ("cat", "list"),
+        (["cat", 3], "3"),
     ],
 )
-def test_class_names_that_cannot_be(names, message: str) -> None:
+def test_bad_class_names(names, message: str) -> None:
     with pytest.raises(OtptError, match=message):
         check_class_names(names)
 

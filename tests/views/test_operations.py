@@ -14,11 +14,9 @@ from PIL import Image, ImageOps
 
 from otpt.views import Operation, draw_view
 from otpt.views.augmix import (
-    IDENTITY,
     Planes,
     apply_table,
     autocontrast_table,
-    compose,
     equalize_table,
     extremes,
     histogram_after,
@@ -136,15 +134,6 @@ def test_histograms_against_numpy():
     np.testing.assert_array_equal(Planes(planes).histogram, counts)
     table = np.random.default_rng(0).integers(0, 256, (3, 256), dtype=np.uint8)
     np.testing.assert_array_equal(histogram_after(counts, table), Planes(apply_table(planes, table)).histogram)
-
-
-def test_compose_is_one_after_the_other():
-    rng = np.random.default_rng(0)
-    first, then = rng.integers(0, 256, (2, 3, 256), dtype=np.uint8)
-    planes = _noise(20, 2)
-    expected = apply_table(apply_table(planes, first), then)
-    np.testing.assert_array_equal(apply_table(planes, compose(first, then)), expected)
-    np.testing.assert_array_equal(compose(first, IDENTITY), first)
 
 
 def _run(planes: np.ndarray, chain: tuple[Operation, ...]) -> np.ndarray:

@@ -7,10 +7,10 @@ from otpt.backbones.devices import available_devices
 from otpt.backbones.given import FeatureBackbone
 from otpt.backbones.loading import ModelEntry, list_models, load_backbone
 from otpt.backbones.open_clip_models import open_clip_tags
-from otpt.backbones.preprocessing import Preprocessing
 from otpt.backbones.sources import Parts, QuickGeluWarning, register_source
 from otpt.backbones.text_tower import TextTower
 from otpt.plugins import import_plugins
+from otpt.views import Preprocessing
 
 __all__ = [
     "ACTIVATIONS",

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.devices import check_precision, pick_device, text_autocast
+from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.image_tower import ImageTower
-from otpt.backbones.preprocessing import Preprocessing
 from otpt.backbones.text_tower import ModelTextTower, TextTower
 from otpt.errors import OtptError
 from otpt.threads import available_threads
+from otpt.views import Preprocessing
 
 
 class Backbone(ABC):
@@ -60,11 +60,8 @@ class Backbone(ABC):
     def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
         """Features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``; of unit norm if ``unit``.
 
-        Args:
-            pixels: preprocessed views.
-            chunk: encode in chunks of exactly this size, so that a view has the same bits in any batch; pass
-                ``backbone.chunk``. None: choose by the number of views, which is faster for few of them.
-            unit: scale to unit norm.
+        With ``chunk`` views are encoded in chunks of exactly this size, so that a view has the same bits in any batch;
+        pass ``backbone.chunk``. None chooses by the number of views, which is faster for few of them.
         """
 
     @property
@@ -109,7 +106,7 @@ class ClipBackbone(Backbone):
         precision: str,
         compiled: bool = False,
     ) -> None:
-        self.dtype, autocast = check_precision(precision, device)
+        self.dtype, autocast, text_autocast = check_precision(precision, device)
         self.name, self.architecture = name, architecture
         self.fingerprint = fingerprint(model)
         self.family = image_family(model.visual)
@@ -121,7 +118,7 @@ class ClipBackbone(Backbone):
         self._model = model.to(device=device, dtype=self.dtype).eval().requires_grad_(False)
         self._tokenizer = tokenizer
         text = ModelTextTower(self._model, tokenizer)
-        text.autocast = text_autocast(precision)
+        text.autocast = text_autocast
         self.text, self.embed_dim = text, text.output_dim
         self.visual = self._model.visual
         self._image = ImageTower(self.visual, preprocessing.size, autocast=autocast, compile=compiled)

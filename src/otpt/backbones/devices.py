@@ -6,16 +6,15 @@ import torch
 
 from otpt.errors import OtptError, unknown
 
-#: Name of a precision → dtype of the weights, dtype of autocast around the image tower (``None``: no
-#: autocast). With "-both" it is around the text tower too.
-PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
-    "float32": (torch.float32, None),
-    "bf16": (torch.float32, torch.bfloat16),
-    "fp16": (torch.float32, torch.float16),
-    "bf16-both": (torch.float32, torch.bfloat16),
-    "fp16-both": (torch.float32, torch.float16),
-    "float64": (torch.float64, None),
+PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None, torch.dtype | None]] = {
+    "float32": (torch.float32, None, None),
+    "bf16": (torch.float32, torch.bfloat16, None),
+    "fp16": (torch.float32, torch.float16, None),
+    "bf16-both": (torch.float32, torch.bfloat16, torch.bfloat16),
+    "fp16-both": (torch.float32, torch.float16, torch.float16),
+    "float64": (torch.float64, None, None),
 }
+"""Dtypes of the weights, of autocast around the image tower and around the text tower."""
 
 
 def available_devices() -> list[str]:
@@ -42,15 +41,10 @@ def pick_device(device: str | torch.device) -> torch.device:
     raise unknown("device", name, ["auto", *available])
 
 
-def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None]:
-    """Dtypes of weights and of autocast for a precision on a device."""
+def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None, torch.dtype | None]:
+    """Dtypes of a precision on a device; see :data:`PRECISIONS`."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
     if name == "float64" and device.type == "mps":
         raise OtptError("Precision 'float64' does not exist on MPS; use the device 'cpu' for it.")
     return PRECISIONS[name]
-
-
-def text_autocast(name: str) -> torch.dtype | None:
-    """Dtype of autocast around the text tower; ``None`` for none."""
-    return PRECISIONS[name][1] if name.endswith("-both") else None

@@ -15,7 +15,8 @@ the original tower and returns the original where they differ or a kernel is mis
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -80,16 +81,12 @@ def is_open_clip_vit(visual: Any) -> bool:
 # ---- kernels
 
 
-def can_pack_linear(weight: Tensor) -> bool:
-    """Whether MKL can store this weight in its own order."""
+def can_pack(weight: Tensor) -> bool:
+    """Whether MKL and oneDNN can store this weight in their own order."""
     plain = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return plain and torch.backends.mkl.is_available() and hasattr(torch.ops.mkl, "_mkl_linear")
-
-
-def can_pack_convolution(weight: Tensor) -> bool:
-    """Whether oneDNN can store this weight in its own order and fuse what follows the convolution."""
-    plain = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return plain and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
+    libraries = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    kernels = hasattr(torch.ops.mkl, "_mkl_linear") and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
+    return plain and libraries and kernels
 
 
 class Linear(nn.Module):
@@ -99,7 +96,7 @@ class Linear(nn.Module):
         super().__init__()
         self.weight, self.bias, self.rows = weight.detach(), None if bias is None else bias.detach(), rows
         self._packed: Tensor | None = None
-        if pack and can_pack_linear(weight):
+        if pack and can_pack(weight):
             self._packed = torch.ops.mkl._mkl_reorder_linear_weight(self.weight.contiguous(), rows)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -185,7 +182,7 @@ def fold_batch_norms(visual: nn.Module, pixels: Tensor) -> nn.Module:
     folded = copy.deepcopy(visual)
     with torch.no_grad():
         names = {module: name for name, module in folded.named_modules()}
-        for convolution, norm in _followers(folded, pixels, (nn.BatchNorm2d,)):
+        for convolution, norm in _observe(folded, pixels, (nn.BatchNorm2d,)).pairs:
             _fold(convolution, norm)
             # timm's batch-norms carry the activation that follows them
             folded.set_submodule(names[norm], getattr(norm, "act", None) or nn.Identity())
@@ -196,10 +193,10 @@ def fuse_activations(folded: nn.Module, pixels: Tensor, chunk: int) -> nn.Module
     """Replace, in place, the convolutions of a folded tower by packed ones with their activations."""
     names = {module: name for name, module in folded.named_modules()}
     convolutions = [module for module in names if isinstance(module, nn.Conv2d)]
-    if not all(can_pack_convolution(module.weight) for module in convolutions):
+    if not all(can_pack(module.weight) for module in convolutions):
         return folded
-    shapes = _input_shapes(folded, pixels, chunk)
-    following = dict(_followers(folded, pixels, tuple(_ACTIVATIONS)))
+    pairs, shapes = _observe(folded, pixels, tuple(_ACTIVATIONS), chunk)
+    following = dict(pairs)
     for module in convolutions:
         if module not in shapes or not _is_plain(module):
             continue
@@ -211,47 +208,41 @@ def fuse_activations(folded: nn.Module, pixels: Tensor, chunk: int) -> nn.Module
     return folded
 
 
-def _followers(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ...]) -> list[tuple[Any, Any]]:
-    """(convolution, module of ``kinds``) where one's output is the other's input, each used once."""
+class _Observed(NamedTuple):
+    """What one forward pass shows of a tower."""
+
+    pairs: list[tuple[Any, Any]]
+    """(convolution, module of the wanted kinds) where one's output is the other's input, each used once."""
+    shapes: dict[nn.Module, tuple[int, ...]]
+    """Input shape of each convolution for a chunk."""
+
+
+def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ...], chunk: int = 1) -> _Observed:
     made_by: dict[int, nn.Module] = {}
     alive: list[Tensor] = []  # keeps the outputs, so that no address is used twice
-    calls: dict[nn.Module, int] = {}
+    calls: Counter[nn.Module] = Counter()
+    shapes: dict[nn.Module, tuple[int, ...]] = {}
     pairs: list[tuple[nn.Module, nn.Module]] = []
 
-    def after_convolution(module: nn.Module, args: Any, output: Tensor) -> None:
-        calls[module] = calls.get(module, 0) + 1
-        made_by[id(output)] = module
-        alive.append(output)
+    def note(module: nn.Module, args: Any, output: Tensor) -> None:
+        calls[module] += 1
+        if isinstance(module, nn.Conv2d):
+            shapes[module] = (chunk, *args[0].shape[1:])
+            made_by[id(output)] = module
+            alive.append(output)
 
-    def before_follower(module: nn.Module, args: Any) -> None:
-        calls[module] = calls.get(module, 0) + 1
-        if id(args[0]) in made_by:
+    def before(module: nn.Module, args: Any) -> None:
+        if id(args[0]) in made_by:  # an activation in place returns what it was given
             pairs.append((made_by[id(args[0])], module))
 
-    handles = []
-    for module in visual.modules():
-        if isinstance(module, nn.Conv2d):
-            handles.append(module.register_forward_hook(after_convolution))
-        elif isinstance(module, kinds):
-            handles.append(module.register_forward_pre_hook(before_follower))
+    followers = [module for module in visual.modules() if isinstance(module, kinds)]
+    seen = [*followers, *(module for module in visual.modules() if isinstance(module, nn.Conv2d))]
+    handles = [module.register_forward_hook(note) for module in seen]
+    handles += [module.register_forward_pre_hook(before) for module in followers]
     visual(pixels)
     for handle in handles:
         handle.remove()
-    return [(conv, follower) for conv, follower in pairs if calls[conv] == calls[follower] == 1]
-
-
-def _input_shapes(visual: nn.Module, pixels: Tensor, chunk: int) -> dict[nn.Module, tuple[int, ...]]:
-    """Input shape of each convolution for a chunk, observed on one view."""
-    shapes: dict[nn.Module, tuple[int, ...]] = {}
-
-    def note(module: nn.Module, args: Any) -> None:
-        shapes[module] = (chunk, *args[0].shape[1:])
-
-    handles = [module.register_forward_pre_hook(note) for module in visual.modules() if isinstance(module, nn.Conv2d)]
-    visual(pixels)
-    for handle in handles:
-        handle.remove()
-    return shapes
+    return _Observed([(conv, after) for conv, after in pairs if calls[conv] == calls[after] == 1], shapes)
 
 
 def _fold(convolution: Any, norm: Any) -> None:
@@ -278,8 +269,8 @@ def _is_plain(module: nn.Conv2d) -> bool:
 
 def _tune_resnet(folded: Any, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
     """Tune ``folded`` in place (batch-norms folded, channels_last)."""
-    if pack and can_pack_convolution(folded.conv1.weight):
-        shapes = _input_shapes(folded, pixels, chunk)
+    if pack and can_pack(folded.conv1.weight):
+        shapes = _observe(folded, pixels, (), chunk).shapes
         for index in (1, 2, 3):
             stem = getattr(folded, f"conv{index}")
             setattr(folded, f"conv{index}", Convolution(stem, shapes[stem], _RELU))

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from otpt.backbones.backbone import Backbone
-from otpt.backbones.preprocessing import Preprocessing
 from otpt.errors import OtptError
+from otpt.views import Preprocessing
 
 
 class FeatureBackbone(Backbone):

@@ -6,7 +6,7 @@ import logging
 import socket
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -62,10 +62,8 @@ def hub_file(repository: str, *names: str, what: str) -> Path:
 
     with hub(what):
         for name in names[:-1]:
-            try:
+            with suppress(Exception):
                 return Path(hf_hub_download(repository, name))
-            except Exception:
-                continue
         return Path(hf_hub_download(repository, names[-1]))
 
 

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -77,25 +76,27 @@ def load_backbone(
     with the device "auto" the copy is where the model is.
     """
     in_memory = not isinstance(spec, (str, Path))
-    if in_memory and device == "auto":
-        device = _device_of(spec)
+    of_files = {"architecture": architecture, "quick_gelu": quick_gelu}
+    of_objects = {"tokenizer": tokenizer, "preprocess": preprocess}
+    for name, value in (of_files if in_memory else of_objects).items():
+        if value is not None:
+            kind = "files" if in_memory else "models in memory"
+            raise OtptError(f"{name}= is an option of {kind} only; leave it out.")
+    if isinstance(spec, nn.Module) and device == "auto":
+        device = str(next((each.device for each in spec.parameters()), device)).removesuffix(":0")
     place = pick_device(device)
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
         raise OtptError(f"Image towers are compiled on 'cpu' and 'cuda', not on {place.type!r}; leave compile out.")
     if in_memory:
-        _refuse("of files", architecture=architecture, quick_gelu=quick_gelu)
         loaded = _from_memory(spec, tokenizer, preprocess)
-        spec = loaded.architecture
     else:
-        _refuse("of models in memory", tokenizer=tokenizer, preprocess=preprocess)
-        spec = str(spec).strip()
-        loaded = _from_spec(spec, architecture, quick_gelu)
+        loaded = _from_spec(str(spec).strip(), architecture, quick_gelu)
     return ClipBackbone(
         loaded.model,
         loaded.tokenizer,
         read_preprocessing(loaded.preprocess, getattr(loaded.model.visual, "image_size", 0)),
-        name=spec,
+        name=loaded.architecture if in_memory else str(spec).strip(),
         architecture=loaded.architecture,
         device=place,
         precision=precision,
@@ -154,46 +155,26 @@ def _from_memory(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
         if hasattr(given, "image_processor") and hasattr(given, "tokenizer"):
             tokenizer = given.tokenizer if tokenizer in (None, given) else tokenizer
             preprocess = given.image_processor if preprocess in (None, given) else preprocess
-    kind = type(model).__name__
-    transformers = is_transformers(model)
-    if not transformers and not (isinstance(model, nn.Module) and _has_parts(model)):
-        hint = next(
-            (f" Give what it wraps, model.{name}." for name in ("_orig_mod", "module") if hasattr(model, name)), ""
-        )
+    kind, transformers = type(model).__name__, is_transformers(model)
+    has_parts = all(hasattr(model, each) for each in ("visual", "encode_text", "logit_scale"))
+    if not transformers and not (isinstance(model, nn.Module) and has_parts):
         raise OtptError(
             f"The model is a {type(model).__module__}.{kind}; expected a name or file, a model of open_clip (visual, "
-            f"encode_text, logit_scale), or a CLIPModel or SiglipModel of transformers.{hint}"
+            "encode_text, logit_scale; not wrapped by torch.compile or DataParallel), or a CLIPModel or SiglipModel of "
+            "transformers."
         )
-    missing = [name for name, value in (("tokenizer", tokenizer), ("preprocess", preprocess)) if value is None]
-    if missing:
-        raise OtptError(
-            f"The {kind} came without its {missing[0]}; give tokenizer= and preprocess= (in transformers: "
-            "preprocess=AutoProcessor.from_pretrained(…) has both)."
-        )
+    for name, value in (("tokenizer", tokenizer), ("preprocess", preprocess)):
+        if value is None:
+            raise OtptError(
+                f"The {kind} came without its {name}; give tokenizer= and preprocess= (in transformers: "
+                "preprocess=AutoProcessor.from_pretrained(…) has both)."
+            )
     if transformers:
         return transformers_parts(model, tokenizer, preprocess, model.config.name_or_path or kind)
     return Parts(deepcopy(model), tokenizer, preprocess, kind)
 
 
-def _has_parts(model: Any) -> bool:
-    return all(hasattr(model, name) for name in ("visual", "encode_text", "logit_scale"))
-
-
-def _device_of(model: Any) -> str:
-    """Where a model in memory is; "auto" for objects without parameters, which are refused later."""
-    parameters = getattr(model, "parameters", None)
-    first = next(iter(parameters()), None) if callable(parameters) else None
-    return "auto" if first is None else str(first.device).removesuffix(":0")
-
-
-def _refuse(what: str, **given: Any) -> None:
-    named = [name for name, value in given.items() if value is not None]
-    if named:
-        raise OtptError(f"{named[0]}= is an option {what} only; leave it out.")
-
-
-@dataclass(frozen=True)
-class ModelEntry:
+class ModelEntry(NamedTuple):
     """One line of ``otpt models``."""
 
     name: str

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from otpt.errors import OtptError
+from otpt.views.recipe import CLIP_MEAN, CLIP_STD, Preprocessing
 
-CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-
-_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"}
-_RESIZE_MODES = ("shortest", "squash", "longest")
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 _HARMLESS = ("MaybeConvertMode", "MaybeToTensor", "ToTensor", "PILToTensor", "ToImage", "_convert_to_rgb")
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How the clean view is made: resize, crop, (x − mean) / std on values in [0, 1].
-
-    ``size`` is the square side in pixels, ``interpolation`` "bicubic" or "bilinear". ``resize_mode``: "shortest" (CLIP:
-    shorter side to ``size``, then centre crop), "squash" (SigLIP: both sides to ``size``) or "longest" (longer side to
-    ``size``, then padding).
-    """
-
-    size: int
-    mean: tuple[float, float, float] = CLIP_MEAN
-    std: tuple[float, float, float] = CLIP_STD
-    interpolation: str = "bicubic"
-    resize_mode: str = "shortest"
 
 
 def read_preprocessing(source: Any, image_size: int | tuple[int, int]) -> Preprocessing:
     """``Preprocessing`` for a tower that takes images of ``image_size`` pixels.
 
-    Args:
-        source: a ``Preprocessing``; open_clip's ``preprocess_cfg`` (missing entries: CLIP's); the transform that
-            open_clip makes for evaluation; or an image processor of transformers.
-        image_size: of the image tower.
+    ``source`` is a ``Preprocessing``; open_clip's ``preprocess_cfg`` (missing entries: CLIP's); the transform that
+    open_clip makes for evaluation; or an image processor of transformers.
 
     >>> read_preprocessing({"resize_mode": "squash"}, 224).resize_mode
     'squash'
@@ -52,19 +28,13 @@ def read_preprocessing(source: Any, image_size: int | tuple[int, int]) -> Prepro
         source = _processor_config(source.to_dict(), size)
     elif not isinstance(source, Mapping):
         source = _transform_config(source, size)
-    interpolation = source.get("interpolation", "bicubic")
-    resize_mode = source.get("resize_mode", "shortest")
-    if str(interpolation) not in _INTERPOLATIONS or resize_mode not in _RESIZE_MODES:
-        raise OtptError(
-            f"Unknown preprocessing (interpolation {interpolation!r}, resize mode {resize_mode!r}); expected "
-            f"bicubic or bilinear, and one of {', '.join(_RESIZE_MODES)}."
-        )
+    interpolation = str(source.get("interpolation", "bicubic"))
     return Preprocessing(
         size=size,
-        mean=_triple("mean", source.get("mean") or CLIP_MEAN),
-        std=_triple("std", source.get("std") or CLIP_STD),
-        interpolation=_INTERPOLATIONS[interpolation],
-        resize_mode=resize_mode,
+        mean=_triple(source.get("mean") or CLIP_MEAN),
+        std=_triple(source.get("std") or CLIP_STD),
+        interpolation="bicubic" if interpolation == "random" else interpolation,
+        resize_mode=source.get("resize_mode", "shortest"),
     )
 
 
@@ -141,16 +111,10 @@ def _side(size: Any) -> int:
     return sides.pop()
 
 
-def _triple(what: str, values: Any) -> tuple[float, float, float]:
+def _triple(values: Any) -> Any:
     """Red, green, blue; one number is used for all three."""
     try:
-        numbers = [float(value) for value in values]
+        numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError, OverflowError):
-        numbers = []
-    if len(numbers) == 1:
-        numbers = numbers * 3
-    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (what == "std" and min(numbers) <= 0):
-        expected = "three positive numbers" if what == "std" else "three numbers"
-        raise OtptError(f"The preprocessing has {what} = {values!r}; expected {expected} (red, green, blue).")
-    red, green, blue = numbers
-    return red, green, blue
+        raise OtptError(f"The preprocessing has {values!r} as mean or std; expected three numbers.") from None
+    return 3 * numbers if len(numbers) == 1 else numbers

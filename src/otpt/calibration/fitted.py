@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, PositiveInt
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt
 
 from otpt.calibration.conformal import (
     FREE_RANKS,
@@ -67,7 +67,7 @@ class Calibration(BaseModel):
     reliability: dict[str, dict[str, list[float]]]
     bins: dict[str, dict[str, list[int | FiniteFloat | None]]]
     scores: dict[str, dict[int, list[FiniteFloat]]]
-    raps: dict[str, NonNegativeInt | FiniteFloat]
+    raps: dict[str, Any]
     confidences: list[FiniteFloat]
     correct: Annotated[str, Field(pattern="^[01]*$")]
 
@@ -207,7 +207,7 @@ def fit_calibration(
     p = as_stored(checked)
     choice = choose_map(p, y, maps=maps)
     stages = {"before": p, "after": choice.held_out}
-    raps = {"penalty": float(penalty), "free_ranks": free_ranks}
+    raps: dict[str, Any] = {"penalty": float(penalty), "free_ranks": free_ranks}
     scores = {kind: conformal_scores(kind, p, **raps)[np.arange(len(y)), y] for kind in SETS}  # of the true class
     confidence, correct = p.max(axis=1), p.argmax(axis=1) == y
     order = np.lexsort((~correct, -confidence))

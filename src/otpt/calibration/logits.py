@@ -242,8 +242,12 @@ def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -
 
     γ_ĉ·ℓ of views (V, C) under a learned prompt, γ by its base classes; and the clean view's temperature 1/γ.
     """
-    zero_shot, tuned, *base = base_texts
-    return _scaled(logits, lambda each: dac_factors(zero_shot[each], tuned[each], *base, dac_neighbours))
+
+    def factors(classes: Tensor) -> Tensor:
+        zero_shot, tuned, base_zero_shot, base_tuned = base_texts
+        return dac_factors(zero_shot[classes], tuned[classes], base_zero_shot, base_tuned, dac_neighbours)
+
+    return _scaled(logits, factors)
 
 
 def _scaled(logits: Tensor, factors: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, float]]:

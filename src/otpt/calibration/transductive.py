@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from otpt.calibration.maps import Floats, Integers
 from otpt.calibration.conformal import conformal_quantile, conformal_scores
+from otpt.calibration.maps import Floats, Integers
 from otpt.errors import OtptError
 
 _ITERATIONS = 3

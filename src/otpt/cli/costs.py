@@ -23,11 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from otpt.backbones.preprocessing import Preprocessing
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
 from otpt.threads import available_threads, one_thread
-from otpt.views import ViewRecipe, make_views
+from otpt.views import Preprocessing, ViewRecipe, make_views
 
 HERE = "here"
 ACHIEVED = 0.5

@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
 
 _MOST_THREADS = 16
+_NOT_WANTED = "The result of this image is no longer needed."
 _KEPT_PIXELS = 4 * 2**20
 """Pixels of an image that is kept until its further views are made; a larger one is opened again."""
 
@@ -169,16 +171,10 @@ class FeaturePipeline:
         ``in_rounds``: of a recipe in rounds only the first one; see :meth:`encode_more`.
         """
 
-        def prepare(task: ImageTask) -> EncodedImage:
-            if self._pixels is None:
-                return self._prepare(task, in_rounds)
-            with self._pixels.hold(task.pixels):
-                return self._prepare(task, in_rounds)
-
         at_once = self._backbone.views_at_once
         waiting: list[EncodedImage] = []
         views = 0
-        for image in look_ahead(prepare, tasks, self._threads):
+        for image in look_ahead(partial(self._prepare, in_rounds=in_rounds), tasks, self._threads):
             waiting.append(image)
             views += sum(len(pixels) for pixels in image.pixels.values())
             if views == 0 or views >= at_once:
@@ -211,37 +207,45 @@ class FeaturePipeline:
             if image.task.digests is not None and image.task.last:
                 image.task.digests.save()
 
-    def _prepare(self, task: ImageTask, in_rounds: bool) -> EncodedImage:
+    def _prepare(self, task: ImageTask, *, in_rounds: bool) -> EncodedImage:
         """Do what needs no image tower; called by any thread."""
         found = EncodedImage(task)
-        try:
-            _check_wanted(task)
-            source = task.source()
-            if isinstance(source, ImageFeatures):
-                given = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
-                return EncodedImage(task, {recipe.kind: given for recipe in task.recipes})
-            state = file_state(source)
-            if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
-                found.digest, found.features = known, self._cached(task, known, in_rounds)
-                if len(found.features) == len(task.recipes):
-                    return found
-            begun = time.perf_counter()
-            opened = open_with_digest(source, urls=task.urls)
-            self.note([task], "decode", begun)
-            found.digest = opened[1]
-            if task.digests is not None:
-                task.digests.remember(state, found.digest)
-            found.features = self._cached(task, found.digest, in_rounds)
-            for recipe in task.recipes:
-                if recipe.kind not in found.features:
-                    count = min((recipe.n_views, *recipe.rounds)) if in_rounds else recipe.n_views
-                    found.pixels[recipe.kind] = self._views(task, recipe.of(count), opened)
-            again = task.keep_image or any(recipe.rounds for recipe in task.recipes if in_rounds)
-            if again and opened[0].width * opened[0].height <= _KEPT_PIXELS:
-                found.opened = opened
-        except OtptError as error:
-            return EncodedImage(task, error=error)
+        with nullcontext() if self._pixels is None else self._pixels.hold(task.pixels):
+            try:
+                self._open(found, in_rounds)
+            except OtptError as error:
+                return EncodedImage(task, error=error)
         return found
+
+    def _open(self, found: EncodedImage, in_rounds: bool) -> None:
+        """Look into the cache, or decode the image and make its first views."""
+        task = found.task
+        if task.wanted is not None and not task.wanted():
+            raise OtptError(_NOT_WANTED)
+        source = task.source()
+        if isinstance(source, ImageFeatures):
+            given = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
+            found.features = {recipe.kind: given for recipe in task.recipes}
+            return
+        state = None if task.digests is None else file_state(source)
+        if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
+            found.digest, found.features = known, self._cached(task, known, in_rounds)
+            if len(found.features) == len(task.recipes):
+                return
+        begun = time.perf_counter()
+        opened = open_with_digest(source, urls=task.urls)
+        self.note([task], "decode", begun)
+        found.digest = opened[1]
+        if task.digests is not None:
+            task.digests.remember(state, found.digest)
+        found.features = {} if self._cache is None else self._cached(task, found.digest, in_rounds)
+        for recipe in task.recipes:
+            if recipe.kind not in found.features:
+                count = min((recipe.n_views, *recipe.rounds)) if in_rounds else recipe.n_views
+                found.pixels[recipe.kind] = self._views(task, recipe, opened, 0, count)
+        again = task.keep_image or any(recipe.rounds for recipe in task.recipes if in_rounds)
+        if again and opened[0].width * opened[0].height <= _KEPT_PIXELS:
+            found.opened = opened
 
     def _make_missing(self, image: EncodedImage) -> None:
         """Make the views that an image is missing; called by any thread."""
@@ -250,13 +254,13 @@ class FeaturePipeline:
             for recipe in image.task.recipes:
                 if recipe.kind in image.missing:
                     count, known = image.missing[recipe.kind], len(image.features[recipe.kind])
-                    image.pixels[recipe.kind] = self._views(image.task, recipe.of(count), opened, first=known)
+                    image.pixels[recipe.kind] = self._views(image.task, recipe, opened, known, count)
         except OtptError as error:
             image.error = error
         image.missing = {}
 
     def _views(
-        self, task: ImageTask, recipe: ViewRecipe, opened: Opened, *, first: int = 0
+        self, task: ImageTask, recipe: ViewRecipe, opened: Opened, first: int, last: int
     ) -> npt.NDArray[np.floating]:
         begun = time.perf_counter()
         image, digest = opened
@@ -268,6 +272,7 @@ class FeaturePipeline:
             image_id=digest if task.image_id is None else task.image_id,
             dtype=self._dtype,
             first=first,
+            last=last,
         )
         self.note([task], "views", begun)
         return views
@@ -275,10 +280,8 @@ class FeaturePipeline:
     def _encode(self, images: Sequence[EncodedImage]) -> None:
         """Encode all views that wait, of all images together."""
         for image in images:
-            try:
-                _check_wanted(image.task)
-            except OtptError as error:
-                image.error = error
+            if image.task.wanted is not None and not image.task.wanted():
+                image.error = OtptError(_NOT_WANTED)
         pending = [image for image in images if image.pixels and image.error is None]
         if not pending:
             return
@@ -323,11 +326,6 @@ class FeaturePipeline:
 
     def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
-
-
-def _check_wanted(task: ImageTask) -> None:
-    if task.wanted is not None and not task.wanted():
-        raise OtptError("The result of this image is no longer needed.")
 
 
 def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:

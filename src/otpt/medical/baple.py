@@ -15,7 +15,6 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.backbones.preprocessing import CLIP_MEAN, CLIP_STD
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.medical.trained import Trained, TrainedHook, file_for, register_trained, write_trained
@@ -26,6 +25,7 @@ from otpt.prompts.learned import CoopContext, read_learned
 from otpt.settings import Settings
 from otpt.transfers import to_host
 from otpt.views import normalised, unit_pixels
+from otpt.views.recipe import CLIP_MEAN, CLIP_STD
 
 PROMPT = "learned context"
 """In the results."""

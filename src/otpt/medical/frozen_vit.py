@@ -155,7 +155,7 @@ class FrozenViT:
     views_at_once = 1
 
     def __init__(self, tower: FrozenTower, *, name: str, device: torch.device, precision: str, size: int) -> None:
-        self.dtype, autocast = check_precision(precision, device)
+        self.dtype, autocast, _ = check_precision(precision, device)
         if autocast is not None:
             raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
         self.name, self.architecture, self.family = name, "ViT", "vit"

@@ -47,7 +47,7 @@ from otpt.prompts import Prompt, tokenize_prompts
 from otpt.registry import AGGREGATIONS, CLEAN, Component, EvaluationHook
 from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
-from otpt.views import PreprocessingLike, ViewRecipe, make_views
+from otpt.views import Preprocessing, ViewRecipe, make_views
 from otpt.views.draws import noise_generator
 
 ABSTAINED = "abstained"
@@ -98,7 +98,7 @@ def predict_or_abstain(votes: Votes, alpha: float) -> int | None:
 
 def noisy_copies(
     clean: Tensor,
-    preprocessing: PreprocessingLike,
+    preprocessing: Preprocessing,
     sigma: float,
     count: int,
     *,

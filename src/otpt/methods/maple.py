@@ -27,7 +27,8 @@ from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, reci
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, tokenize_prompts
-from otpt.prompts.learned import DeepPrefixEncoder, MaplePrompts, visual_prompts
+from otpt.prompts.encoders import PrefixEncoder
+from otpt.prompts.learned import MaplePrompts, visual_prompts
 from otpt.registry import INITS, Kind, Methods
 from otpt.settings import Settings
 
@@ -61,7 +62,7 @@ class MapleState(PromptState):
         self.tower = prompted_tower(backbone, prompts)
         self._backbone, self._shapes = backbone, [each.shape for each in prompts.tensors]
         tokens = tokenize_prompts(backbone.text, class_names, Prompt(WORDS, tokens=prompts.text.shape[1]))
-        encoder = DeepPrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
+        encoder = PrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
         encoder.autocast = backbone.text.autocast
         self.bytes_per_image = self.tower.graph_bytes(selected)
         super().__init__(

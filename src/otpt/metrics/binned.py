@@ -15,18 +15,16 @@ from otpt.metrics.table import METRICS, metric, rows_of
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """M bins of the confidence: count, accuracy and mean confidence of each."""
+    """M bins of the confidence with edges (M + 1,): count, accuracy and mean confidence (M,) of each, nan if empty.
+
+    ``total`` is the number of images, including those in no bin.
+    """
 
     edges: FloatArray
-    """(M + 1,) from 0 to 1."""
     counts: IntArray
-    """(M,) number of images n_m."""
     accuracy: FloatArray
-    """(M,) fraction of correct predictions acc_m; nan where the bin is empty."""
     confidence: FloatArray
-    """(M,) mean confidence conf_m; nan where the bin is empty."""
     total: int
-    """Number of images N, including those in no bin."""
 
     @property
     def gaps(self) -> FloatArray:
@@ -51,9 +49,8 @@ def reliability_bins(confidence: Values, correct: Values, *, n_bins: int = 20, s
         sums = np.bincount(index, weights=values[inside], minlength=n_bins)
         return np.divide(sums, counts, out=np.full(n_bins, np.nan), where=counts > 0)
 
-    return ReliabilityBins(
-        bin_edges(n_bins), counts.astype(np.int64), means(rows.correct), means(rows.confidences), len(rows)
-    )
+    accuracy, confidence = means(rows.correct), means(rows.confidences)
+    return ReliabilityBins(bin_edges(n_bins), counts.astype(np.int64), accuracy, confidence, len(rows.correct))
 
 
 def bin_edges(n_bins: int) -> FloatArray:

@@ -99,7 +99,7 @@ def _statistic(
     if isinstance(metric, str):
         own = get_metric(metric)
         rows = rows_of(first, second, own.needs, own.name)
-        return lambda weights: own.resampled(rows, weights, n_bins=n_bins, side=side), len(rows)
+        return lambda weights: own.resampled(rows, weights, n_bins=n_bins, side=side), len(rows.correct)
     if not callable(metric):
         raise OtptError(f"expected metric as a name or a function, but got {metric!r}.")
     p, y = check_probabilities(first, second)
@@ -142,14 +142,12 @@ def centred_interval(
 ) -> Interval:
     """Return the interval of resampled values (R,); ``within`` is the range of the metric."""
     check_level(level)
-    known = np.clip(centred(estimate, values), *within)
+    known, estimate = np.clip(centred(estimate, values), *within), float(estimate)
     if not len(known):
-        return Interval(float(estimate), float("nan"), float("nan"), level, 0)
-    low, high = np.quantile(known, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+        return Interval(estimate, float("nan"), float("nan"), level, 0)
+    low, high = np.quantile(known, [(1.0 - level) / 2.0, (1.0 + level) / 2.0]).tolist()
     # rounding of the shift must not push an end past the estimate
-    return Interval(
-        float(estimate), min(float(low), float(estimate)), max(float(high), float(estimate)), level, len(known)
-    )
+    return Interval(estimate, min(low, estimate), max(high, estimate), level, len(known))
 
 
 def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:

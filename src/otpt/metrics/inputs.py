@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -34,80 +35,29 @@ _CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, for any N and C
 class Rows(Protocol):
     """What the metrics need of N images; all attributes (N,) unless another shape is given."""
 
-    @property
-    def labels(self) -> IntArray:
-        """Class indices."""
-
-    @property
-    def predictions(self) -> IntArray:
-        """Most probable classes."""
-
-    @property
-    def confidences(self) -> FloatArray:
-        """Largest probabilities."""
-
-    @property
-    def correct(self) -> BoolArray:
-        """Whether the prediction is the label."""
-
-    @property
-    def probabilities(self) -> FloatArray:
-        """Probabilities of the labels."""
-
-    @property
-    def ranks(self) -> IntArray:
-        """Number of classes that rank before the label."""
-
-    @property
-    def squares(self) -> FloatArray:
-        """Σ_c p_c²."""
-
-    @property
-    def entropies(self) -> FloatArray:
-        """−Σ_c p_c log p_c in nats."""
-
-    @property
-    def top_counts(self) -> IntArray:
-        """Number of probabilities stored of each image."""
-
-    @property
-    def top_classes(self) -> IntArray:
-        """(Σ top_counts,) their classes, image after image."""
-
-    @property
-    def top_probabilities(self) -> FloatArray:
-        """(Σ top_counts,) the stored probabilities, among them all above the lowest bin."""
-
-    @property
-    def class_sums(self) -> FloatArray:
-        """(C,) Σ_n p_nc."""
-
-
-@dataclass(frozen=True, eq=False)
-class ConfidenceRows:
-    """Rows for metrics that need no more than the confidence."""
-
-    confidences: FloatArray
-    correct: BoolArray
-
-    def __len__(self) -> int:
-        return len(self.correct)
-
-    @property
-    def ranks(self) -> IntArray:
-        """Not known from the confidence alone."""
-        raise OtptError("an accuracy with top > 1 needs probabilities of shape (N, C) and labels.")
-
-
-@dataclass(frozen=True, eq=False)
-class ClassRows:
-    """Rows for metrics that need no more than the predicted class."""
-
-    predictions: IntArray
     labels: IntArray
-
-    def __len__(self) -> int:
-        return len(self.labels)
+    predictions: IntArray
+    """Most probable classes."""
+    confidences: FloatArray
+    """Largest probabilities."""
+    correct: BoolArray
+    """Whether the prediction is the label."""
+    probabilities: FloatArray
+    """Probabilities of the labels."""
+    ranks: IntArray
+    """Number of classes that rank before the label."""
+    squares: FloatArray
+    """Σ_c p_c²."""
+    entropies: FloatArray
+    """−Σ_c p_c log p_c in nats."""
+    top_counts: IntArray
+    """Number of probabilities stored of each image."""
+    top_classes: IntArray
+    """(Σ top_counts,) their classes, image after image."""
+    top_probabilities: FloatArray
+    """(Σ top_counts,) the stored probabilities, among them all above the lowest bin."""
+    class_sums: FloatArray
+    """(C,) Σ_n p_nc."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +66,6 @@ class DenseRows:
 
     p: npt.NDArray[Any]
     labels: IntArray
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     @cached_property
     def predictions(self) -> IntArray:
@@ -160,16 +107,11 @@ class DenseRows:
 
     def chunks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield consecutive rows in float64, few enough that memory does not grow with N·C."""
-        return row_chunks(self.p)
-
-
-def row_chunks(probabilities: npt.NDArray[Any]) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield consecutive rows (slice, float64 copy) of an array (N, C)."""
-    n, classes = probabilities.shape
-    rows = max(1, _CHUNK_ENTRIES // classes)
-    for start in range(0, n, rows):
-        part = slice(start, min(n, start + rows))
-        yield part, probabilities[part].astype(np.float64)
+        n, classes = self.p.shape
+        rows = max(1, _CHUNK_ENTRIES // classes)
+        for start in range(0, n, rows):
+            part = slice(start, min(n, start + rows))
+            yield part, self.p[part].astype(np.float64)
 
 
 def to_numpy(values: Values, name: str) -> npt.NDArray[Any]:
@@ -186,78 +128,56 @@ def to_numpy(values: Values, name: str) -> npt.NDArray[Any]:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
+def _array(values: Values, name: str, shape: tuple[int | None, ...], kinds: str) -> npt.NDArray[Any]:
+    """Validate shape (None for any size from 1 on) and dtype kinds."""
+    array = to_numpy(values, name)
+    fits = array.ndim == len(shape) and all(n > 0 and m in (None, n) for n, m in zip(array.shape, shape, strict=True))
+    if not fits:
+        expected = ", ".join(letter if n is None else str(n) for n, letter in zip(shape, "NC", strict=False))
+        raise OtptError(f"expected {name} of shape ({expected}), one row per image, but got shape {array.shape}.")
+    if array.dtype.kind not in kinds:
+        raise OtptError(f"expected {name} as {'integers' if kinds == 'iu' else 'numbers'}, but got {array.dtype}.")
+    return array
+
+
 def check_probabilities(probabilities: Values, labels: Values) -> tuple[npt.NDArray[Any], IntArray]:
     """Validate (N, C) probabilities, float32 or float64, and (N,) labels."""
-    p = to_numpy(probabilities, "probabilities")
-    if p.ndim != 2:
-        raise OtptError(f"expected probabilities of shape (N, C), but got shape {p.shape}.")
-    if p.size == 0:
-        raise OtptError(f"expected at least one image and one class, but got shape {p.shape}.")
-    if p.dtype.kind != "f":
-        raise OtptError(f"expected probabilities as floating-point numbers, but got {p.dtype}.")
-    y = to_numpy(labels, "labels")
-    if y.shape != p.shape[:1]:
-        raise OtptError(f"expected labels of shape ({len(p)},), one per image, but got shape {y.shape}.")
-    if y.dtype.kind not in "iu":
-        raise OtptError(f"expected labels as integers, but got {y.dtype}.")
+    p = _array(probabilities, "probabilities", (None, None), "f")
+    y = _array(labels, "labels", (len(p),), "iu").astype(np.int64)
     outside = (y < 0) | (y >= p.shape[1])
     if outside.any():
         at = int(np.argmax(outside))
-        raise OtptError(f"expected labels from 0 to {p.shape[1] - 1}, but got {int(y[at])} at position {at}.")
-    for part, rows in row_chunks(p):
-        _check_rows(rows, part.start)
-    return p, y.astype(np.int64)
+        raise OtptError(f"expected labels from 0 to {p.shape[1] - 1}, but got {y[at]} at position {at}.")
+    for part, rows in DenseRows(p, y).chunks():
+        lowest, sums = rows.min(axis=1), rows.sum(axis=1)
+        right = (lowest >= 0) & (np.abs(sums - 1.0) <= SUM_TOLERANCE)  # false for nan
+        if not right.all():
+            at = int(np.argmin(right))
+            raise OtptError(
+                f"expected probabilities >= 0 whose rows sum to one, but row {part.start + at} has the sum "
+                f"{sums[at]:.6g} and the minimum {lowest[at]:.6g}; {_NO_LOGITS}"
+            )
+    return p, y
 
 
-def _check_rows(rows: FloatArray, start: int) -> None:
-    """Raise for the first row that is not a distribution."""
-    finite = np.isfinite(rows).all(axis=1)
-    if not finite.all():
-        at = start + int(np.argmin(finite))
-        raise OtptError(f"expected finite probabilities, but got nan or infinity in row {at}.")
-    lowest = rows.min(axis=1)
-    if (lowest < 0).any():
-        at = int(np.argmin(lowest))
-        raise OtptError(f"expected probabilities >= 0, but got {lowest[at]:.6g} in row {start + at}; {_NO_LOGITS}")
-    sums = rows.sum(axis=1)
-    wrong = np.abs(sums - 1.0) > SUM_TOLERANCE
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise OtptError(f"expected rows that sum to one, but got {sums[at]:.6g} in row {start + at}; {_NO_LOGITS}")
-
-
-def check_confidence(confidence: Values, correct: Values) -> ConfidenceRows:
-    """Validate (N,) confidences in [0, 1] and (N,) flags whether the prediction was correct."""
-    c = to_numpy(confidence, "confidence")
-    if c.ndim != 1:
-        raise OtptError(f"expected confidence of shape (N,), but got shape {c.shape}.")
-    if c.size == 0:
-        raise OtptError("expected at least one image, but got none.")
-    if c.dtype.kind not in "fiu":
-        raise OtptError(f"expected confidence as floating-point numbers, but got {c.dtype}.")
+def check_confidence(confidence: Values, correct: Values) -> SimpleNamespace:
+    """Validate (N,) confidences in [0, 1] and (N,) flags whether the prediction was correct; rows of these alone."""
+    c = _array(confidence, "confidence", (None,), "fiu").astype(np.float64)
+    right = _array(correct, "correct", c.shape, "biuf")
     inside = (c >= 0) & (c <= 1)  # false for nan
     if not inside.all():
         at = int(np.argmin(inside))
-        raise OtptError(f"expected confidence between 0 and 1, but got {float(c[at]):.6g} at position {at}.")
-    right = to_numpy(correct, "correct")
-    if right.shape != c.shape:
-        raise OtptError(f"expected correct of shape {c.shape}, one flag per image, but got shape {right.shape}.")
-    if right.dtype.kind not in "biuf" or not np.isin(right, (0, 1)).all():
+        raise OtptError(f"expected confidence between 0 and 1, but got {c[at]:.6g} at position {at}.")
+    if not np.isin(right, (0, 1)).all():
         raise OtptError("expected correct as booleans or zeros and ones, but got other values.")
-    return ConfidenceRows(c.astype(np.float64), right.astype(np.bool_))
+    return SimpleNamespace(confidences=c, correct=right.astype(np.bool_))
 
 
-def check_classes(predictions: Values, labels: Values) -> ClassRows:
-    """Validate (N,) predicted classes and labels."""
-    arrays = [to_numpy(predictions, "predictions"), to_numpy(labels, "labels")]
-    for name, array in zip(("predictions", "labels"), arrays, strict=True):
-        if array.ndim != 1 or array.size == 0:
-            raise OtptError(f"expected {name} of shape (N,), N >= 1, but got shape {array.shape}.")
-        if array.dtype.kind not in "iu":
-            raise OtptError(f"expected {name} as integers, but got {array.dtype}.")
-    if len(arrays[0]) != len(arrays[1]):
-        raise OtptError(f"expected one label per prediction, but got {len(arrays[0])} and {len(arrays[1])} of them.")
-    return ClassRows(arrays[0].astype(np.int64), arrays[1].astype(np.int64))
+def check_classes(predictions: Values, labels: Values) -> SimpleNamespace:
+    """Validate (N,) predicted classes and labels; rows of these alone."""
+    first = _array(predictions, "predictions", (None,), "iu").astype(np.int64)
+    y = _array(labels, "labels", first.shape, "iu").astype(np.int64)
+    return SimpleNamespace(predictions=first, labels=y, correct=first == y)
 
 
 def check_count(name: str, count: int, *, most: int | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torchmetrics import Metric as TorchMetric
 
 from otpt import metrics
@@ -39,7 +40,9 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
 
     def __init__(self, metric: str | Callable[..., Any] = "evaluate", *, logits: bool = False, **options: Any) -> None:
         super().__init__()
-        function = _function(metric) if isinstance(metric, str) else metric
+        function: Any = metric
+        if isinstance(metric, str):
+            function = evaluate if metric == "evaluate" else getattr(metrics, get_metric(metric).aliases[0])
         if not callable(function):
             raise OtptError(
                 f"The metric is a {type(metric).__name__}; expected one name, such as 'ece', or a function. Several "
@@ -76,33 +79,23 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
         return found.as_dict() if isinstance(found, Metrics) else found
 
 
-def _function(name: str) -> Callable[..., Any]:
-    if name == "evaluate":
-        return evaluate
-    own = get_metric(name)
-    function: Callable[..., Any] = getattr(metrics, own.aliases[0])
-    return function
-
-
 def _check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     parameters = list(inspect.signature(function).parameters.values())[2:]  # after probabilities and labels
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return
     known = [each.name for each in parameters]
-    for name in options:
-        if name not in known:
-            expected = f"expected {' or '.join(known)}" if known else "it has none"
-            if name in ("task", "num_classes"):  # arguments of torchmetrics' classes
-                expected = "leave it out: the columns of the probabilities are the classes"
-            raise OtptError(f"{getattr(function, '__name__', 'The metric')} has no option {name!r}; {expected}.")
+    for name in set(options) - set(known):
+        raise OtptError(
+            f"{getattr(function, '__name__', 'The metric')} has no option {name!r}; expected one of: "
+            f"{', '.join(known) or 'none'}. The columns of the probabilities are the classes."
+        )
 
 
 def _softmax(logits: Values) -> Any:
     values = to_numpy(logits, "logits").astype(np.float64)
     if values.ndim != 2 or values.size == 0 or not np.isfinite(values).all():
         raise OtptError(f"expected finite logits of shape (N, C), but got shape {values.shape}, or nan or infinity.")
-    powers = np.exp(values - values.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return softmax(values, axis=1)
 
 
 def _joined(state: Any) -> Any:

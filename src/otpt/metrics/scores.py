@@ -42,6 +42,8 @@ def accuracy(rows: Rows, weights: FloatArray, *, top: int = 1) -> FloatArray:
     0.5
     """
     check_count("top", top)
+    if top > 1 and not hasattr(rows, "ranks"):
+        raise OtptError("an accuracy with top > 1 needs probabilities of shape (N, C) and labels.")
     return _mean(rows.correct if top == 1 else rows.ranks < top, weights)
 
 

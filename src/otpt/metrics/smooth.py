@@ -15,14 +15,13 @@ so on a grid the smoothing is a fast Fourier transform. An image is divided betw
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import elementwise
 
 from otpt.metrics.inputs import FloatArray, IntArray, Rows, sums_by
 from otpt.metrics.table import metric
 
 _STEPS = 4096
 _ROWS = 128  # resamples at a time, whose spectra take 4 MiB
-_ITERATIONS = 60
-_TOLERANCE = 1e-13
 
 
 @metric("ks_error", "KS error", short="KS")
@@ -71,26 +70,12 @@ def _smoothed(coefficients: FloatArray, widths: FloatArray) -> FloatArray:
 
 
 def _fixed_point(coefficients: FloatArray) -> FloatArray:
-    """σ with smECE_σ = σ, for each row: false position with halved ends (the Illinois rule)."""
-    low, high = np.zeros(len(coefficients)), np.ones(len(coefficients))
-    at_low, at_high = _smoothed(coefficients, low) - low, _smoothed(coefficients, high) - high
-    found = np.where(at_low <= 0.0, 0.0, 1.0)
-    open_ = np.flatnonzero((at_low > 0.0) & (at_high < 0.0))
-    last = np.zeros(len(coefficients))
-    for _ in range(_ITERATIONS):
-        if not len(open_):
-            break
-        a, b, fa, fb = low[open_], high[open_], at_low[open_], at_high[open_]
-        middle = (a * fb - b * fa) / (fb - fa)
-        value = _smoothed(coefficients[open_], middle) - middle
-        side = np.where(value > 0.0, 1.0, -1.0)
-        same = side == last[open_]
-        up, down = open_[side > 0], open_[side < 0]
-        # an end that stays twice counts half, so that the other side closes in too
-        at_high[up] = np.where(same, 0.5, 1.0)[side > 0] * at_high[up]
-        at_low[down] = np.where(same, 0.5, 1.0)[side < 0] * at_low[down]
-        low[up], at_low[up] = middle[side > 0], value[side > 0]
-        high[down], at_high[down] = middle[side < 0], value[side < 0]
-        last[open_], found[open_] = side, middle
-        open_ = open_[np.abs(value) > _TOLERANCE]
-    return found
+    """σ in [0, 1] with smECE_σ = σ, for each row."""
+    rows = np.arange(len(coefficients))
+
+    def excess(widths: FloatArray, row: IntArray) -> FloatArray:
+        return _smoothed(coefficients[row.astype(np.int64)], widths) - widths
+
+    ends = np.zeros(len(rows)), np.ones(len(rows))
+    found = elementwise.find_root(excess, ends, args=(rows,), tolerances={"xatol": 1e-13, "fatol": 1e-13}).x
+    return np.asarray(np.where(np.isnan(found), 1.0, found))  # rounding above 1 leaves no change of sign

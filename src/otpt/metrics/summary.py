@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from otpt.metrics.inputs import DenseRows, Rows, Values, check_bins, check_probabilities
+from otpt.metrics.inputs import DenseRows, Values, check_bins, check_probabilities
 from otpt.metrics.scores import NLL_FLOOR
 from otpt.metrics.table import METRICS
 
@@ -68,12 +68,7 @@ class Metrics:
 
 
 def evaluate(
-    probabilities: Values,
-    labels: Values,
-    *,
-    n_bins: int = 20,
-    side: str = "right",
-    floor: float = NLL_FLOOR,
+    probabilities: Values, labels: Values, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
 ) -> Metrics:
     """Compute every metric of probabilities (N, C) and labels (N,); ``floor`` is that of the NLL.
 
@@ -83,10 +78,8 @@ def evaluate(
     return evaluate_rows(DenseRows(*check_probabilities(probabilities, labels)), n_bins=n_bins, side=side, floor=floor)
 
 
-def evaluate_rows(
-    rows: Rows | DenseRows, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
-) -> Metrics:
-    """Compute every metric of rows, such as those a run stores."""
+def evaluate_rows(rows: Any, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR) -> Metrics:
+    """Compute every metric of :class:`~otpt.metrics.inputs.Rows`, such as those a run stores."""
     check_bins(n_bins, side)
     values: dict[str, Any] = {}
     for name, metric in METRICS.items():

@@ -37,8 +37,7 @@ class Metric:
 
     Attributes:
         name: key in Python, JSON and data frames, such as "adaptive_ece".
-        title: in tables, without the unit.
-        short: title in the layouts of papers.
+        title: in tables, without the unit; short: in the layouts of papers.
         best: direction in which a value is better; None for a number that only describes.
         unit: "%" for fractions, which are printed times 100; "" and "nats" for values printed unchanged.
         range: lowest and highest possible value.
@@ -62,11 +61,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Title with the percent sign, above a column.
-
-        >>> METRICS["ece"].heading
-        'ECE %'
-        """
+        """Title with the percent sign, above a column."""
         return f"{self.title} %" if self.unit == "%" else self.title
 
     def cost(self, value: float) -> float:
@@ -79,11 +74,7 @@ class Metric:
         return abs(value) if self.best == "zero" else max(value, 0.0)
 
     def format(self, value: float | None, digits: int = 2) -> str:
-        """Print a value as published tables do: fractions times 100, others with two more digits; "–" for None.
-
-        >>> METRICS["ece"].format(0.0477), METRICS["nll"].format(0.5)
-        ('4.77', '0.5000')
-        """
+        """Print a value as published tables do: fractions times 100, others with two more digits; "–" for None."""
         if value is None:
             return "–"
         return percent(value, digits) if self.unit == "%" else f"{value:.{digits + 2}f}"
@@ -102,11 +93,7 @@ METRICS: dict[str, Metric] = {}
 
 
 def percent(fraction: float, digits: int = 2) -> str:
-    """Format a fraction as a percentage without its sign.
-
-    >>> percent(0.0477)
-    '4.77'
-    """
+    """Format a fraction as a percentage without its sign."""
     text = f"{100.0 * fraction:.{digits}f}"
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text  # no "-0.00"
 
@@ -161,20 +148,14 @@ def metric(
 
         def function(probabilities: Values, labels: Values, *args: P.args, **options: P.kwargs) -> float:
             rows = rows_of(probabilities, labels, needs, compute.__name__)
-            return float(compute(rows, np.ones((1, len(rows))), *args, **options)[0])
+            return float(compute(rows, np.ones((1, len(rows.correct))), *args, **options)[0])
 
         given = ("confidence", "correct") if needs == "confidence" else ("probabilities", "labels")
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        arguments = [*(inspect.Parameter(each, kind, annotation=Values) for each in given), *options]
         function.__name__ = function.__qualname__ = compute.__name__
         function.__doc__, function.__module__ = compute.__doc__, compute.__module__
-        setattr(  # noqa: B010 (mypy)
-            function,
-            "__signature__",
-            inspect.Signature(
-                [*(inspect.Parameter(each, kind, annotation=Values) for each in given), *options],
-                return_annotation=float,
-            ),
-        )
+        vars(function)["__signature__"] = inspect.Signature(arguments, return_annotation=float)
         return function  # type: ignore[return-value]  # the two arguments may also be named
 
     return register

@@ -2,14 +2,14 @@
 
 from otpt.prompts.encoders import (
     MEMORY_BUDGET,
-    DescriptionEncoder,
     FixedEncoder,
     Linearisation,
     PlainEncoder,
     PrefixEncoder,
     PromptEncoder,
-    TemplateEncoder,
+    description_features,
     prompt_encoder,
+    template_features,
 )
 from otpt.prompts.prompt import (
     Descriptions,
@@ -24,7 +24,6 @@ from otpt.prompts.tokens import PromptTokens, check_class_names, tokenize_prompt
 
 __all__ = [
     "MEMORY_BUDGET",
-    "DescriptionEncoder",
     "Descriptions",
     "FixedEncoder",
     "FixedTexts",
@@ -34,12 +33,13 @@ __all__ = [
     "Prompt",
     "PromptEncoder",
     "PromptTokens",
-    "TemplateEncoder",
     "Templates",
     "TextFeatures",
     "check_class_names",
     "dataset_templates",
+    "description_features",
     "prompt_encoder",
     "published_templates",
+    "template_features",
     "tokenize_prompts",
 ]

@@ -49,11 +49,10 @@ class PromptEncoder(ABC):
     autocast: torch.dtype | None = None
     nbytes = 0
 
-    def __init__(self, chunks: Sequence[Tensor], *, graph_bytes: int, memory_budget: int) -> None:
+    def __init__(self, chunks: Sequence[Tensor], device: torch.device, *, graph_bytes: int, memory_budget: int) -> None:
         """``chunks``: class indices of each chunk; ``graph_bytes``: size of the whole graph of one context."""
-        self._chunks = tuple(chunks)
-        self._order = torch.argsort(torch.cat(list(chunks)))
-        self._placed: dict[torch.device, tuple[Tensor, tuple[Tensor, ...]]] = {}
+        self._chunks = tuple(each.to(device) for each in chunks)
+        self._order = torch.argsort(torch.cat(list(chunks))).to(device)  # from chunks to the class list
         self._graph_bytes = graph_bytes
         self._memory_budget = memory_budget
 
@@ -69,21 +68,11 @@ class PromptEncoder(ABC):
             features = self._encode_chunk(chunk, contexts)
         return F.normalize(features.to(contexts.dtype), dim=-1)
 
-    def _assemble(self, parts: Sequence[Tensor]) -> Tensor:
-        """The chunks' features in the order of the class list."""
-        joined = torch.cat(list(parts), dim=1)
-        return joined.index_select(1, self._indices(joined.device)[0])
-
-    def _indices(self, device: torch.device) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Order and chunks on the device of the features; copied there once."""
-        if device not in self._placed:
-            self._placed[device] = self._order.to(device), tuple(each.to(device) for each in self._chunks)
-        return self._placed[device]
-
     @torch.no_grad()
     def encode(self, contexts: Tensor) -> Tensor:
         """(B, n, W) → unit text features (B, C, D), no graph."""
-        return self._assemble([self._features(i, contexts) for i in range(len(self._chunks))])
+        parts = [self._features(i, contexts) for i in range(len(self._chunks))]
+        return torch.cat(parts, dim=1).index_select(1, self._order)
 
     def linearise(self, contexts: Tensor) -> Linearisation:
         """Text features at ``contexts`` (B, n, W), ready for vector–Jacobian products."""
@@ -106,7 +95,7 @@ class Linearisation:
         if keep_graph:
             with torch.enable_grad():
                 self._parts = [encoder._features(i, self._contexts) for i in chunks]
-            self.text_features = encoder._assemble([part.detach() for part in self._parts])
+            self.text_features = torch.cat(self._parts, dim=1).detach().index_select(1, encoder._order)
         else:
             self.text_features = encoder.encode(contexts)
 
@@ -122,7 +111,7 @@ class Linearisation:
     def vjp(self, cotangents: Tensor) -> Tensor:
         """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""
         total = torch.zeros_like(self._contexts)
-        for i, classes in enumerate(self._encoder._indices(cotangents.device)[1]):
+        for i, classes in enumerate(self._encoder._chunks):
             cotangent = cotangents.index_select(1, classes)
             with torch.enable_grad():
                 part = self._encoder._features(i, self._contexts) if self._parts is None else self._parts[i]
@@ -167,11 +156,20 @@ class PrefixEncoder(PromptEncoder):
     them. Each class adds its own tail: name, full stop, end token; about 4.5 tokens in place of 77. The rows of a pass
     are ``[prefix | tails of length t₁ | tails of length t₂ | …]``: one tall matrix for all linear maps, attention by
     tail length. The last layer continues with the end tokens only.
+
+    With ``depth`` J > 1 there are prompts in deeper layers (MaPLe): contexts (B, J·n, W) have n rows for the sentence's
+    tokens 1 … n, then n rows for each of the layers 1 … J − 1. Before such a layer the rows of these tokens are
+    overwritten; no positional embedding is added again.
     """
 
-    def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
-        assert tower.causal is not None
-        self._tower = tower.causal
+    def __init__(
+        self, tower: TextTower, tokens: PromptTokens, *, depth: int = 1, memory_budget: int = MEMORY_BUDGET
+    ) -> None:
+        if tower.causal is None:
+            raise OtptError("Prompts of several layers (MaPLe) need a causal CLIP text tower; this one is another.")
+        if depth > len(tower.causal.layers):
+            raise OtptError(f"The prompts are for {depth} layers; this text tower has {len(tower.causal.layers)}.")
+        self._tower, self._depth, self._tokens = tower.causal, depth, tokens.slots.shape[1]
         self._activation = ACTIVATIONS[self._tower.activation]
         self._device = self._tower.positional.device
         lengths = tower.lengths(tokens.ids)
@@ -180,7 +178,7 @@ class PrefixEncoder(PromptEncoder):
         row_bytes = _ROW_FLOATS * tower.width * self._tower.positional.element_size() * len(self._tower.layers)
         chunks = _cut(torch.argsort(tails, stable=True), tails, max(memory_budget // row_bytes, 1))
         rows = len(chunks) * self._prefix + int(tails.sum())
-        super().__init__(chunks, graph_bytes=rows * row_bytes, memory_budget=memory_budget)
+        super().__init__(chunks, self._device, graph_bytes=rows * row_bytes, memory_budget=memory_budget)
         self._rows = [self._prepare(tower, tokens, tails, chunk) for chunk in chunks]
         self.nbytes = sum(each.fixed.nbytes for each in self._rows)
 
@@ -216,7 +214,9 @@ class PrefixEncoder(PromptEncoder):
         x = rows.fixed.expand(len(contexts), -1, -1).index_add(1, rows.context_rows, spread)
         last = len(tower.layers) - 1
         for depth, layer in enumerate(tower.layers):
-            x = self._enter(depth, x, contexts, rows)
+            if 1 <= depth < self._depth:
+                own = contexts.index_select(1, depth * self._tokens + rows.context_tokens)
+                x = x.index_copy(1, rows.context_rows, own)
             mixed = self._attend(F.linear(layer.norm1(x), layer.qkv_weight, layer.qkv_bias), rows)
             if depth == last:
                 mixed, x = mixed.index_select(1, rows.end_rows), x.index_select(1, rows.end_rows)
@@ -227,10 +227,6 @@ class PrefixEncoder(PromptEncoder):
         if tower.projection is not None:
             x = x @ tower.projection
         return x if tower.projection_bias is None else x + tower.projection_bias
-
-    def _enter(self, depth: int, x: Tensor, contexts: Tensor, rows: _Rows) -> Tensor:
-        """The rows (B, R, W) that enter layer ``depth``; deeper prompts are inserted here."""
-        return x
 
     def _attend(self, qkv: Tensor, rows: _Rows) -> Tensor:
         """Causal attention of the prefix to itself and of each tail to prefix and itself: (B, R, 3W) → (B, R, W)."""
@@ -252,32 +248,6 @@ class PrefixEncoder(PromptEncoder):
             mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=group.visible)
             parts.append(mixed.transpose(2, 3).reshape(batch, -1, width // 3))
         return torch.cat(parts, dim=1)
-
-
-class DeepPrefixEncoder(PrefixEncoder):
-    """A shared-prefix encoder with prompts in deeper layers (MaPLe): contexts (B, J·n, W) → (B, C, D).
-
-    A context has n rows for the sentence's tokens 1 … n, then n rows for each of the layers 1 … J − 1. Before such a
-    layer the rows of these tokens are overwritten; no positional embedding is added again.
-    """
-
-    def __init__(
-        self, tower: TextTower, tokens: PromptTokens, *, depth: int, memory_budget: int = MEMORY_BUDGET
-    ) -> None:
-        if tower.causal is None:
-            raise OtptError("MaPLe needs a causal CLIP text tower; this backbone has another one.")
-        if depth > len(tower.causal.layers):
-            raise OtptError(
-                f"The prompts of MaPLe are for {depth} layers; this text tower has {len(tower.causal.layers)}."
-            )
-        super().__init__(tower, tokens, memory_budget=memory_budget)
-        self._depth, self._tokens = depth, tokens.slots.shape[1]
-
-    def _enter(self, depth: int, x: Tensor, contexts: Tensor, rows: _Rows) -> Tensor:
-        if not 1 <= depth < self._depth:
-            return x
-        own = contexts.index_select(1, depth * self._tokens + rows.context_tokens)
-        return x.index_copy(1, rows.context_rows, own)
 
 
 def shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
@@ -313,7 +283,7 @@ class PlainEncoder(PromptEncoder):
         embeddings = tower.embed(tokens.ids)
         sentence_bytes = length * tower.width * embeddings.element_size() * _SENTENCE_FLOATS
         chunks = torch.arange(classes).split(max(memory_budget // sentence_bytes, 1))
-        super().__init__(chunks, graph_bytes=classes * sentence_bytes, memory_budget=memory_budget)
+        super().__init__(chunks, embeddings.device, graph_bytes=classes * sentence_bytes, memory_budget=memory_budget)
         rows = torch.arange(classes)[:, None].expand_as(tokens.slots)
         embeddings[rows, tokens.slots] = 0
         self._ids, self._embeddings = tokens.ids.to(embeddings.device), embeddings
@@ -322,7 +292,7 @@ class PlainEncoder(PromptEncoder):
         self._rows = tokens.rows.to(embeddings.device)
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        classes = self._indices(self._ids.device)[1][chunk]
+        classes = self._chunks[chunk]
         ids, slots, rows = self._ids[classes], self._slots[classes], self._rows[classes]
         index = slots[..., None].expand(-1, -1, contexts.shape[-1])
         features = [
@@ -346,44 +316,30 @@ def encode_sentences(tower: TextTower, sentences: Sequence[str], *, memory_budge
     return prompt_encoder(tower, tokens, memory_budget=memory_budget).encode(tokens.start[None])[0]
 
 
-class TemplateEncoder(PromptEncoder):
-    """e_c = unit( (1/T) Σ_t unit(E(text of class c by template t)) ), for T templates; contexts are (B, 0, W).
+def template_features(
+    tower: TextTower, names: Sequence[str], templates: Templates, *, memory_budget: int = MEMORY_BUDGET
+) -> Tensor:
+    """(1/T) Σ_t unit(E(text of class c by template t)) for T templates: (C, D).
 
     On a CPU each template is encoded by one thread, several at a time.
     """
-
-    def __init__(
-        self, tower: TextTower, names: Sequence[str], templates: Templates, *, memory_budget: int = MEMORY_BUDGET
-    ) -> None:
-        super().__init__([torch.arange(len(names))], graph_bytes=0, memory_budget=memory_budget)
-        self._tower, self._texts = tower, templates.texts(names)
-
-    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        encode = partial(encode_sentences, self._tower, memory_budget=self._memory_budget)
-        on_cpu = self._tower.device.type == "cpu"
-        found = in_threads(encode, self._texts) if on_cpu else [encode(texts) for texts in self._texts]
-        return torch.stack(found).mean(dim=0).expand(len(contexts), -1, -1)
+    encode, texts = partial(encode_sentences, tower, memory_budget=memory_budget), templates.texts(names)
+    found = in_threads(encode, texts) if tower.device.type == "cpu" else list(map(encode, texts))
+    return torch.stack(found).mean(dim=0)
 
 
-class DescriptionEncoder(PromptEncoder):
-    """e_c = unit( (1/K_c) Σ_k unit(E(text k of class c)) ); contexts are (B, 0, W)."""
-
-    def __init__(self, tower: TextTower, descriptions: Descriptions, *, memory_budget: int = MEMORY_BUDGET) -> None:
-        super().__init__([torch.arange(len(descriptions.texts))], graph_bytes=0, memory_budget=memory_budget)
-        self._tower, self._texts = tower, descriptions.texts
-
-    def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        sentences = [text for own in self._texts for text in own]
-        features = encode_sentences(self._tower, sentences, memory_budget=self._memory_budget)
-        means = [own.mean(dim=0) for own in features.split([len(own) for own in self._texts])]
-        return torch.stack(means).expand(len(contexts), -1, -1)
+def description_features(tower: TextTower, descriptions: Descriptions, *, memory_budget: int = MEMORY_BUDGET) -> Tensor:
+    """(1/K_c) Σ_k unit(E(text k of class c)): (C, D)."""
+    sentences = [text for own in descriptions.texts for text in own]
+    features = encode_sentences(tower, sentences, memory_budget=memory_budget)
+    return torch.stack([own.mean(dim=0) for own in features.split([len(own) for own in descriptions.texts])])
 
 
 class FixedEncoder(PromptEncoder):
-    """Precomputed text features (C, D), independent of the context."""
+    """Precomputed text features (C, D), scaled to unit norm and independent of the context."""
 
     def __init__(self, features: Tensor) -> None:
-        super().__init__([torch.arange(len(features))], graph_bytes=0, memory_budget=0)
+        super().__init__([torch.arange(len(features))], features.device, graph_bytes=0, memory_budget=0)
         self._given = features
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:

@@ -34,26 +34,7 @@ from torch.nn import functional as F
 from otpt.backbones import read_tensors
 from otpt.errors import OtptError
 from otpt.files import parse_json
-from otpt.prompts.encoders import DeepPrefixEncoder
 from otpt.prompts.prompt import Prompt
-
-__all__ = [
-    "CocoopContext",
-    "ContextSource",
-    "CoopContext",
-    "DeepPrefixEncoder",
-    "LearnedPrompt",
-    "MaplePrompts",
-    "check_values",
-    "context_alone",
-    "expect_tensors",
-    "fingerprint",
-    "read_context",
-    "read_contexts",
-    "read_learned",
-    "visual_prompts",
-    "write_learned",
-]
 
 Shape = tuple[int | None, ...]
 ALONE = "coop="
@@ -217,7 +198,8 @@ def read_context(source: ContextSource) -> LearnedPrompt:
     """The learned prompt of a source."""
     if not isinstance(source, (str, Path)):
         return source
-    learned = _read(Path(os.path.expanduser(str(source).removeprefix(ALONE))))
+    path = Path(os.path.expanduser(str(source).removeprefix(ALONE)))
+    learned = _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
     return context_alone(learned) if str(source).startswith(ALONE) else learned
 
 
@@ -232,13 +214,8 @@ def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
     return found
 
 
-def _read(path: Path) -> LearnedPrompt:
-    changed = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read_once(path, changed)
-
-
 @lru_cache(maxsize=4)
-def _read_once(path: Path, changed: int) -> LearnedPrompt:
+def _read(path: Path, changed: int) -> LearnedPrompt:
     """Cached: a file of MaPLe contains all of CLIP next to its prompts."""
     return read_learned(path)
 
@@ -246,7 +223,9 @@ def _read_once(path: Path, changed: int) -> LearnedPrompt:
 def read_learned(path: str | Path) -> LearnedPrompt:
     """The learned prompt of a file; its tensors determine the kind."""
     tensors, notes = read_tensors(Path(path), what="learned prompt", ignore_objects=True)
-    own = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items() if _is_own(name)}
+    inner = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items()}
+    parts = ("proj.", "compound_prompt", "meta_net.")
+    own = {name: tensor for name, tensor in inner.items() if name == "ctx" or name.startswith(parts)}
     check_values(path, own)
     images = _names(notes, "images", path) or ()
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
@@ -273,11 +252,6 @@ def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
     buffer = io.BytesIO()
     torch.save({"state_dict": state, "epoch": 0, "val_result": None, **notes}, buffer)
     return buffer.getvalue()
-
-
-def _is_own(name: str) -> bool:
-    inner = name.removeprefix("prompt_learner.")
-    return inner == "ctx" or inner.startswith(("proj.", "compound_prompt", "meta_net."))
 
 
 def _maple(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> MaplePrompts:
@@ -333,13 +307,13 @@ def _names(notes: Mapping[str, str], key: str, path: str | Path) -> tuple[str, .
 
 def expect_tensors(path: str | Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> None:
     """``OtptError`` naming all missing and misshapen tensors; None allows any length."""
-    missing = [name for name in shapes if name not in tensors]
-    wrong = [f"missing {', '.join(missing)}"] if missing else []
-    wrong += [
-        f"{name} is {_words(tensors[name].shape)}, expected {_words(shape)}"
-        for name, shape in shapes.items()
-        if name in tensors and not _fits(tuple(tensors[name].shape), shape)
-    ]
+    wrong = []
+    for name, shape in shapes.items():
+        found = tuple(tensors[name].shape) if name in tensors else ()
+        fits = len(found) == len(shape) and all(b in (None, a) for a, b in zip(found, shape, strict=True))
+        if name not in tensors or not fits:
+            given = "×".join(map(str, found)) if name in tensors else "missing"
+            wrong.append(f"{name} is {given}, expected {'×'.join('…' if n is None else str(n) for n in shape)}")
     if wrong:
         raise OtptError(f"The file {str(path)!r} does not hold what was expected: {'; '.join(wrong)}.")
 
@@ -347,15 +321,5 @@ def expect_tensors(path: str | Path, tensors: Mapping[str, Tensor], shapes: Mapp
 def check_values(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
     """``OtptError`` for the first tensor that is empty or not finite."""
     for name, tensor in tensors.items():
-        if not tensor.numel():
-            raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty.")
-        if not bool(tensor.isfinite().all()):
-            raise OtptError(f"The file {str(path)!r} is damaged: {name} holds values that are not finite.")
-
-
-def _fits(found: tuple[int, ...], expected: Shape) -> bool:
-    return len(found) == len(expected) and all(b in (None, a) for a, b in zip(found, expected, strict=True))
-
-
-def _words(shape: Shape) -> str:
-    return "×".join("…" if side is None else str(side) for side in shape) or "a scalar"
+        if not tensor.numel() or not bool(tensor.isfinite().all()):
+            raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty or holds values that are not finite.")

@@ -130,29 +130,19 @@ def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, T
 
 
 def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vectors: Tensor, tunable: int) -> None:
-    if vectors.shape[-2] != tunable:
+    if tuple(vectors.shape[-2:]) != (tunable, tower.width):
         raise OtptError(
-            f"The context has {vectors.shape[-2]} vectors, but {tunable} tokens of the prompt {prompt.words!r} are "
-            "tuned; expected one vector per token."
+            f"The context has {vectors.shape[-2]} vectors that are {vectors.shape[-1]} wide; this text tower and the "
+            f"prompt {prompt.words!r} take {tunable} that are {tower.width} wide. Take a context that was learned with "
+            "this backbone."
         )
-    if vectors.shape[-1] != tower.width:
+    learned = prompt.class_names
+    if vectors.ndim == 3 and (len(vectors) != len(names) or learned not in (None, tuple(names))):
+        pairs = enumerate(zip(learned or (), names, strict=False), start=1)
+        where = next((f": its class {i} is {a!r}, here it is {b!r}" for i, (a, b) in pairs if a != b), "")
         raise OtptError(
-            f"The context's vectors are {vectors.shape[-1]} wide; this text tower is {tower.width} wide. "
-            "Take a context that was learned with this backbone."
-        )
-    if vectors.ndim == 2:
-        return
-    if len(vectors) != len(names):
-        raise OtptError(
-            f"The context was learned for {len(vectors)} classes, one each; {len(names)} class names were given. A "
-            "class-specific context serves its own class list only."
-        )
-    if prompt.class_names is not None and prompt.class_names != tuple(names):
-        pairs = zip(prompt.class_names, names, strict=True)
-        position, (learned, given) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-        raise OtptError(
-            f"The context was learned for another class list: its class {position + 1} is {learned!r}, here it is "
-            f"{given!r}. A class-specific context serves its own class list only."
+            f"The context was learned for {len(vectors)} classes, one each, and serves its own class list only; "
+            f"{len(names)} other class names were given{where}."
         )
 
 

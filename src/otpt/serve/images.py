@@ -27,7 +27,7 @@ from otpt.objectives import select_fraction, view_entropies
 from otpt.serve.errors import RequestError
 from otpt.transfers import to_host
 from otpt.views import make_views
-from otpt.views.recipe import PreprocessingLike
+from otpt.views.recipe import Preprocessing
 
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 _THUMBNAIL = 64  # pixels of a side
@@ -119,7 +119,7 @@ def _refused(url: str, reason: str) -> RequestError:
     )
 
 
-def view_thumbnails(predictor: Predictor, image: EncodedImage, preprocessing: PreprocessingLike) -> Mapping[str, Any]:
+def view_thumbnails(predictor: Predictor, image: EncodedImage, preprocessing: Preprocessing) -> Mapping[str, Any]:
     """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
     recipe = max(predictor.recipes, key=lambda each: each.n_views)
     logits = predictor.view_logits(image)
@@ -134,7 +134,7 @@ def view_thumbnails(predictor: Predictor, image: EncodedImage, preprocessing: Pr
     return {"images": shown, "entropies": entropies, "selected": selected}
 
 
-def _data_url(view: Any, preprocessing: PreprocessingLike) -> str:
+def _data_url(view: Any, preprocessing: Preprocessing) -> str:
     """A normalised view (3, S, S) as a small JPEG."""
     mean, std = (np.array(each, np.float32)[:, None, None] for each in (preprocessing.mean, preprocessing.std))
     bytes_ = np.clip((view * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0)

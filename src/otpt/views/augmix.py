@@ -34,6 +34,7 @@ from otpt.views.geometry import rotate, shear_x, shear_y, translate
 Bytes = NDArray[np.uint8]
 Counts = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
+Triple = tuple[float, float, float]
 
 MOVES: dict[str, Callable[[Bytes, Any], Bytes]] = {
     "rotate": rotate,
@@ -94,11 +95,6 @@ def histogram_after(histogram: Counts, table: Bytes) -> Counts:
     return out
 
 
-def compose(first: Bytes, then: Bytes) -> Bytes:
-    """The table that applies ``first`` and then ``then``."""
-    return np.take_along_axis(then, first.astype(np.intp), axis=1)
-
-
 def apply_table(pixels: Bytes, table: Bytes) -> Bytes:
     """``table[c][pixels[c]]`` for each channel; ``bytes.translate`` is the fastest byte look-up."""
     planes = [plane.tobytes().translate(row.tobytes()) for plane, row in zip(pixels, table, strict=True)]
@@ -140,7 +136,8 @@ def run_chain(source: Planes, operations: tuple[Operation, ...]) -> tuple[Planes
         amount = operation.amount(planes.pixels.shape[-1])
         if operation.name not in MOVES:
             step = _table(operation.name, amount, planes, table)
-            table = step if table is None else compose(table, step)
+            # a table that applies the pending one and then this one
+            table = step if table is None else np.take_along_axis(step, table.astype(np.intp), axis=1)
         elif amount:
             pixels = planes.pixels if table is None else apply_table(planes.pixels, table)
             planes, table = Planes(MOVES[operation.name](pixels, amount)), None
@@ -159,52 +156,40 @@ def _table(name: str, amount: float, planes: Planes, pending: Bytes | None) -> B
     return autocontrast_table(*extremes(histogram)) if name == "autocontrast" else equalize_table(histogram)
 
 
-class Mixer:
-    """Mixes and normalises in one pass, for one pair of mean and std."""
-
-    def __init__(self, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
-        self._per_level = 1.0 / (255.0 * np.asarray(std))  # (3,): one level of a channel after normalisation
-        self._black = -np.asarray(mean) / np.asarray(std)  # (3,): level 0 after normalisation
-
-    def __call__(self, pixels: Bytes, draw: AugMixDraw, out: Floats) -> None:
-        """Write the AugMix view of a crop ``pixels`` (3, S, S) uint8 to ``out`` (3, S, S), in the dtype of ``out``."""
-        number = out.dtype.type
-        linear, tables, others, black = self._terms(pixels, draw)
-        if tables:
-            # (3, 256): x itself and tables of it, mixed and normalised
-            levels = linear * _LEVELS + sum(tables)
-            entries = (levels * self._per_level[:, None] + black[:, None]).astype(out.dtype)
-            for channel in range(3):
-                np.take(entries[channel], pixels[channel], out=out[channel], mode="clip")
+def mix(pixels: Bytes, draw: AugMixDraw, mean: Triple, std: Triple, out: Floats) -> None:
+    """Write the AugMix view of a crop ``pixels`` (3, S, S) uint8 to ``out`` (3, S, S), normalised, in its dtype."""
+    number = out.dtype.type
+    per_level = 1.0 / (255.0 * np.asarray(std))  # (3,): one level of a channel after normalisation
+    source = Planes(pixels)
+    # 1 − m is a float32 number in the literal computation too.
+    rest = float(np.float32(1.0) - np.float32(draw.mix))
+    coefficients = [rest * weight for weight in draw.weights]
+    black = (draw.mix + sum(coefficients)) * (-np.asarray(mean) / np.asarray(std))  # (3,): level 0 after normalisation
+    linear = draw.mix  # the weight of x itself …
+    tables: list[Floats] = []  # … of tables of x, in levels (3, 256) …
+    others: list[tuple[float, Bytes]] = []  # … and of other pixels
+    for coefficient, chain in zip(coefficients, draw.chains, strict=True):
+        planes, table = run_chain(source, chain)
+        if planes is not source:
+            others.append((coefficient, planes.pixels if table is None else apply_table(planes.pixels, table)))
+        elif table is None:
+            linear += coefficient
         else:
-            for channel in range(3):
-                np.copyto(out[channel], pixels[channel])
-                out[channel] *= number(linear * self._per_level[channel])
-                out[channel] += number(black[channel])
-        term = np.empty_like(out[0])
-        for channel in range(3):  # one channel at a time stays in the cache
-            for coefficient, moved in others:
-                np.copyto(term, moved[channel])
-                term *= number(coefficient * self._per_level[channel])
-                out[channel] += term
-
-    def _terms(self, pixels: Bytes, draw: AugMixDraw) -> tuple[float, list[Floats], list[tuple[float, Bytes]], Floats]:
-        """What a view is the sum of: x, tables of x and other pixels with their weights, and black (3,)."""
-        source = Planes(pixels)
-        # 1 − m is a float32 number in the literal computation too.
-        rest = float(np.float32(1.0) - np.float32(draw.mix))
-        coefficients = [rest * weight for weight in draw.weights]
-        linear = draw.mix  # the weight of x itself …
-        tables: list[Floats] = []  # … of tables of x, in levels (3, 256) …
-        others: list[tuple[float, Bytes]] = []  # … and of other pixels
-        for coefficient, chain in zip(coefficients, draw.chains, strict=True):
-            planes, table = run_chain(source, chain)
-            if planes is source:
-                if table is None:
-                    linear += coefficient
-                else:
-                    tables.append(np.multiply(table, coefficient, dtype=np.float64))
-            else:
-                moved = planes.pixels if table is None else apply_table(planes.pixels, table)
-                others.append((coefficient, moved))
-        return linear, tables, others, (draw.mix + sum(coefficients)) * self._black
+            tables.append(np.multiply(table, coefficient, dtype=np.float64))
+    if tables:
+        # (3, 256): x itself and tables of it, mixed and normalised
+        levels = linear * _LEVELS + sum(tables)
+        entries = (levels * per_level[:, None] + black[:, None]).astype(out.dtype)
+        for channel in range(3):
+            np.take(entries[channel], pixels[channel], out=out[channel], mode="clip")
+    else:
+        for channel in range(3):
+            np.copyto(out[channel], pixels[channel])
+            out[channel] *= number(linear * per_level[channel])
+            out[channel] += number(black[channel])
+    term = np.empty_like(out[0])
+    for channel in range(3):  # one channel at a time stays in the cache
+        for coefficient, moved in others:
+            np.copyto(term, moved[channel])
+            term *= number(coefficient * per_level[channel])
+            out[channel] += term

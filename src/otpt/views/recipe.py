@@ -10,13 +10,11 @@ AugMix.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,9 +22,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from otpt.errors import OtptError, unknown
-from otpt.views.augmix import Floats, Mixer
-from otpt.views.draws import AugMixDraw, CropBox, draw_view, noise_generator
+from otpt.errors import OtptError
+from otpt.views.augmix import Floats, mix
+from otpt.views.draws import CropBox, draw_view, noise_generator
 
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
@@ -34,25 +32,43 @@ ROUNDS = (8, 32)
 """Numbers of views after which a method is asked whether they are enough."""
 
 _INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
-RESIZE_MODES = ("shortest", "squash", "longest")
+_RESIZE_MODES = ("shortest", "squash", "longest")
 
 # An image of 1 × 100,000 pixels would be enlarged to 224 × 22,400,000 only to crop its centre.
 _MAX_RESIZED_PIXELS = 32_000_000
 
 
-class PreprocessingLike(Protocol):
-    """The attributes that views need of a backbone's preprocessing; ``backbones.Preprocessing`` has them."""
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
-    @property
-    def size(self) -> int: ...
-    @property
-    def mean(self) -> tuple[float, float, float]: ...
-    @property
-    def std(self) -> tuple[float, float, float]: ...
-    @property
-    def interpolation(self) -> str: ...
-    @property
-    def resize_mode(self) -> str: ...
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How the clean view is made: resize, crop, (x − mean) / std on values in [0, 1].
+
+    ``size`` is the square side in pixels, ``interpolation`` "bicubic" or "bilinear". ``resize_mode``: "shortest" (CLIP:
+    shorter side to ``size``, then centre crop), "squash" (SigLIP: both sides to ``size``) or "longest" (longer side to
+    ``size``, then black borders).
+    """
+
+    size: int
+    mean: tuple[float, float, float] = CLIP_MEAN
+    std: tuple[float, float, float] = CLIP_STD
+    interpolation: str = "bicubic"
+    resize_mode: str = "shortest"
+
+    def __post_init__(self) -> None:
+        if self.interpolation not in _INTERPOLATIONS or self.resize_mode not in _RESIZE_MODES:
+            raise OtptError(
+                f"Unknown preprocessing (interpolation {self.interpolation!r}, resize mode {self.resize_mode!r}); "
+                f"expected one of {', '.join(_INTERPOLATIONS)}, and one of {', '.join(_RESIZE_MODES)}."
+            )
+        triples = len(self.mean) == len(self.std) == 3 and all(map(math.isfinite, (*self.mean, *self.std)))
+        if not triples or min(self.std) <= 0:
+            raise OtptError(
+                f"The preprocessing has mean {self.mean} and std {self.std}; expected three numbers each (red, green, "
+                "blue), std above 0."
+            )
 
 
 @dataclass(frozen=True)
@@ -75,26 +91,22 @@ class ViewRecipe:
     rounds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.n_views, bool) or not isinstance(self.n_views, int) or self.n_views < 1:
-            raise OtptError(f"The number of views must be a whole number of at least 1, not {self.n_views!r}.")
-        if not isinstance(self.augmix, bool):
-            raise OtptError(f"augmix must be True or False, not {self.augmix!r}.")
-        for name in ("crop_scale", "crop_ratio"):
-            pair, most = getattr(self, name), 1 if name == "crop_scale" else math.inf
-            if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(_is_number, pair))):
-                raise OtptError(f"{name} must be two numbers (low, high), not {pair!r}.")
-            if not 0 < pair[0] <= pair[1] <= most or math.isinf(pair[1]):
-                of = "fractions of the image area, 0 < low ≤ high ≤ 1" if most == 1 else "ratios, 0 < low ≤ high"
-                raise OtptError(f"{name} must be two {of}, not {pair!r}.")
-        if not _is_number(self.flip) or not 0 <= self.flip <= 1:
-            raise OtptError(f"flip must be a probability between 0 and 1, not {self.flip!r}.")
-        if not _is_number(self.noise) or not 0 <= self.noise < math.inf:
-            raise OtptError(f"The noise of the views must be a finite number, 0 or more, not {self.noise!r}.")
-        steps = (1, *self.rounds, self.n_views)
+        n, steps = self.n_views, (1, *self.rounds, self.n_views)
+        valid = {
+            "n_views": isinstance(n, int) and not isinstance(n, bool) and n >= 1,
+            "augmix": isinstance(self.augmix, bool),
+            "crop_scale": _is_range(self.crop_scale, 1.0),
+            "crop_ratio": _is_range(self.crop_ratio, 1e9),
+            "flip": _is_number(self.flip) and 0 <= self.flip <= 1,
+            "noise": _is_number(self.noise) and 0 <= self.noise < math.inf,
+        }
+        for name, right in valid.items():
+            if not right:
+                raise OtptError(f"{name} of the views is {getattr(self, name)!r}; expected {_EXPECTED[name]}.")
         if self.rounds and (self.noise or any(b <= a for a, b in pairwise(steps))):
             raise OtptError(
-                f"The rounds of {self.n_views} views must be increasing numbers between 2 and {self.n_views - 1}, of "
-                f"views without noise, not {self.rounds!r}."
+                f"The rounds of {n} views are {self.rounds!r}; expected increasing numbers between 2 and {n - 1}, of "
+                "views without noise."
             )
 
     @staticmethod
@@ -113,57 +125,85 @@ class ViewRecipe:
     @property
     def key(self) -> str:
         """The recipe in one line: with image, seed and preprocessing it determines the views."""
-        scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
-        augmix = "on" if self.augmix else "off"
-        noise = f" noise={float(self.noise)!r}" if self.noise else ""
-        rounds = f" rounds={','.join(map(str, self.rounds))}" if self.rounds else ""
-        return (
-            f"views-{_VERSION} n={self.n_views}{rounds} augmix={augmix} scale={scale} ratio={ratio} "
-            f"flip={float(self.flip)!r}{noise}"
-        )
+        return self._line(self.n_views, self.rounds)
 
     @cached_property
     def kind(self) -> str:
         """:attr:`key` without the number of views: view v is the same however many there are, and in any round."""
-        return self.of(1).key
+        return self._line(1, ())
 
-    @property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits of :attr:`key`, for file names."""
-        return hashlib.sha256(self.key.encode()).hexdigest()[:32]
+    def _line(self, n_views: int, rounds: tuple[int, ...]) -> str:
+        scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
+        augmix = "on" if self.augmix else "off"
+        noise = f" noise={float(self.noise)!r}" if self.noise else ""
+        shown = f" rounds={','.join(map(str, rounds))}" if rounds else ""
+        return (
+            f"views-{_VERSION} n={n_views}{shown} augmix={augmix} scale={scale} ratio={ratio} "
+            f"flip={float(self.flip)!r}{noise}"
+        )
+
+
+_EXPECTED = {
+    "n_views": "a whole number of at least 1",
+    "augmix": "True or False",
+    "crop_scale": "two fractions of the image area, 0 < low ≤ high ≤ 1",
+    "crop_ratio": "two ratios, 0 < low ≤ high",
+    "flip": "a probability between 0 and 1",
+    "noise": "a finite number, 0 or more",
+}
 
 
 def _is_number(given: object) -> bool:
     return isinstance(given, (int, float)) and not isinstance(given, bool)
 
 
+def _is_range(given: object, most: float) -> bool:
+    pair = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_number, given))
+    return pair and 0 < given[0] <= given[1] <= most  # type: ignore[index]
+
+
 def make_views(
     image: Image.Image,
     recipe: ViewRecipe,
-    preprocessing: PreprocessingLike,
+    preprocessing: Preprocessing,
     *,
     seed: int,
     image_id: str,
     dtype: type[np.float32] | type[np.float64] = np.float32,
     first: int = 0,
+    last: int | None = None,
 ) -> Floats:
     """The views of an opened image, (n_views, 3, S, S), normalised; row 0 is the clean view.
 
-    With ``first`` only the views from there on, (n_views − first, 3, S, S), of a recipe without noise.
+    With ``first`` and ``last`` only the views from ``first`` on to before ``last``, of a recipe without noise.
 
     View v depends on the image, (seed, image_id, v), the recipe's other settings and the preprocessing
     alone: the number of views and the order of images do not matter. float64 is for tests: the bytes
     of crops and chains are the same, mixing and normalising are done in double precision.
     """
-    size = preprocessing.size
-    mean, std = preprocessing.mean, preprocessing.std
-    views = np.empty((recipe.n_views - first, 3, size, size), dtype)
-    mix = Mixer(mean, std)
-    for out, (pixels, draw) in zip(
-        views, _crops(image, recipe, preprocessing, seed=seed, image_id=image_id, first=first), strict=True
-    ):
-        if draw is not None:
-            mix(pixels, draw, out)
+    if image.mode != "RGB":
+        raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
+    size, mean, std = preprocessing.size, preprocessing.mean, preprocessing.std
+    count = (recipe.n_views if last is None else last) - first
+    views = np.empty((count, 3, size, size), dtype)
+    for v, out in enumerate(views, start=first):
+        draw = None
+        if v == 0:
+            pixels = planar(clean_image(image, preprocessing))
+        else:
+            draw = draw_view(
+                seed,
+                image_id,
+                v,
+                width=image.width,
+                height=image.height,
+                crop_scale=recipe.crop_scale,
+                crop_ratio=recipe.crop_ratio,
+                flip=recipe.flip,
+            )
+            pixels = planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
+        if draw is not None and recipe.augmix:
+            mix(pixels, draw.augmix, mean, std, out)
         else:
             # (x/255 − mean)/std, rounded in the order of torchvision's ToTensor and Normalize
             np.divide(pixels, 255, out=out, dtype=out.dtype)
@@ -172,42 +212,9 @@ def make_views(
     if recipe.noise:
         generator = noise_generator("views", seed=seed, image_id=image_id)
         spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
-        for v in range(recipe.n_views):
+        for v in range(len(views)):
             views[v] += spread * generator.standard_normal(views[v].shape, np.float32)
     return views
-
-
-def _crops(
-    image: Image.Image,
-    recipe: ViewRecipe,
-    preprocessing: PreprocessingLike,
-    *,
-    seed: int,
-    image_id: str,
-    first: int,
-) -> Iterator[tuple[NDArray[np.uint8], AugMixDraw | None]]:
-    """Pixels (3, S, S) of each view before anything is mixed, and how AugMix mixes it; None for not at all."""
-    if image.mode != "RGB":
-        raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
-    size = preprocessing.size
-    if first == 0:
-        clean = clean_image(
-            image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode
-        )
-        yield planar(clean), None
-    for v in range(max(first, 1), recipe.n_views):
-        draw = draw_view(
-            seed,
-            image_id,
-            v,
-            width=image.width,
-            height=image.height,
-            crop_scale=recipe.crop_scale,
-            crop_ratio=recipe.crop_ratio,
-            flip=recipe.flip,
-        )
-        pixels = planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
-        yield pixels, draw.augmix if recipe.augmix else None
 
 
 def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:
@@ -231,31 +238,22 @@ def planar(image: Image.Image, *, flip: bool = False) -> NDArray[np.uint8]:
     return planes
 
 
-def clean_image(image: Image.Image, size: int, *, interpolation: str, resize_mode: str) -> Image.Image:
-    """A ``size`` × ``size`` RGB image.
+def clean_image(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
+    """A square RGB image by :class:`Preprocessing`, resized by Pillow, antialiased.
 
-    * ``shortest``: shorter side to ``size``, then the centre;
-    * ``squash``: both sides to ``size``, ignoring the aspect ratio;
-    * ``longest``: longer side to ``size``, then black borders, centred.
-
-    All resizing is Pillow's, antialiased. Extremely long images (where ``shortest`` would need more than 32
-    million pixels in between) are resized only where the centre needs it, which may change a value by one
-    level.
+    Extremely long images (where "shortest" would need more than 32 million pixels in between) are resized only where
+    the centre needs it, which may change a value by one level.
     """
-    if interpolation not in _INTERPOLATIONS:
-        raise unknown("interpolation", interpolation, _INTERPOLATIONS)
-    resample = _INTERPOLATIONS[interpolation]
-    if resize_mode == "squash":
-        return image.resize((size, size), resample)
-    if resize_mode == "shortest":
-        return _shortest(image, size, resample)
-    if resize_mode == "longest":
-        return _longest(image, size, resample)
-    raise unknown("resize mode", resize_mode, RESIZE_MODES)
-
-
-def _shortest(image: Image.Image, size: int, resample: Image.Resampling) -> Image.Image:
+    size, resample = preprocessing.size, _INTERPOLATIONS[preprocessing.interpolation]
     width, height = image.size
+    if preprocessing.resize_mode == "squash":
+        return image.resize((size, size), resample)
+    if preprocessing.resize_mode == "longest":
+        ratio = max(width / size, height / size)
+        width, height = (min(size, max(1, round(side / ratio))) for side in image.size)
+        square = Image.new("RGB", (size, size))
+        square.paste(image.resize((width, height), resample), ((size - width) // 2, (size - height) // 2))
+        return square
     new = (max(size, int(size * width / height)), max(size, int(size * height / width)))
     left, top = (round((side - size) / 2.0) for side in new)
     if new[0] * new[1] > _MAX_RESIZED_PIXELS:
@@ -265,18 +263,9 @@ def _shortest(image: Image.Image, size: int, resample: Image.Resampling) -> Imag
     return image.resize(new, resample).crop((left, top, left + size, top + size))
 
 
-def _longest(image: Image.Image, size: int, resample: Image.Resampling) -> Image.Image:
-    ratio = max(image.width / size, image.height / size)
-    width, height = (min(size, max(1, round(side / ratio))) for side in image.size)
-    resized = image.resize((width, height), resample)
-    square = Image.new("RGB", (size, size))
-    square.paste(resized, ((size - width) // 2, (size - height) // 2))
-    return square
-
-
 def unit_pixels(image: Image.Image, size: int, *, resize_mode: str = "shortest") -> Tensor:
     """The clean view (bicubic) before normalisation: (3, size, size) in [0, 1]."""
-    clean = clean_image(image, size, interpolation="bicubic", resize_mode=resize_mode)
+    clean = clean_image(image, Preprocessing(size, resize_mode=resize_mode))
     return torch.from_numpy(planar(clean).astype(np.float32) / 255)
 
 

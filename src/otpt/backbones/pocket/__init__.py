@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -28,8 +29,6 @@ from otpt.backbones.sources import Parts, choose_gelu
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "pocket.safetensors"
-TOKENS = "token_embedding.weight"
-ROWS, ROW_IDS = "token_embedding.rows", "token_embedding.row_ids"  # (R, W) trained rows and (R,) their ids
 
 SIZE = 64  # pixels
 WIDTH = 192
@@ -66,16 +65,11 @@ def load_pocket_state() -> tuple[dict[str, Any], dict[str, Tensor]]:
     folder = resources.files(__package__)
     config: dict[str, Any] = json.loads(folder.joinpath(CONFIG_FILE).read_text(encoding="utf-8"))
     stored = load(folder.joinpath(WEIGHTS_FILE).read_bytes())
-    return config, expand_state(stored, config["model_cfg"]["text_cfg"]["vocab_size"])
-
-
-def expand_state(stored: dict[str, Tensor], tokens: int) -> dict[str, Tensor]:
-    """The stored tensors → those of the model: float32, and a table of ``tokens`` rows."""
     state = {name: value.float() if value.is_floating_point() else value for name, value in stored.items()}
-    rows, ids = state.pop(ROWS), state.pop(ROW_IDS)
-    table = rows.mean(0).repeat(tokens, 1)
+    rows, ids = state.pop("token_embedding.rows"), state.pop("token_embedding.row_ids")  # (R, W) trained, (R,) ids
+    table = rows.mean(0).repeat(config["model_cfg"]["text_cfg"]["vocab_size"], 1)
     table[ids.long()] = rows
-    return state | {TOKENS: table}
+    return config, state | {"token_embedding.weight": table}
 
 
 class PocketClip(nn.Module):
@@ -90,11 +84,14 @@ class PocketClip(nn.Module):
         width: int,
         heads: int,
         layers: int,
-        quick_gelu: bool = False,
+        quick_gelu: bool,
     ) -> None:
         super().__init__()
         self.visual = ImageEncoder(embed_dim)
-        self.transformer = TextTransformer(width, heads, layers, quick_gelu=quick_gelu)
+        self.transformer = nn.Module()
+        self.transformer.resblocks = nn.ModuleList(
+            TextBlock(width, heads, quick_gelu=quick_gelu) for _ in range(layers)
+        )
         self.context_length = context_length
         # initialising it on the device "meta" would import torch's compiler, which takes seconds
         self.token_embedding = nn.Embedding.from_pretrained(torch.empty(vocab_size, width), freeze=False)
@@ -108,22 +105,12 @@ class PocketClip(nn.Module):
     def encode_text(self, ids: Tensor) -> Tensor:
         """(N, L) token ids → (N, D), read at the end token, which has the largest id."""
         x = self.token_embedding(ids) + self.positional_embedding
-        x = self.ln_final(self.transformer(x, attn_mask=self.attn_mask))
+        blocks: Any = self.transformer.resblocks
+        for block in blocks:
+            x = block(x, self.attn_mask)
+        x = self.ln_final(x)
         features: Tensor = x[torch.arange(len(x), device=x.device), ids.argmax(dim=-1)] @ self.text_projection
         return features
-
-
-class TextTransformer(nn.Module):
-    """The blocks of the text tower."""
-
-    def __init__(self, width: int, heads: int, layers: int, *, quick_gelu: bool) -> None:
-        super().__init__()
-        self.resblocks = nn.ModuleList(TextBlock(width, heads, quick_gelu=quick_gelu) for _ in range(layers))
-
-    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-        for block in self.resblocks:
-            x = block(x, attn_mask=attn_mask)
-        return x
 
 
 class TextBlock(nn.Module):
@@ -138,7 +125,7 @@ class TextBlock(nn.Module):
         up, down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.mlp = nn.Sequential(OrderedDict(c_fc=up, gelu=gelu, c_proj=down))
 
-    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, attn_mask: Tensor) -> Tensor:
         normed = self.ln_1(x)
         x = x + self.attn(normed, normed, normed, need_weights=False, attn_mask=attn_mask)[0]
         return x + self.mlp(self.ln_2(x))
@@ -188,9 +175,9 @@ class ConvolutionalTokens(nn.Module):
         self.stem_norm = BatchNormAct2d(STEM)
         stages, channels = [], STEM
         for index, (count, kernel, stride, wide) in enumerate(STAGES):
-            kind = InvertedResidual if index else DepthwiseSeparableConv
-            more = (kind(wide, wide, kernel, 1) for _ in range(count - 1))
-            stages.append(nn.Sequential(kind(channels, wide, kernel, stride), *more))
+            make = partial(InvertedResidual, out=wide, kernel=kernel, expansion=EXPANSION if index else 1)
+            more = (make(wide, stride=1) for _ in range(count - 1))
+            stages.append(nn.Sequential(make(channels, stride=stride), *more))
             channels = wide
         self.stages = nn.Sequential(*stages)
         for part in self.stages[UNSTRIDED].modules():
@@ -217,35 +204,21 @@ class BatchNormAct2d(nn.BatchNorm2d):
         return activated
 
 
-class DepthwiseSeparableConv(nn.Sequential):
-    """One filter per channel, then a 1 × 1 convolution."""
-
-    def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
-        super().__init__(
-            OrderedDict(
-                conv_dw=_depthwise(channels, kernel, stride),
-                bn1=BatchNormAct2d(channels),
-                conv_pw=nn.Conv2d(channels, out, 1, bias=False),
-                bn2=BatchNormAct2d(out, activate=False),
-            )
-        )
-
-
 class InvertedResidual(nn.Sequential):
-    """1 × 1 convolution to six times the channels, one filter per channel, 1 × 1 convolution back."""
+    """1 × 1 convolution to more channels (if ``expansion`` > 1), one filter per channel, 1 × 1 convolution back."""
 
-    def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
-        wide = channels * EXPANSION
-        super().__init__(
-            OrderedDict(
-                conv_pw=nn.Conv2d(channels, wide, 1, bias=False),
-                bn1=BatchNormAct2d(wide),
-                conv_dw=_depthwise(wide, kernel, stride),
-                bn2=BatchNormAct2d(wide),
-                conv_pwl=nn.Conv2d(wide, out, 1, bias=False),
-                bn3=BatchNormAct2d(out, activate=False),
-            )
-        )
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
+        wide = channels * expansion
+        # padded like TensorFlow, which for odd kernels is equal padding unless there is a stride
+        kind = partial(Conv2dSame, stride=stride) if stride > 1 else partial(nn.Conv2d, padding=kernel // 2)
+        depthwise = kind(wide, wide, kernel, groups=wide, bias=False)
+        parts: dict[str, nn.Module] = {"conv_dw": depthwise, "bn1": BatchNormAct2d(wide)}
+        if expansion > 1:
+            up = nn.Conv2d(channels, wide, 1, bias=False)
+            parts = {"conv_pw": up, "bn1": BatchNormAct2d(wide), "conv_dw": depthwise, "bn2": BatchNormAct2d(wide)}
+        last = ("conv_pwl", "bn3") if expansion > 1 else ("conv_pw", "bn2")
+        parts |= {last[0]: nn.Conv2d(wide, out, 1, bias=False), last[1]: BatchNormAct2d(out, activate=False)}
+        super().__init__(OrderedDict(parts))
         self.has_skip = stride == 1 and channels == out
 
     def forward(self, x: Tensor) -> Tensor:
@@ -253,13 +226,6 @@ class InvertedResidual(nn.Sequential):
         for part in self:
             result = part(result)
         return result + x if self.has_skip else result
-
-
-def _depthwise(channels: int, kernel: int, stride: int) -> nn.Conv2d:
-    """Padded like TensorFlow, which for odd kernels is equal padding unless there is a stride."""
-    if stride > 1:
-        return Conv2dSame(channels, channels, kernel, stride=stride, groups=channels, bias=False)
-    return nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels, bias=False)
 
 
 class VisionBlock(nn.Module):

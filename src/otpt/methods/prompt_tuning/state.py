@@ -19,17 +19,17 @@ from otpt.errors import OtptError
 from otpt.methods.attributes import names_with_attributes
 from otpt.prompts import (
     MEMORY_BUDGET,
-    DescriptionEncoder,
     FixedEncoder,
     FixedTexts,
     Linearisation,
     Prompt,
     PromptEncoder,
     PromptTokens,
-    TemplateEncoder,
     Templates,
     TextFeatures,
+    description_features,
     prompt_encoder,
+    template_features,
     tokenize_prompts,
 )
 from otpt.prompts.tokens import sentence_tokens
@@ -349,10 +349,10 @@ def prompt_state(
         encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
     elif isinstance(prompt, Templates):
         tokens = sentence_tokens(backbone.text, prompt.texts(names)[0])
-        encoder = TemplateEncoder(backbone.text, names, prompt, memory_budget=memory_budget)
+        encoder = FixedEncoder(template_features(backbone.text, names, prompt, memory_budget=memory_budget))
     else:
         tokens = sentence_tokens(backbone.text, [own[0] for own in prompt.texts])
-        encoder = DescriptionEncoder(backbone.text, prompt, memory_budget=memory_budget)
+        encoder = FixedEncoder(description_features(backbone.text, prompt, memory_budget=memory_budget))
     digest = hashlib.sha256()
     for tensor in (tokens.ids, tokens.slots, tokens.rows):
         digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
@@ -378,9 +378,9 @@ def prompt_state(
 class _FunctionEncoder(PromptEncoder):
     """A user's function, context by context."""
 
-    def __init__(self, encoder: Encoder, classes: int) -> None:
+    def __init__(self, encoder: Encoder, classes: int, device: torch.device) -> None:
         # the size of its graph is unknown; one byte, so that it is retained
-        super().__init__([torch.arange(classes)], graph_bytes=1, memory_budget=MEMORY_BUDGET)
+        super().__init__([torch.arange(classes)], device, graph_bytes=1, memory_budget=MEMORY_BUDGET)
         self._encoder = encoder
 
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
@@ -402,7 +402,7 @@ def state_of_texts(
         with torch.no_grad():
             first = texts(context)
         _check_texts(first, views)
-        classes, init, encoder = len(first), context.detach().clone(), _FunctionEncoder(texts, len(first))
+        classes, init, encoder = len(first), context.detach().clone(), _FunctionEncoder(texts, len(first), first.device)
     names = [str(i) for i in range(classes)]
     tunes = not isinstance(texts, Tensor)
     return PromptState(
