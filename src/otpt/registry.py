@@ -237,26 +237,28 @@ class Objective(Component):
 
     def _call_users(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
         """Call a user's function, which may raise and return anything."""
-        from torch import Tensor
+        from torch import Tensor  # the command line imports this module without torch
 
         assert self.function is not None
-        values = given["logits" if self.on == VIEWS else "text_features"]
-        where = f"{'logits' if self.on == VIEWS else 'text features'} of shape {tuple(values.shape)}"
+        name = "logits" if self.on == VIEWS else "text_features"
+        values, where = given[name], f"{name.replace('_', ' ')} of shape {tuple(given[name].shape)}"
         try:
             found = self.function(**given, **settings)
         except Exception as error:
             raise OtptError(f"The objective {self.name!r} failed on {where}: {reason(error)}.") from error
         expected = tuple(values.shape[:-2])
         if not isinstance(found, Tensor) or tuple(found.shape) != expected:
-            raise OtptError(
-                f"The objective {self.name!r} returned {describe(found)} for {where}; expected a tensor of shape "
-                f"{expected}, one number per image."
-            )
-        if values.requires_grad and not found.requires_grad:
-            raise OtptError(f"The objective {self.name!r} returned a number without gradient for {where}.")
-        if bool(values.isfinite().all()) and not bool(found.isfinite().all()):
-            raise OtptError(f"The objective {self.name!r} returned nan or infinity for {where}.")
-        return found
+            returned = describe(found)
+        elif values.requires_grad and not found.requires_grad:
+            returned = "a number without gradient"
+        elif bool(values.isfinite().all()) and not bool(found.isfinite().all()):
+            returned = "nan or infinity"
+        else:
+            return found
+        raise OtptError(
+            f"The objective {self.name!r} returned {returned} for {where}; expected a tensor of shape {expected}, one "
+            "number per image."
+        )
 
 
 @dataclass(frozen=True)

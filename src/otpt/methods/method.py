@@ -145,14 +145,15 @@ class Method(Steps):
     def __post_init__(self) -> None:
         for each in fields(self):
             _validated(self.name, each.name, getattr(self, each.name), strict=True)
-        for axis, value, known in (
+        axes: list[tuple[str, str, Mapping[str, Any]]] = [
             ("init", self.init, INITS),
             ("adaptation", self.adapt, ADAPTATIONS),
             ("calibrator", self.calibrate, CALIBRATIONS),
             ("aggregation", self.aggregate, AGGREGATIONS),
             ("gate", self.gate, GATES),
             *(("objective", name, OBJECTIVES) for name in self.objectives),
-        ):
+        ]
+        for axis, value, known in axes:
             if value not in known:
                 raise unknown(axis, value, known)
         object.__setattr__(self, "objectives", in_order(self.objectives))

@@ -210,16 +210,17 @@ class PromptGroup:
             configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
             zero_shot = initial.view_logits
             assert zero_shot is not None
-            rows = [views, zero_shot, starts]
+            own_views, own_starts = views, starts
             if len(images) < len(views):
-                rows = [None if each is None else _rows(each, images) for each in rows]
+                own_views, zero_shot = _rows(views, images), _rows(zero_shot, images)
+                own_starts = None if starts is None else _rows(starts, images)
             try:
                 tuned = tune(
                     self.state,
-                    rows[0],
+                    own_views,
                     configs,
-                    zero_shot=rows[1],
-                    starts=rows[2],
+                    zero_shot=zero_shot,
+                    starts=own_starts,
                     cache=self.cache,
                     all_views=all_views,
                 )
