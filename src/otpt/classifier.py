@@ -20,6 +20,7 @@ from torch import Tensor
 from otpt.backbones import Backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration
 from otpt.errors import OtptError, unknown
+from otpt.features.embedding import embed
 from otpt.features.inputs import image_inputs, is_one_image
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import LIMITS, ImageSource, UrlLimits
@@ -249,6 +250,17 @@ class Classifier:
         if isinstance(encoded, OtptError):
             raise encoded
         return encoded.features[recipe.kind]
+
+    def embed(self, images: Any, *, views: int | ViewRecipe = 1, workers: int | None = None) -> Tensor:
+        """Unit features (D,) of an image, or (N, D) of several: of the clean view, or the mean over ``views``."""
+        one = is_one_image(images)
+        found = []
+        given = [images] if one else images
+        for each in embed(self.backbone, given, views, seed=self.seed, workers=0 if one else workers, urls=self.urls):
+            if isinstance(each, OtptError):
+                raise each
+            found.append(torch.from_numpy(each))
+        return found[0] if one else torch.stack(found) if found else torch.empty(0, self.backbone.embed_dim)
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import httpx
 import numpy as np
@@ -66,6 +66,13 @@ _UPRIGHT = {
 }
 # Python's warning filters belong to the whole process: only one thread at a time may change and restore them.
 _warning_lock = threading.Lock()
+
+
+class NamedImage(NamedTuple):
+    """The name of an image, and a function that gives its path, its bytes or the image; any thread may call it."""
+
+    id: str
+    read: Callable[[], ImageSource]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from otpt.cli import prediction_file
 from otpt.cli.prediction_file import PredictionFile
 from otpt.errors import OtptError
 
@@ -23,11 +26,20 @@ def rows(image: str) -> list[dict[str, Any]]:
     return [{**found, "method": method} for method in JOB["methods"]]
 
 
+def opened(path: Path, job: dict[str, Any] = JOB, **options: Any) -> PredictionFile:
+    return PredictionFile(path, job, methods=2, top=None, **options)
+
+
 def predict(path: Path, images: list[str] = IMAGES, **options: Any) -> PredictionFile:
-    file = PredictionFile(path, options.pop("job", JOB), methods=2, top=None, **options)
-    for image in images[len(file.done) :]:
-        file(rows(image))
-    file.finish()
+    file = opened(path, **options)
+    waiting = iter(images)
+    try:
+        file.resume(waiting)
+        for image in waiting:
+            file(rows(image))
+        file.finish()
+    finally:
+        file.close()
     return file
 
 
@@ -42,21 +54,54 @@ def test_a_file_that_is_cut_off_anywhere_continues_to_the_same_bytes(name: str, 
         assert path.read_bytes() == whole, size
 
 
-def test_parts_continue_and_are_joined(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.parquet"
+@pytest.mark.parametrize("stop", [0, 1, 3, 5])
+def test_parts_continue_and_are_joined(stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, path = tmp_path / "whole.parquet", tmp_path / "all.parquet"
     predict(whole)
-    path = tmp_path / "all.parquet"
-    stopped = PredictionFile(path, JOB, methods=2, top=None)
-    for image in IMAGES[:3]:
+    monkeypatch.setattr(prediction_file, "_MERGED", 2)
+    stopped = opened(path)
+    for image in IMAGES[:stop]:
         stopped(rows(image))
         stopped.flush()
+    stopped.close()
     assert not path.exists()
+    parts = sorted((tmp_path / "all.parquet.parts").glob("part-*"))
+    assert len(parts) < 3
+    if stop > 1:  # as a kill between a merge and its clean-up leaves it
+        shutil.copy(parts[0], parts[0].with_name("part-000000000000-000000000001.parquet"))
     assert predict(path).failed == 1
     pd.testing.assert_frame_equal(pd.read_parquet(path), pd.read_parquet(whole))
-    assert not list(tmp_path.glob("*.parts"))
+    assert predict(path).done == 5
+    predict(path, [*IMAGES, "6.png"])
+    assert pd.read_parquet(path)["image"].tolist() == [image for image in [*IMAGES, "6.png"] for _ in rows(image)]
+    assert {each.name for each in tmp_path.iterdir() if each.name.startswith((".", "all"))} == {
+        "all.parquet",
+        "all.parquet.job.json",
+    }
+
+
+def test_a_folder_of_parts(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     predict(folder)
     assert len(pd.read_parquet(folder)) == 9
+    assert predict(folder).done == 5
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.jsonl", "all.parquet"])
+def test_names_that_are_no_text_and_occur_twice(name: str, tmp_path: Path) -> None:
+    images = ["\udcff.png", "\udcff.png", "=1.png", "a,b\n.png"]
+    predict(tmp_path / name, images)
+    assert predict(tmp_path / name, images).done == 4
+    with pytest.raises(OtptError, match=r"0\.png"):
+        predict(tmp_path / name, ["0.png"])
+
+
+def test_another_process_writes_the_file(tmp_path: Path) -> None:
+    file = opened(tmp_path / "all.csv")
+    with pytest.raises(OtptError, match=r"all\.csv"):
+        opened(tmp_path / "all.csv")
+    file.close()
+    opened(tmp_path / "all.csv").close()
 
 
 def test_formulas_and_line_breaks_stay_text(tmp_path: Path) -> None:
@@ -79,7 +124,24 @@ def test_another_job_and_a_foreign_file_are_refused(name: str, tmp_path: Path) -
 
 
 def test_only_bad_images(tmp_path: Path) -> None:
-    assert predict(tmp_path / "all.csv", ["2.png"]).done == []
-    assert PredictionFile(tmp_path / "all.csv", JOB, methods=2, top=None).failed == 1
-    with pytest.raises(OtptError, match=r"all\.txt"):
-        predict(tmp_path / "all.txt")
+    assert predict(tmp_path / "all.csv", ["2.png"]).failed == 1
+    assert predict(tmp_path / "all.csv", ["2.png"]).failed == 1
+    for wrong in ("all.txt", "s3://bucket/all.csv"):
+        with pytest.raises(OtptError, match=wrong):
+            PredictionFile(wrong, JOB)
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
+def test_a_full_disk_keeps_what_is_finished(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = opened(tmp_path / name)
+    file(rows("0.png"))
+    file.flush()
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        file(rows("1.png"))
+        with pytest.raises(OtptError, match="No space left"):
+            file.flush()
+    file.close()
+    predict(tmp_path / name)
+    frame = pd.read_csv(tmp_path / name) if name.endswith("csv") else pd.read_parquet(tmp_path / name)
+    assert frame["image"].tolist() == [image for image in IMAGES for _ in rows(image)]

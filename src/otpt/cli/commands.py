@@ -15,6 +15,7 @@ from otpt.plugins import import_plugins
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Classify images": {
         "predict": ("predict", "classify images"),
+        "embed": ("embed", "image features in a Parquet file"),
         "serve": ("serve", "predictions over HTTP, with a web page"),
         "calibrate": ("calibrate", "fit a calibration on labelled images"),
     },
@@ -52,6 +53,8 @@ COMMANDS_ELSEWHERE = {
     "version": "write otpt --version",
     "list": "write otpt methods, otpt models or otpt datasets",
     "classify": "write otpt predict",
+    "encode": "write otpt embed",
+    "features": "write otpt embed",
     "benchmark": "write otpt evaluate",
 }
 """Commands of other tools, and what to write instead."""

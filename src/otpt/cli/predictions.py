@@ -6,13 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from otpt.cli.predict import Image
+from otpt.bulk import Answer
 from otpt.cli.terminal import print_table, say
 from otpt.errors import OtptError
 from otpt.prediction import Prediction
-
-Answer = Mapping[str, Prediction] | OtptError
-"""The predictions of an image by method, or why it could not be read."""
 
 TOP = 5
 """Default for ``--top`` with a single image."""
@@ -26,12 +23,12 @@ FLAGS = {
 class Writer(Protocol):
     """Called with each image and its answer, and closed after the last one."""
 
-    def __call__(self, image: Image, answer: Answer) -> None: ...
+    def __call__(self, image: str, answer: Answer) -> None: ...
     def close(self) -> None: ...
 
 
 def make_writers(
-    images: Sequence[Image],
+    images: Sequence[str],
     methods: Sequence[str],
     classes: Sequence[str],
     *,
@@ -50,13 +47,13 @@ def make_writers(
     return found
 
 
-def rows_of(image: Image, answer: Answer, top: int) -> list[dict[str, Any]]:
+def rows_of(image: str, answer: Answer, top: int) -> list[dict[str, Any]]:
     """An answer as plain data, one row per method: what ``--json`` prints and files hold."""
     if isinstance(answer, OtptError):
-        return [{"image": str(image), "error": str(answer)}]
+        return [{"image": image, "error": str(answer)}]
     return [
         {
-            "image": str(image),
+            "image": image,
             "method": method,
             "label": prediction.label,
             "confidence": prediction.confidence,
@@ -85,7 +82,7 @@ class JsonLines:
     def __init__(self, top: int) -> None:
         self._top = top
 
-    def __call__(self, image: Image, answer: Answer) -> None:
+    def __call__(self, image: str, answer: Answer) -> None:
         for row in rows_of(image, answer, self._top):
             print(json.dumps(row, ensure_ascii=False), flush=True)
 
@@ -99,9 +96,9 @@ class Tables:
     def __init__(self, top: int) -> None:
         self._top = top
 
-    def __call__(self, image: Image, answer: Answer) -> None:
+    def __call__(self, image: str, answer: Answer) -> None:
         if isinstance(answer, OtptError):
-            say(str(answer))
+            say(_error_of(image, answer))
             return
         print(image)
         for method, prediction in answer.items():
@@ -122,27 +119,27 @@ class Tables:
 class Lines:
     """One line per image: file, and label and confidence of each method."""
 
-    def __init__(self, images: Sequence[Image], methods: Sequence[str], classes: Sequence[str]) -> None:
+    def __init__(self, images: Sequence[str], methods: Sequence[str], classes: Sequence[str]) -> None:
         from rich.cells import cell_len
 
         self._cell_len = cell_len
         self._methods = methods
         self._flags: dict[str, None] = {}
-        self._file = max((cell_len(str(image)) for image in images), default=0)
+        self._file = max((cell_len(image) for image in images), default=0)
         heads = methods if len(methods) > 1 else ()
         self._label = max((cell_len(name) for name in (*classes, *heads)), default=0) + 2
         if len(methods) > 1:
             self._print("", [(method, "%") for method in methods])
 
-    def __call__(self, image: Image, answer: Answer) -> None:
+    def __call__(self, image: str, answer: Answer) -> None:
         if isinstance(answer, OtptError):
-            say(str(answer))
+            say(_error_of(image, answer))
             return
         cells = []
         for prediction in (answer[method] for method in self._methods):
             self._flags |= dict.fromkeys(prediction.flags)
             cells.append((_label(prediction) + " *" * bool(prediction.flags), f"{100 * prediction.confidence:.1f}"))
-        self._print(str(image), cells)
+        self._print(image, cells)
 
     def close(self) -> None:
         """Print what the marks mean."""
@@ -154,6 +151,11 @@ class Lines:
 
     def _pad(self, text: str, width: int) -> str:
         return text + " " * max(width - self._cell_len(text), 0)
+
+
+def _error_of(image: str, error: OtptError) -> str:
+    """The error with the image's name, which that of bytes does not hold."""
+    return str(error) if image in str(error) else f"{image}: {error}"
 
 
 def _label(prediction: Prediction) -> str:

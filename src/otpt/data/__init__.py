@@ -39,6 +39,7 @@ from otpt.data.registered import (
     register_dataset,
     registered_dataset,
 )
+from otpt.data.sources import open_source
 from otpt.errors import OtptError, unknown
 from otpt.plugins import import_plugins
 
@@ -63,6 +64,7 @@ __all__ = [
     "find_records",
     "list_datasets",
     "load_dataset",
+    "open_source",
     "read_class_list",
     "read_features",
     "register_dataset",

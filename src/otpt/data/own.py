@@ -330,6 +330,13 @@ class RowsOf:
 
 def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = None) -> Dataset:
     """A split of the data set ``name`` (``owner/name``, ``owner/name@configuration``, or a folder) of ``datasets``."""
+    folder = os.path.expanduser(name.partition("@")[0])
+    origin = f"hf:{origin_of(folder)}" if folder and os.path.isdir(folder) else f"hf:{name}"
+    return hugging_face_dataset(hub_table(name, split), f"hf:{name}", split=split, classes=classes, origin=origin)
+
+
+def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
+    """A split as ``datasets`` loads it; with ``streaming`` its rows are read as they are needed."""
     try:
         library: Any = importlib.import_module("datasets")
     except ImportError:
@@ -346,15 +353,14 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
                 if split not in table:
                     raise ValueError(f"Unknown split {split!r}; available: {', '.join(table)}")
                 table = table[split]
-        else:
-            table = library.load_dataset(str(folder) if is_folder else path, configuration or None, split=split)
+            return table
+        source = str(folder) if is_folder else path
+        return library.load_dataset(source, configuration or None, split=split, streaming=streaming)
     except Exception as error:  # the package raises errors of many other packages
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        kind = NoSuchSplit if reason.startswith("Unknown split") else OtptError
+        kind = NoSuchSplit if reason.startswith(("Unknown split", "Bad split")) else OtptError
         hint = f" A folder of class folders is read without hf:, as {path!r}." if is_folder else ""
         raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
-    origin = f"hf:{origin_of(folder)}" if is_folder else f"hf:{name}"
-    return hugging_face_dataset(table, f"hf:{name}", split=split, classes=classes, origin=origin)
 
 
 def hugging_face_dataset(

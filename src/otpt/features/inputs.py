@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from PIL import Image
 
 from otpt.errors import OtptError
-from otpt.images import ImageSource, is_array, is_file_object, read_file_object
+from otpt.images import ImageSource, NamedImage, is_array, is_file_object, read_file_object
 
 
 class ImageInput(NamedTuple):
@@ -33,8 +33,8 @@ def is_one_image(given: Any) -> bool:
 def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
     """The images in their order, read lazily.
 
-    ``images`` may hold images, batches (B, C, H, W) or (images, labels) pairs as data loaders give them, or rows of a
-    Hugging Face data set.
+    ``images`` may hold images, batches (B, C, H, W) or (images, labels) pairs as data loaders give them, rows of a
+    Hugging Face data set, or :class:`NamedImage` items, as :func:`otpt.data.open_source` yields them.
     """
     if is_one_image(images):
         words = repr(images[:100]) if isinstance(images, str) else f"({type(images).__name__})"
@@ -46,6 +46,9 @@ def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) 
         name = None if names is None else next(names, None)
         if names is not None and name is None:
             raise OtptError("There must be as many image ids as images; one list is shorter.")
+        if isinstance(image, NamedImage):
+            yield ImageInput(image.id, image.read, name)
+            continue
         shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position + 1}"
         yield ImageInput(shown, _source(image), name)
     if names is not None and next(names, None) is not None:
@@ -54,6 +57,8 @@ def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) 
 
 def _images_of(item: Any) -> Iterable[Any]:
     """The images of an item: itself, those of a batch, the first of a pair, or the image of a row."""
+    if isinstance(item, NamedImage):
+        return (item,)
     if isinstance(item, (tuple, list)) and item and not isinstance(item[0], (int, float)):
         item = item[0]
     if isinstance(item, Mapping):

@@ -30,6 +30,7 @@ from otpt.methods.inits import (
     columns,
     prompts_of,
     recipe_for,
+    refuse_views,
     templates_of,
     text_state,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "published_names",
     "read_attributes",
     "recipe_for",
+    "refuse_views",
     "register_kind",
     "register_methods",
     "stream",

@@ -152,6 +152,19 @@ def by_kind(methods: Sequence[Method]) -> dict[Kind, Methods]:
     return found
 
 
+def refuse_views(methods: Sequence[Method], family: str = "fine-grained", dataset: str = "") -> None:
+    """Raise an :class:`OtptError` for methods that need more of an image than the feature of one view."""
+    for method in methods:
+        kind = kind_of(method)
+        pixels = not kind.needs_features or kind.needs_image(method)
+        if pixels or method.needs_views(family, dataset):
+            needed = "its pixels" if pixels else "several views of it"
+            raise OtptError(
+                f"Method {method.name!r} needs more of an image than one feature: {needed}; give images, or a method "
+                "of one view such as 'zero-shot'."
+            )
+
+
 def _check_texts(backbone: Backbone, settings: Settings, texts: FixedTexts, method: Method) -> None:
     """Raise an :class:`OtptError` if a method cannot start from texts that replace the prompt."""
     own_templates = isinstance(texts, Templates)

@@ -1,0 +1,237 @@
+"""Predictions of many images: in this process, in several, or on Ray (:mod:`otpt.ray`).
+
+Each way takes a :class:`ClassifierJob`, says what decides the predictions (``facts``), and turns images into answers
+in their order; images are taken as they are needed, a few ahead.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from otpt._version import __version__
+from otpt.classifier import Classifier, load
+from otpt.errors import OtptError
+from otpt.evaluation.evaluation import end_with_parent
+from otpt.features.pipeline import look_ahead
+from otpt.images import NamedImage
+from otpt.methods import Method, load_plugin
+from otpt.prediction import Prediction
+
+Answer = Mapping[str, Prediction] | OtptError
+"""The predictions of an image by method, or why it could not be read."""
+
+READERS = 32
+"""Threads that read images ahead from remote storage."""
+_FEATURES = 256  # that are classified at a time
+_VIEWS = 256  # of the images that a worker gets at a time
+_IMAGES = 64  # that a worker gets at a time, at most
+
+
+@dataclass(frozen=True)
+class ClassifierJob:
+    """How to make a classifier, in any process.
+
+    Attributes:
+        backbone: the name of the model.
+        methods: that predict each image.
+        classes: their names.
+        options: further arguments of :func:`otpt.load`.
+        texts: further arguments of :meth:`Classifier.set_classes`.
+        calibrations: that are used.
+        plugins: Python files that the methods need.
+    """
+
+    backbone: str
+    methods: tuple[Method, ...]
+    classes: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, Any] = field(default_factory=dict)
+    calibrations: Sequence[Any] = ()
+    plugins: Sequence[Path] = ()
+
+    def open(self, device: str | None = None) -> Classifier:
+        """Load the model and prepare the classes."""
+        for path in self.plugins:
+            load_plugin(path)
+        options = {**self.options, **({} if device is None else {"device": device})}
+        found = load(self.backbone, self.methods[0], **options)
+        found.set_classes(list(self.classes), **self.texts)
+        return found.use_calibrations(self.calibrations, self.methods)
+
+
+class Worker:
+    """A classifier, in this process or in another one."""
+
+    def __init__(
+        self, job: ClassifierJob, device: str | None = None, threads: int | None = None, readers: int = 0
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(max(threads, 1))
+        self.job, self._threads, self._readers = job, threads, readers
+        self.classifier = job.open(device)
+
+    def facts(self) -> dict[str, Any]:
+        """What decides the predictions, as plain data."""
+        settings = self.classifier.settings
+        return {
+            "version": __version__,
+            "backbone": self.classifier.backbone.fingerprint,
+            "precision": self.job.options.get("precision", "float32"),
+            "methods": [method.name for method in self.job.methods],
+            "classes": list(self.job.classes),
+            **settings.model_dump(mode="json", exclude={"methods", "classes"}),
+        }
+
+    def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
+        """The answers, lazily and in order; of images on remote storage, ``readers`` threads read the next ones."""
+        ahead = read_ahead(images, self._readers) if self._readers else images
+        return self.classifier.stream(ahead, self.job.methods, workers=self._threads)
+
+    def answer(self, images: Sequence[NamedImage]) -> list[Answer]:
+        """The answers of a few images."""
+        return list(self(images))
+
+
+class FeatureWorker(Worker):
+    """A classifier of image features, as ``otpt embed`` writes them."""
+
+    def __init__(self, job: ClassifierJob, metadata: Mapping[str, str]) -> None:
+        super().__init__(job)
+        encoder, own = metadata.get("otpt.backbone"), self.classifier.backbone.fingerprint
+        if encoder not in (None, own):
+            raise OtptError(
+                f"The features were made by another model (fingerprint {encoder}) than {job.backbone!r} ({own}); name "
+                "that model with --backbone."
+            )
+
+    def __call__(self, images: Iterable[Any]) -> Iterator[Answer]:
+        """The answers of rows with features, in order."""
+        rows = iter(images)
+        while chunk := list(islice(rows, _FEATURES)):
+            known = [row.feature for row in chunk if row.feature is not None]
+            found = iter(self._classify(known) if known else ())
+            for row in chunk:
+                yield OtptError(row.error or f"{row.id} has no feature.") if row.feature is None else next(found)
+
+    def _classify(self, features: Sequence[Any]) -> list[dict[str, Prediction]]:
+        backbone = self.classifier.backbone
+        try:
+            stacked = torch.from_numpy(np.stack(features)).to(backbone.dtype)
+        except ValueError:
+            raise OtptError("The features have different numbers of dimensions; expected those of one model.") from None
+        return self.classifier.classify_features(stacked[:, None], self.job.methods)
+
+
+class Workers(Protocol):
+    """What predicts: a :class:`Worker`, :class:`Processes`, or the actors of :mod:`otpt.ray`."""
+
+    def facts(self) -> dict[str, Any]: ...
+    def __call__(self, images: Iterable[Any]) -> Iterator[Answer]: ...
+
+
+def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[NamedImage]]:
+    """As many images as a worker gets at a time: few if each has many views."""
+    views = job.options.get("views", 1)
+    count = max(min(_IMAGES, _VIEWS // int(getattr(views, "n_views", views))), 1)
+    images = iter(images)
+    while chunk := list(islice(images, count)):
+        yield chunk
+
+
+def read_ahead(images: Iterable[NamedImage], readers: int = READERS) -> Iterator[NamedImage]:
+    """The same images with their bytes, of which threads read the next ones."""
+    return look_ahead(_read, images, readers)
+
+
+def _read(image: NamedImage) -> NamedImage:
+    try:
+        return NamedImage(image.id, partial(_given, image.read()))
+    except OtptError as error:
+        return NamedImage(image.id, partial(_raise, error))
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def _raise(error: OtptError) -> Any:
+    raise error
+
+
+class Processes:
+    """Several processes of this machine, each with the model; one per GPU, or any number on the CPU."""
+
+    def __init__(
+        self, job: ClassifierJob, workers: int, devices: Sequence[str] | None = None, threads: int | None = None
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        for number in range(workers):
+            queue.put(devices[number % len(devices)] if devices else None)
+        threads = max(threads or torch.get_num_threads() // workers, 1)
+        self._job, self._workers, self._finished = job, workers, False
+        self._pool = ProcessPoolExecutor(workers, context, _start, (job, queue, threads))
+
+    def facts(self) -> dict[str, Any]:
+        """See :meth:`Worker.facts`."""
+        return self._result(self._pool.submit(_call, "facts"))
+
+    def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
+        """The answers, in order."""
+        waiting = chunks(images, self._job)
+        under_way: deque[Future[Any]] = deque()
+        while True:
+            for chunk in islice(waiting, 2 * self._workers - len(under_way)):
+                under_way.append(self._pool.submit(_call, "answer", chunk))
+            if not under_way:
+                self._finished = True
+                return
+            yield from self._result(under_way.popleft())
+
+    def close(self) -> None:
+        """End the processes; without waiting if they are still at work."""
+        self._pool.shutdown(wait=self._finished, cancel_futures=True)
+
+    def _result(self, future: Future[Any]) -> Any:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise OtptError(
+                f"One of {self._workers} worker processes ended (too little memory?); repeat the command to continue, "
+                "perhaps with fewer --workers."
+            ) from None
+
+
+_worker: list[Worker | OtptError] = []
+"""That of a process of the pool, or why there is none."""
+
+
+def _start(job: ClassifierJob, devices: Any, threads: int) -> None:
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    try:
+        _worker.append(Worker(job, devices.get(), threads))
+    except OtptError as error:  # an exception here would only break the pool
+        _worker.append(error)
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    (worker,) = _worker
+    if isinstance(worker, OtptError):
+        raise worker
+    found: Callable[..., Any] = getattr(worker, name)
+    return found(*arguments)

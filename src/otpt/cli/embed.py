@@ -1,0 +1,70 @@
+"""``otpt embed IMAGES -o features.parquet``: image features for other programs, and to be classified again."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import tee
+from typing import Annotated, Literal
+
+from otpt._version import __version__
+from otpt.cli import options as o
+from otpt.cli.predict import Column, Counter, Images, Overwrite, Split, open_images, with_progress
+from otpt.cli.terminal import note, plural, say
+from otpt.errors import OtptError
+
+
+def embed(
+    *images: Images,
+    out: Annotated[str, o.out("a .parquet file, or a folder of Parquet parts; also remote")],
+    overwrite: Overwrite = False,
+    views: Annotated[int, o.option("mean over this many views; 1: the clean view alone")] = 1,
+    dtype: Annotated[Literal["float32", "float16"], o.option("type of the stored numbers")] = "float32",
+    column: Column = None,
+    split: Split = "test",
+    seed: o.Seed = None,
+    threads: o.Threads = None,
+    model: o.ModelOptions = o.ModelOptions(),
+) -> int:
+    """Encode images and write unit features, with the columns id, feature and error. 'otpt predict' and 'otpt evaluate'
+    take the file in place of images. The same command continues a stopped job. Exit code 2 if an image could not be
+    read; the others are still encoded."""
+    from otpt.cli.prediction_file import PredictionFile, check_output
+
+    if check_output(out).endswith((".csv", ".jsonl")):
+        raise OtptError(f"Features cannot be written to {out!r}; expected .parquet or a folder.")
+    source = open_images(images, column, split)  # before a large model is loaded
+    from otpt.bulk import read_ahead
+    from otpt.data.sources import SourceError
+    from otpt.features.embedding import embed as encode
+    from otpt.views import ViewRecipe
+
+    recipe = ViewRecipe(n_views=views)
+    o.use_threads(threads)
+    backbone = model.load()
+    facts = {"backbone": backbone.fingerprint, "views": recipe.key, "seed": str(seed or 0), "dtype": dtype}
+    job = {"version": __version__, **facts, "precision": model.precision}
+    metadata = {f"otpt.{name}": value for name, value in {"model": model.backbone, **facts}.items()}
+    with ExitStack() as stack:  # what is finished is also written after Ctrl-C and SIGTERM
+        file = PredictionFile(out, job, key="id", overwrite=overwrite, metadata=metadata)
+        stack.callback(file.close)
+        items = iter(source)
+        if done := file.resume(item.id for item in items):
+            note(f"{plural(done, 'image')} are in {out!r} already.")
+        stack.callback(file.flush, last=True)
+        counter = Counter(source, done)
+        names, waiting = tee(items)
+        ahead = read_ahead(waiting) if source.is_remote else waiting
+        features = encode(backbone, ahead, recipe, seed=seed or 0, workers=threads)
+        for name, feature in with_progress(zip((item.id for item in names), features, strict=True), counter):
+            if isinstance(feature, SourceError):
+                raise feature
+            if isinstance(feature, OtptError):
+                counter.failed += 1
+                file([{"id": name, "feature": None, "error": str(feature)}])
+            else:
+                file([{"id": name, "feature": feature.astype(dtype), "error": None}])
+        file.finish()
+    print(f"The features of {plural(file.done - file.failed, 'image')} are in {out!r}.")
+    if file.failed:
+        say(f"{file.failed} of {file.done} images could not be read")
+    return 2 if file.failed else 0

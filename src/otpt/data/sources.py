@@ -1,0 +1,480 @@
+"""Images without labels, from anywhere and listed lazily.
+
+| word | images |
+|---|---|
+| ``photo.jpg``, ``https://…/photo.jpg``, ``s3://bucket/photo.jpg`` | one |
+| ``photos/``, ``s3://bucket/photos`` | all below a folder, sorted |
+| ``photos/*/1*.jpg`` | the matches of a pattern, sorted; also folders, shards and tables |
+| ``@list.txt`` | a file with one path or address per line |
+| ``x-{000..009}.tar``, ``x.tar.gz`` | the members of tar shards (WebDataset), in their order |
+| ``x.parquet``, ``x.arrow``, ``x.csv`` | the rows of a table with a column of bytes, paths or addresses |
+| ``hf:owner/name@configuration`` | a split of a Hugging Face data set |
+
+Addresses (``s3://``, ``gs://``, ``hf://`` …) are read by fsspec. Names are sorted in pieces on the disk where there are
+many, so that ten million files take no more memory than a thousand.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import heapq
+import io
+import os
+import re
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from otpt.data.dataset import IMAGE_SUFFIXES
+from otpt.data.own import expand_braces, hub_table, is_shards
+from otpt.errors import OtptError, cannot_read
+from otpt.images import ImageSource, NamedImage, is_url
+
+STANDARD_INPUT = "<stdin>"
+TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv")
+IMAGE_COLUMNS = ("image", "img", "bytes", "jpg", "png", "path", "file", "filename", "file_name", "url")
+ID_COLUMNS = ("id", "key", "__key__", "image_id")
+FEATURE = "feature"
+"""The column of a table that holds image features instead of images."""
+
+_AT_ONCE = 500_000  # names that are sorted in memory
+_ROWS = 64  # of a table that are in memory
+_CHECKED = 64  # addresses that are looked up before a model is loaded
+_REFUSED = ("credential", "forbidden", "denied", "unauthorized", "accesskey", "profile")
+
+
+class SourceError(OtptError):
+    """Storage that cannot be read, in contrast to a single image."""
+
+
+class FeatureRow(NamedTuple):
+    """A row of a table of features: (D,), or None and why there is none."""
+
+    id: str
+    feature: npt.NDArray[np.floating] | None
+    error: str | None
+
+
+class Source:
+    """Images that words name, in order; iterating again begins at the first one.
+
+    Args:
+        words: see the module.
+        column: of tables, that holds the images; a known name by default.
+        split: of Hugging Face data sets.
+    """
+
+    def __init__(self, words: Sequence[str], *, column: str | None = None, split: str = "test") -> None:
+        if words.count(STANDARD_INPUT) > 1:
+            raise OtptError("Standard input, -, was given twice; it holds one image.")
+        self._words = [os.path.expanduser(word) for word in words]
+        self._options = {"column": column, "split": split}
+        addresses = 0
+        for word in [] if self.has_features else self._words:  # fail early
+            addresses += is_remote(word)
+            if not is_remote(word) or addresses <= _CHECKED:
+                for _ in islice(self._items(word, check=True), 1):
+                    break
+                else:
+                    suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
+                    raise OtptError(f"{word!r} holds no images ({suffixes}).")
+
+    def __iter__(self) -> Iterator[NamedImage]:
+        return (item for word in self._words for item in self._items(word))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether images are read over a network, where more of them should be read ahead."""
+        return any(is_remote(word) or word.startswith("@") for word in self._words)
+
+    @property
+    def reads_standard_input(self) -> bool:
+        """Whether an image comes from the standard input of this process."""
+        return STANDARD_INPUT in self._words
+
+    @property
+    def has_features(self) -> bool:
+        """Whether these are tables with a column of features instead of images."""
+        first = self._words[0]
+        return _suffix(first) in (".parquet", ".arrow", ".feather") and FEATURE in _columns(first)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the first table."""
+        found = next(_batches(self._words[0], None, 1)).schema.metadata or {}
+        return {key.decode(): value.decode("utf-8", "replace") for key, value in found.items()}
+
+    def features(self) -> Iterator[FeatureRow]:
+        """The rows of tables with features."""
+        for word in self._words:
+            if _suffix(word) not in TABLES or FEATURE not in _columns(word):
+                raise OtptError(f"{word!r} is no table with a column {FEATURE!r}; predict images separately.")
+            row = 0
+            for batch in _batches(word, None, _ROWS):
+                names = batch.schema.names
+                numbers = [f"{word}#{row + i}" for i in range(len(batch))]
+                ids = batch.column("id").to_pylist() if "id" in names else numbers
+                errors = batch.column("error").to_pylist() if "error" in names else [None] * len(batch)
+                for name, value, error in zip(ids, batch.column(FEATURE), errors, strict=True):
+                    yield FeatureRow(str(name), None if not value.is_valid else np.asarray(value.values), error)
+                row += len(batch)
+
+    def count(self) -> int | None:
+        """The number of images, if it can be known without reading them; listing takes a while."""
+        total = 0
+        for word in self._words:
+            if is_shards(word) or word.startswith("hf:") or _suffix(word) in TABLES:
+                return None
+            total += sum(1 for _ in self._items(word))
+        return total
+
+    def _items(self, word: str, *, check: bool = False, listed: bool = False) -> Iterator[NamedImage]:
+        """The images of a word; one that is ``listed`` in a file is not looked up."""
+        column, split = self._options["column"], str(self._options["split"])
+        if word == STANDARD_INPUT:
+            yield NamedImage(word, _standard_input)
+        elif word.startswith("hf:") and not word.startswith("hf://"):
+            yield from _hugging_face(word, split, column)
+        elif word.startswith("@"):
+            for line in _lines(word[1:]):
+                yield from self._items(line, listed=True)
+        elif is_shards(word):
+            for shard in [word] if _exists(word) else _shards(word):
+                yield from _members(shard)
+        elif _suffix(word) in TABLES and not _is_pattern(word):
+            yield from _rows(word, column)
+        elif listed or (is_url(word) and not word.endswith("/")):
+            yield _one(word)
+        elif _is_pattern(word) and not _exists(word):
+            for match in _matches(word):
+                yield from self._items(match)
+        elif _is_folder(word):
+            yield from map(_one, _images_below(word))
+        elif check and not _exists(word):
+            raise OtptError(f"There is no image or folder {word!r}; check the path.")
+        else:
+            yield _one(word)
+
+
+def open_source(*words: str, column: str | None = None, split: str = "test") -> Source:
+    """Images of folders, patterns, lists, shards, tables, data sets and addresses; see the module.
+
+    >>> next(iter(open_source("photos/"))).id  # doctest: +SKIP
+    'photos/cat.jpg'
+    """
+    return Source([str(word) for word in words], column=column, split=split)
+
+
+def is_remote(word: str) -> bool:
+    """Whether a word is an address such as ``s3://bucket/name``."""
+    return re.match(r"[a-z0-9+.-]+://", word, re.IGNORECASE) is not None
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """The file system of fsspec that an address or a local path belongs to, and the path on it."""
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+    try:
+        found: tuple[Any, str] = url_to_fs(address, use_listings_cache=False)
+    except ImportError as error:
+        raise OtptError(f"{address!r} needs a package ({error}); pip install 'otpt[remote]'.") from None
+    except Exception as error:  # an unknown protocol, a malformed address, missing credentials
+        raise _unreadable(address, error) from None
+    return found
+
+
+def read_address(address: str) -> bytes:
+    """The bytes of a file at an address; called by any thread."""
+    fs, path = file_system(address)
+    with reading(address):
+        data: bytes = fs.cat_file(path)
+    return data
+
+
+@contextmanager
+def reading(address: str) -> Iterator[None]:
+    """Turn the errors of file systems into one sentence about the address."""
+    try:
+        yield
+    except OtptError:
+        raise
+    except FileNotFoundError:
+        raise OtptError(f"There is no file {address!r}; check the path.") from None
+    except Exception as error:  # each file system has errors of its own
+        raise _unreadable(address, error) from None
+
+
+def _unreadable(address: str, error: Exception) -> SourceError:
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    refused = isinstance(error, PermissionError) or any(
+        each in f"{type(error).__name__} {reason}".lower() for each in _REFUSED
+    )
+    remedy = "check the credentials of this storage" if refused and is_remote(address) else "check it and try again"
+    return SourceError(f"Cannot read {address!r}: {reason}; {remedy}. What is finished stays.")
+
+
+def sort_names(names: Iterable[str], at_once: int = _AT_ONCE) -> Iterator[str]:
+    """Sorted names; of more than ``at_once``, sorted pieces are written to temporary files and merged."""
+    names = iter(names)
+    piece = sorted(islice(names, at_once))
+    if len(piece) < at_once:
+        yield from piece
+        return
+    files = []
+    while piece:
+        file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape", newline="\n")  # noqa: SIM115
+        file.writelines(name.replace("\n", "\0") + "\n" for name in piece)  # names have no zero bytes
+        file.seek(0)
+        files.append(file)
+        piece = sorted(islice(names, at_once))
+    yield from heapq.merge(*map(_names, files))
+
+
+def _names(file: IO[str]) -> Iterator[str]:
+    with file:
+        for line in file:
+            yield line[:-1].replace("\0", "\n")
+
+
+def _standard_input() -> ImageSource:
+    return sys.stdin.buffer.read()
+
+
+def _one(word: str) -> NamedImage:
+    """A single file; http(s) addresses and local files are opened as everywhere else."""
+    if is_remote(word) and not is_url(word):
+        return NamedImage(word, partial(read_address, word))
+    return NamedImage(word, partial(_given, word))
+
+
+def _given(image: ImageSource) -> ImageSource:
+    return image
+
+
+def _range(path: str, offset: int, size: int) -> bytes:
+    with reading(path), open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(size)
+
+
+def _suffix(word: str) -> str:
+    return os.path.splitext(word.partition("?")[0] if is_url(word) else word)[1].lower()
+
+
+def _is_pattern(word: str) -> bool:
+    return not is_url(word) and glob.has_magic(word)
+
+
+def _exists(word: str) -> bool:
+    if not is_remote(word):
+        return os.path.lexists(word)
+    fs, path = file_system(word)
+    with reading(word):
+        return bool(fs.exists(path))
+
+
+def _is_folder(word: str) -> bool:
+    if not is_remote(word):
+        return os.path.isdir(word)
+    fs, path = file_system(word)
+    with reading(word):
+        return bool(fs.isdir(path))
+
+
+def _matches(word: str) -> Iterator[str]:
+    """The files and folders that a pattern matches, sorted."""
+    if not is_remote(word):
+        yield from sort_names(glob.iglob(word, recursive=True))
+        return
+    fs, path = file_system(word)
+    with reading(word):
+        found = fs.glob(path)
+    yield from (fs.unstrip_protocol(each) for each in sorted(found))
+
+
+def _images_below(folder: str) -> Iterator[str]:
+    """Image files below a folder, in the order of their names; one folder is listed at a time."""
+    if is_remote(folder):
+        fs, path = file_system(folder)
+        with reading(folder):
+            for where, _, files in fs.walk(path):
+                for name in sorted(files):
+                    if _suffix(name) in IMAGE_SUFFIXES:
+                        yield fs.unstrip_protocol(f"{where}/{name}")
+        return
+    try:
+        for name in sort_names(_entries(folder)):
+            path = os.path.join(folder, name)
+            if name.endswith("/"):
+                yield from _images_below(path[:-1])
+            else:
+                yield path
+    except OSError as error:
+        raise cannot_read("folder", folder, error) from None
+
+
+def _entries(folder: str) -> Iterator[str]:
+    """Names of images, and of folders with a slash."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield f"{entry.name}/"
+            elif _suffix(entry.name) in IMAGE_SUFFIXES and entry.is_file():
+                yield entry.name
+
+
+@contextmanager
+def _open_binary(address: str) -> Iterator[IO[bytes]]:
+    fs, path = file_system(address)
+    with reading(address), fs.open(path, "rb") as file:
+        yield file
+
+
+def _lines(address: str) -> Iterator[str]:
+    """Lines of a list; relative paths begin in the folder of the list if the first one exists there."""
+    folder = None
+    with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", "surrogateescape") as text:
+        for line in text:
+            if not (name := line.strip()):
+                continue
+            if folder is None:
+                folder = os.path.dirname(address)
+                if not is_remote(address) and not os.path.lexists(os.path.join(folder, name)):
+                    folder = ""
+            yield _beside(folder, name)
+
+
+def _beside(folder: str, name: str) -> str:
+    return name if os.path.isabs(name) or is_remote(name) else os.path.join(folder, name)
+
+
+def _shards(word: str) -> Iterator[str]:
+    found = list(_matches(word)) if _is_pattern(word) else expand_braces(word)
+    missing = [] if is_remote(word) else [each for each in found if not os.path.exists(each)]
+    if missing or not found:
+        raise OtptError(f"There is no tar file {(missing or [word])[0]!r}; check the path.")
+    return iter(found)
+
+
+def _members(shard: str) -> Iterator[NamedImage]:
+    """The images in a tar file; a local one without compression is read by offsets, others from start to end."""
+    with _open_binary(shard) as file:
+        try:
+            with tarfile.open(fileobj=file, mode="r:*") as archive:
+                by_offset = not is_remote(shard) and archive.fileobj is file
+                while (member := archive.next()) is not None:
+                    archive.members.clear()  # else it remembers them all
+                    if member.isfile() and _suffix(member.name) in IMAGE_SUFFIXES:
+                        name = f"{shard}/{member.name}"
+                        if by_offset and not member.issparse():
+                            yield NamedImage(name, partial(_range, shard, member.offset_data, member.size))
+                        elif (content := archive.extractfile(member)) is not None:
+                            yield NamedImage(name, partial(_given, content.read()))
+                _check_end(archive)
+        except (tarfile.TarError, EOFError, ValueError, OSError) as error:
+            if isinstance(error, OtptError):
+                raise
+            raise SourceError(
+                f"The tar file {shard!r} is damaged or cut off ({error}); copy it again. What is finished stays."
+            ) from None
+
+
+def _check_end(archive: tarfile.TarFile) -> None:
+    """A damaged header ends the iteration like the two empty blocks of a whole file."""
+    assert archive.fileobj is not None
+    archive.fileobj.seek(archive.offset)
+    block = archive.fileobj.read(tarfile.BLOCKSIZE)
+    if len(block) < tarfile.BLOCKSIZE or any(block):
+        raise tarfile.ReadError(f"no member begins at byte {archive.offset}")
+
+
+def _columns(address: str) -> list[str]:
+    """The columns of a Parquet or Arrow file; none if there is no such file."""
+    first = None if _is_pattern(address) or not _exists(address) else next(_batches(address, None, 1), None)
+    return [] if first is None else list(first.schema.names)
+
+
+def _batches(address: str, columns: Sequence[str] | None, rows: int) -> Iterator[Any]:
+    """Record batches of a Parquet or Arrow file, one at a time in memory."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import parquet
+
+    with _open_binary(address) as file:
+        try:
+            if _suffix(address) == ".parquet":
+                yield from parquet.ParquetFile(file, pre_buffer=False).iter_batches(rows, columns=columns)
+                return
+            try:
+                reader = pa.ipc.open_stream(file)
+            except pa.ArrowInvalid:
+                file.seek(0)
+                opened = pa.ipc.open_file(file)
+                reader = (opened.get_batch(i) for i in range(opened.num_record_batches))
+            for batch in reader:
+                yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
+        except pa.ArrowException as error:
+            raise SourceError(f"The table {address!r} is damaged ({error}); write it again.") from None
+
+
+def _table_rows(address: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a table with the columns of images and ids."""
+    if _suffix(address) in (".csv", ".tsv"):
+        with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+            yield from csv.DictReader(text, delimiter="\t" if _suffix(address) == ".tsv" else ",")
+        return
+    for batch in _batches(address, None, _ROWS):
+        yield from batch.to_pylist()
+
+
+def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
+    """The images of a table's rows."""
+    if not _exists(address):
+        raise OtptError(f"There is no table {address!r}; check the path.")
+    for number, row in enumerate(_table_rows(address)):
+        yield _row_image(row, column, f"{address}#{number}", os.path.dirname(address))
+
+
+def _row_image(row: Mapping[str, Any], column: str | None, name: str, folder: str) -> NamedImage:
+    """The image in a row: bytes, a path or address, or both as Hugging Face stores them."""
+    column = column or next((each for each in IMAGE_COLUMNS if each in row), None)
+    if column not in row:
+        raise OtptError(
+            f"{name.rpartition('#')[0] or name!r} has the columns {', '.join(map(str, row))}; name the one that holds "
+            "the images with --column."
+        )
+    key = next((str(row[each]) for each in ID_COLUMNS if row.get(each) not in (None, "")), None)
+    value = row[column]
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, str) and value:
+        place = _beside(folder, value)
+        return NamedImage(key or value, _one(place).read)
+    if isinstance(value, bytes):
+        return NamedImage(key or name, partial(_given, value))
+    return NamedImage(key or name, partial(_no_image, name, column, value))
+
+
+def _no_image(name: str, column: str, value: Any) -> ImageSource:
+    raise OtptError(f"{name} has {value!r:.100} in the column {column!r}; expected bytes, a path or an address.")
+
+
+def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:
+    """The rows of a Hugging Face data set, read as they are needed and decoded here."""
+    import datasets
+
+    table = hub_table(word.removeprefix("hf:"), split, streaming=True)
+    features = table.features or {}
+    images = column or next((name for name, kind in features.items() if type(kind).__name__ == "Image"), None)
+    if images is not None and type(features.get(images)).__name__ == "Image":
+        table = table.cast_column(images, datasets.Image(decode=False))
+    for number, row in enumerate(table):
+        yield _row_image(row, images, f"{word}#{split}/{number}", "")
