@@ -72,7 +72,8 @@ def measure(file: Path, spec: str, backbone: str, seed: int, images: int) -> Non
                 by_count[views] = np.asarray(answer[clf.method.name].probabilities, np.float64)
             found.setdefault(f"p {name}", []).append(by_count[views])
             found.setdefault(f"n {name}", []).append(views)
-    np.savez(file, labels=np.array(data.labels[:count]), **{name: np.array(each) for name, each in found.items()})
+    arrays: dict[str, Any] = {name: np.array(each) for name, each in found.items()}
+    np.savez(file, labels=np.array(data.labels[:count]), **arrays)
 
 
 def views_needed(logits: Tensor) -> dict[str, int]:

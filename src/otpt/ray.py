@@ -50,7 +50,7 @@ class _Batches:
 
     def _images(self, batch: Mapping[str, Any]) -> tuple[list[NamedImage], dict[str, Any]]:
         """The images of a batch, and its other columns; a path stays among them."""
-        column = self._column or next((each for each in IMAGE_COLUMNS if each in batch), None)
+        column = self._column or next((each for each in IMAGE_COLUMNS if each in batch), "")
         if column not in batch:
             raise OtptError(f"A batch has the columns {', '.join(batch)}; name the one of the images with column=.")
         images = [NamedImage(f"row {i}", partial(_read, value)) for i, value in enumerate(batch[column])]

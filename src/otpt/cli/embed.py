@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import tee
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from otpt._version import __version__
 from otpt.cli import options as o
-from otpt.cli.predict import Column, Counter, Images, Overwrite, Split, open_images, with_progress
+from otpt.cli.predict import Column, Counter, Images, Overwrite, Split, named_answers, open_images, with_progress
 from otpt.cli.terminal import note, plural, say
 from otpt.errors import OtptError
+
+if TYPE_CHECKING:
+    from otpt.images import NamedImage
 
 
 def embed(
@@ -52,10 +55,12 @@ def embed(
             note(f"{plural(done, 'image')} are in {out!r} already.")
         stack.callback(file.flush, last=True)
         counter = Counter(source, done)
-        names, waiting = tee(items)
-        ahead = read_ahead(waiting) if source.is_remote else waiting
-        features = encode(backbone, ahead, recipe, seed=seed or 0, workers=threads)
-        for name, feature in with_progress(zip((item.id for item in names), features, strict=True), counter):
+
+        def encoded(waiting: Iterator[NamedImage]) -> Iterator[Any]:
+            ahead = read_ahead(waiting) if source.is_remote else waiting
+            return encode(backbone, ahead, recipe, seed=seed or 0, workers=threads)
+
+        for name, feature in with_progress(named_answers(encoded, items), counter):
             if isinstance(feature, SourceError):
                 raise feature
             if isinstance(feature, OtptError):

@@ -18,7 +18,7 @@ from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    from otpt.bulk import Answer, ClassifierJob, Workers
+    from otpt.bulk import ClassifierJob, Workers
     from otpt.data.sources import Source
 
 _FEW = 20
@@ -207,19 +207,26 @@ def _start(
     return cast("Workers", found)
 
 
-def named_answers(
-    engine: Callable[[Iterator[Any]], Iterator[Answer]], images: Iterator[Any]
-) -> Iterator[tuple[str, Answer]]:
-    """(name, answer) of each image; the engine takes images some way ahead."""
+def named_answers(engine: Callable[[Iterator[Any]], Iterator[T]], images: Iterator[Any]) -> Iterator[tuple[str, T]]:
+    """(name, answer) of each image; the engine takes images some way ahead.
+
+    A source that cannot be read any further is reported after the answers of all images before.
+    """
     taken: deque[str] = deque()
+    problem: list[OtptError] = []
 
     def take() -> Iterator[Any]:
-        for image in images:
-            taken.append(image.id)
-            yield image
+        try:
+            for image in images:
+                taken.append(image.id)
+                yield image
+        except OtptError as error:
+            problem.append(error)
 
     for answer in engine(take()):
         yield taken.popleft(), answer
+    if problem:
+        raise problem[0]
 
 
 def _report(out: str, total: int, failed: int, *, to_stderr: bool) -> None:
@@ -234,7 +241,8 @@ class Counter:
     """Progress of a job whose number of images is found out meanwhile, by a thread; None if it cannot be known."""
 
     def __init__(self, source: Source, done: int = 0) -> None:
-        self.done, self.failed, self.total = done, 0, None
+        self.done, self.failed = done, 0
+        self.total: int | None = None
         self._thread = threading.Thread(target=self._count, args=(source,), daemon=True)
         self._thread.start()
         self._thread.join(timeout=0.2)  # few images are counted at once

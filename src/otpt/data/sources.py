@@ -27,7 +27,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
@@ -101,7 +101,7 @@ class Source:
         """Whether an image comes from the standard input of this process."""
         return STANDARD_INPUT in self._words
 
-    @property
+    @cached_property
     def has_features(self) -> bool:
         """Whether these are tables with a column of features instead of images."""
         first = self._words[0]
@@ -181,7 +181,7 @@ def is_remote(word: str) -> bool:
 
 def file_system(address: str) -> tuple[Any, str]:
     """The file system of fsspec that an address or a local path belongs to, and the path on it."""
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    from fsspec.core import url_to_fs
 
     try:
         found: tuple[Any, str] = url_to_fs(address, use_listings_cache=False)
@@ -372,7 +372,7 @@ def _members(shard: str) -> Iterator[NamedImage]:
             with tarfile.open(fileobj=file, mode="r:*") as archive:
                 by_offset = not is_remote(shard) and archive.fileobj is file
                 while (member := archive.next()) is not None:
-                    archive.members.clear()  # else it remembers them all
+                    archive.members.clear()  # type: ignore[attr-defined]  # else it remembers them all
                     if member.isfile() and _suffix(member.name) in IMAGE_SUFFIXES:
                         name = f"{shard}/{member.name}"
                         if by_offset and not member.issparse():
@@ -445,7 +445,7 @@ def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
 
 def _row_image(row: Mapping[str, Any], column: str | None, name: str, folder: str) -> NamedImage:
     """The image in a row: bytes, a path or address, or both as Hugging Face stores them."""
-    column = column or next((each for each in IMAGE_COLUMNS if each in row), None)
+    column = column or next((each for each in IMAGE_COLUMNS if each in row), "")
     if column not in row:
         raise OtptError(
             f"{name.rpartition('#')[0] or name!r} has the columns {', '.join(map(str, row))}; name the one that holds "
@@ -469,7 +469,7 @@ def _no_image(name: str, column: str, value: Any) -> ImageSource:
 
 def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:
     """The rows of a Hugging Face data set, read as they are needed and decoded here."""
-    import datasets
+    import datasets  # type: ignore[import-untyped]
 
     table = hub_table(word.removeprefix("hf:"), split, streaming=True)
     features = table.features or {}

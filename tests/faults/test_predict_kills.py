@@ -1,0 +1,114 @@
+"""Predictions that are killed at random moments, again and again: the rows are those of an unbroken one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from faults.processes import start, wait
+from oracles.models.tiny import open_clip_local_dir
+from PIL import Image
+
+from otpt.cli import main
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
+
+KILLS = int(os.environ.get("OTPT_FAULT_KILLS", "30"))
+IMAGES = int(os.environ.get("OTPT_FAULT_IMAGES", "500"))
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], pd.DataFrame]:
+    """A command without its output, and its rows."""
+    root = tmp_path_factory.mktemp("bulk")
+    open_clip_local_dir(root / "model")
+    (root / "images").mkdir()
+    for i in range(IMAGES):
+        pixels = np.random.default_rng(i).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / "images" / f"{i}.png")
+    (root / "images" / "77.png").write_bytes(b"no image")
+    command = ["predict", str(root / "images"), "--backbone", f"local-dir:{root / 'model'}", "--classes", "cat", "dog"]
+    command += ["--methods", "zero-shot", "tpt", "--views", "4", "--device", "cpu"]
+    assert main([*command, "-o", str(root / "whole.parquet")]) == 2
+    return command, pd.read_parquet(root / "whole.parquet")
+
+
+def check(out: Path, expected: pd.DataFrame) -> None:
+    found = pd.read_csv(out) if out.suffix == ".csv" else pd.read_parquet(out)
+    assert list(found["image"]) == list(expected["image"])
+    assert list(found["label"].fillna("")) == list(expected["label"].fillna(""))
+    np.testing.assert_allclose(found["confidence"], expected["confidence"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet", "folder"])
+def test_one_process(name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
+    command, expected = job
+    chosen, out = random.Random(name), tmp_path / name
+    for _ in range(KILLS):
+        child = start(lambda: main([*command, "-o", str(out)]), tmp_path / "printed.txt")
+        time.sleep(1.2 * chosen.random() ** 2)
+        os.kill(child, signal.SIGKILL)
+        assert wait(child, tmp_path / "printed.txt").code in (2, -signal.SIGKILL)
+    assert main([*command, "-o", str(out)]) == 2
+    check(out, expected)
+
+
+def run(command: list[str], out: Path) -> subprocess.Popen[bytes]:
+    roots = os.pathsep.join(str(folder) for folder in (Path(__file__).parents[2] / "src", Path(__file__).parents[1]))
+    with (out.parent / "printed.txt").open("ab") as printed:
+        return subprocess.Popen(
+            [sys.executable, "-m", "otpt", *command, "-o", str(out)],
+            stdout=printed,
+            stderr=printed,
+            env={**os.environ, "PYTHONPATH": roots},
+        )
+
+
+@pytest.mark.parametrize("kind", ["processes", "driver"])
+def test_several_processes(kind: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
+    """The command or one of its workers is killed, once rows are being written."""
+    command, expected = job
+    command = [*command, *(["--workers", "2"] if kind == "processes" else ["--engine", "ray"])]
+    chosen, out = random.Random(kind), tmp_path / "p.parquet"
+    kills = 0
+    while kills < KILLS and not out.exists():
+        process = run(command, out)
+        time.sleep(3 + 12 * chosen.random())
+        victims = [psutil.Process(process.pid)]
+        if kind == "processes":
+            victims += victims[0].children(recursive=True)
+        if process.poll() is None:
+            chosen.choice(victims).kill()
+            kills += 1
+        process.wait(120)
+    assert kills
+    assert run(command, out).wait(300) == 2
+    check(out, expected)
+
+
+def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
+    """An actor of Ray is killed after every few images; the command goes on."""
+    command, expected = job
+    out = tmp_path / "p.parquet"
+    process = run([*command, "--engine", "ray", "--ray-actors", "1", "2"], out)
+    kills, chosen = 0, random.Random(0)
+    while process.poll() is None and kills < KILLS:
+        time.sleep(1 + 6 * chosen.random())
+        if process.poll() is None:
+            children = psutil.Process(process.pid).children(recursive=True)
+            actors = [each for each in children if "_Actor" in each.name()]
+            if actors:
+                chosen.choice(actors).kill()
+                kills += 1
+    assert process.wait(300) == 2, (tmp_path / "printed.txt").read_text(encoding="utf-8")
+    assert kills
+    check(out, expected)
