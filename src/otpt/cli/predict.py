@@ -89,7 +89,7 @@ def predict(
 
     chosen = method.methods(methods or [FEATURES_METHOD if features else DEFAULT_METHOD])
     if features:
-        refuse_views(chosen)
+        refuse_views(chosen, images[0])
     names = [each.name for each in chosen]
     shown = [] if out is not None else [item.id for item in islice(source, _SHOWN)]
     writers = make_writers(shown, names, listed.names, to_file=out is not None, as_json=json, top=top)

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
-from otpt.methods import Method, by_kind, names_with_attributes, read_attributes
+from otpt.methods import Method, by_kind, names_with_attributes, read_attributes, refuse_views
 from otpt.prompts import TextFeatures
 from otpt.prompts.learned import LearnedPrompt, read_contexts
 from otpt.registry import INITS, EvaluationHook, kind_of
@@ -118,7 +118,8 @@ class EvaluationSettings(Settings):
         """What decides the predictions of a data set's images."""
         recipe = replace(self.recipe, augmix=dataset.augmix)
         if dataset.views is not None:
-            _check_features(dataset, self.methods, self.family or dataset.family)
+            family = self.family or dataset.family
+            refuse_views(self.methods, dataset.name, dataset.views, family, dataset.registered_name)
             recipe = recipe.of(dataset.views)
         plugins = dict(self.plugins)
         for hook, _ in self.hooks:
@@ -138,19 +139,6 @@ class EvaluationSettings(Settings):
             allow_duplicates=dataset.allow_duplicates,
             plugins=plugins | dataset.plugins,
         )
-
-
-def _check_features(dataset: Dataset, methods: Sequence[Method], family: str) -> None:
-    """Raise an :class:`OtptError` that names a method which needs more than the features of a data set."""
-    for method in methods:
-        kind = kind_of(method)
-        if kind.needs_image(method) or not kind.needs_features:
-            raise OtptError(f"Method {method.name!r} needs the pixels of images; {dataset.name!r} has features alone.")
-        if dataset.views == 1 and method.needs_views(family, dataset.registered_name):
-            raise OtptError(
-                f"Method {method.name!r} needs several views of an image; {dataset.name!r} has one feature per image. "
-                "Give features of shape (images, views, width), or take a method of the clean view, such as 'tda'."
-            )
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:

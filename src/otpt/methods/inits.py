@@ -152,16 +152,18 @@ def by_kind(methods: Sequence[Method]) -> dict[Kind, Methods]:
     return found
 
 
-def refuse_views(methods: Sequence[Method], family: str = "fine-grained", dataset: str = "") -> None:
-    """Raise an :class:`OtptError` for methods that need more of an image than the feature of one view."""
+def refuse_views(
+    methods: Sequence[Method], origin: str, views: int = 1, family: str = "fine-grained", dataset: str = ""
+) -> None:
+    """Raise an :class:`OtptError` that names a method which needs more of an image than features of ``views``."""
     for method in methods:
         kind = kind_of(method)
-        pixels = not kind.needs_features or kind.needs_image(method)
-        if pixels or method.needs_views(family, dataset):
-            needed = "its pixels" if pixels else "several views of it"
+        if kind.needs_image(method) or not kind.needs_features:
+            raise OtptError(f"Method {method.name!r} needs the pixels of images; {origin!r} has features alone.")
+        if views == 1 and method.needs_views(family, dataset):
             raise OtptError(
-                f"Method {method.name!r} needs more of an image than one feature: {needed}; give images, or a method "
-                "of one view such as 'zero-shot'."
+                f"Method {method.name!r} needs several views of an image; {origin!r} has one feature per image. Give "
+                "images or features of all views, or take a method of the clean view, such as 'zero-shot' or 'tda'."
             )
 
 
