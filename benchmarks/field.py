@@ -2,14 +2,16 @@
 
 Every method of the field on the thirteen emoji sets with ``pocket``, three seeds of the views; and, if given, on
 photographs (``FOLDER/caltech101``, ``FOLDER/eurosat``, each with ``classes.txt``) with another model. Stream methods
-run over five orders (seeds). A cell is the average over data sets and half of a 95 % interval: 1.96 standard errors of
-a bootstrap over the images of each set. The runs grow: a stopped command continues. ``--write`` puts the tables into
-``docs/field.md``.
+run over five orders (seeds). ``--features`` adds what :mod:`benchmarks.real_clip` measured. A value is the average over
+data sets, with half of a 95 % interval: 1.96 standard errors of a bootstrap over the images of each set. The runs grow:
+a stopped command continues. ``--write`` updates ``docs/results/field.csv`` (rows that were not measured again stay) and
+makes the table of ``docs/results.md`` from it, next to the published numbers; ``--no-runs`` does that alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +23,29 @@ import pandas as pd
 from benchmarks.pages import put_into
 from otpt.cli import main as otpt
 from otpt.data.emoji import GROUPS, SHIFTS
+from otpt.methods import get_method
 from otpt.metrics import METRICS
 from otpt.metrics.bootstrap import resample_weights
+from otpt.registry import STREAM
+from otpt.report import published
 from otpt.runs import Run, read_rows
 
 Floats = npt.NDArray[np.float64]
 
 IMAGES = 270  # of each emoji set: every class of every set at least once
 RESAMPLES = 1000
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "field.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+CSV = DOCS / "results" / "field.csv"
+KEYS = ["bench", "method", "metric"]
+FEATURES = "Caltech101-58"
+"""The set of real features that the page shows; the others are in the CSV."""
+TTABC = {
+    "zero-shot": (66.72, 57.20), "tpt": (68.85, 59.91), "tps": (70.29, 63.01), "dpe": (70.20, 62.25),
+    "zero": (68.94, 60.93), "mta": (69.02, 60.77), "dota": (70.70, 62.53), "ecalp": (70.18, 60.21),
+    "onzeta": (71.12, 59.86),
+}  # fmt: skip
+"""Published accuracy on ImageNet and mean over four shifts, ViT-B/16 (arXiv 2606.14299)."""
+PUBLISHED = ("otpt", "c-tpt", "cots", "tta-vlm")
 METHODS = (
     "zero-shot", "tpt", "c-tpt", "o-tpt", "tpt+sals", "tpt+penalty",
     "a-tpt", "a-tpt-released", "soc", "d-tpt", "o-tpt+static", "soc+static",
@@ -38,9 +54,12 @@ METHODS = (
     "tpt+agreement", "tpt+cas", "tpt+agreement+e-cots",
     "mean-probability", "confident-half", "mean-logit", "mean-feature", "tpt+mean-probability",
     "zero", "mta", "tps", "tps+e-cots", "sts", "r-tpt", "reliability", "rlcf",
-    "templates-7", "templates-7+weak-strong", "fpp", "fpp+tpt", "boost",
+    "templates-7", "templates-7+weak-strong", "fpp", "fpp+tpt", "boost", "tsallis", "gs-bias",
 )  # fmt: skip
-STREAMS = ("tda", "boostadapter", "dmn", "bca", "dpe")
+STREAMS = (
+    "tda", "boostadapter", "dmn", "bca", "dpe", "dota", "oga", "oga-released", "adapt-gda", "adapt-gda-released",
+    "onzeta", "onlab", "ecalp", "pta", "pta-released", "lsa", "label-prior", "adte",
+)  # fmt: skip
 COLUMNS = {
     "accuracy": ("accuracy %", 100.0, 1),
     "ece": ("ECE %", 100.0, 1),
@@ -106,17 +125,88 @@ def resampled(run: Run, datasets: Sequence[str] | None = None) -> pd.DataFrame:
     return frame.unstack()
 
 
-def table(frame: pd.DataFrame) -> str:
-    """Markdown, a row per method."""
-    titles = ["method", *(title for title, _, _ in COLUMNS.values())]
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+def long_rows(bench: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per method and metric: value and half of a 95 % interval, in the units of the page."""
+    rows = []
     for method, row in frame.iterrows():
-        shown = [
-            f"{scale * row[metric][0]:.{digits}f} ± {1.96 * scale * np.std(row[metric][1:], ddof=1):.{digits}f}"
-            for metric, (_, scale, digits) in COLUMNS.items()
-        ]
-        lines.append(f"| `{method}` | {' | '.join(shown)} |")
+        for metric, (_, scale, digits) in COLUMNS.items():
+            if isinstance(row[metric], np.ndarray):
+                half = 1.96 * scale * float(np.std(row[metric][1:], ddof=1))
+                rows.append((bench, method, metric, round(scale * row[metric][0], digits), round(half, digits)))
+    return pd.DataFrame(rows, columns=[*KEYS, "value", "half_interval_95"])
+
+
+def feature_rows(file: Path) -> pd.DataFrame:
+    """What :mod:`benchmarks.real_clip` measured: means over orders, and half of their range."""
+    measured = pd.DataFrame([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+    rows = []
+    for (name, method), own in measured.groupby(["set", "method"], sort=False):
+        for metric, (_, scale, digits) in COLUMNS.items():
+            half = (own[metric].max() - own[metric].min()) / 2
+            rows.append((name, method, metric, round(scale * own[metric].mean(), digits), round(scale * half, digits)))
+    return pd.DataFrame(rows, columns=[*KEYS, "value", "half_interval_95"])
+
+
+def published_rows() -> pd.DataFrame:
+    """Averages over data sets that papers print for ViT-B/16 (TTA-VLM: RN50), and TTABC's."""
+    found = published()
+    found = found[(found.dataset == "average") & found.paper.isin(PUBLISHED) & found.metric.isin(["accuracy", "ece"])]
+    found = found[(found.backbone == "ViT-B/16") | (found.paper == "tta-vlm")]
+    found = found.drop_duplicates(["paper", "method", "metric"])
+    rows = [(f"published: {row.paper}", row.method, row.metric, row.value, "") for row in found.itertuples()]
+    for method, (imagenet, shifts) in TTABC.items():
+        rows.append(("published: ttabc, ImageNet", method, "accuracy", imagenet, ""))
+        rows.append(("published: ttabc, shifts", method, "accuracy", shifts, ""))
+    return pd.DataFrame(rows, columns=[*KEYS, "value", "half_interval_95"])
+
+
+def needs(name: str) -> str:
+    """What a method needs besides features of the clean view and texts."""
+    method = get_method(name)
+    found = ["views"] if method.needs_views("fine-grained") else []
+    found += ["gradient", "text tower"] if method.tunes else []
+    return ", ".join([*found, *(["state"] if method.scope == STREAM else [])])
+
+
+def page_table(rows: pd.DataFrame) -> str:
+    """Markdown, a row per method, smallest NLL on the emoji first, then on the real features."""
+    values = rows.drop_duplicates(KEYS, keep="last").set_index(KEYS)["value"]
+
+    def cell(bench: str, method: str, metric: str) -> str:
+        found = values.get((bench, method, metric))
+        return "" if found is None or pd.isna(found) else str(found)
+
+    def first_published(method: str, metric: str) -> str:
+        cells = ((paper, cell(f"published: {paper}", method, metric)) for paper in PUBLISHED)
+        return next((f"{value} ({paper})" for paper, value in cells if value), "")
+
+    def order(method: str) -> tuple[float, float]:
+        keys = ((bench, method, "nll") for bench in ("emoji", FEATURES))
+        first, second = (float(values.get(key, np.inf)) for key in keys)
+        return first, second
+
+    measured = rows[~rows.bench.str.startswith("published")].method.unique()
+    titles = ["method", "accuracy %", "debiased ECE %", "NLL", "AURC %", "photographs: NLL", "ms",
+              "real features: accuracy %", "ECE %", "NLL", "published: accuracy %", "ECE %", "TTABC: ImageNet %",
+              "shifts %", "needs"]  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "--:|" * (len(titles) - 2) + "---|"]
+    for method in sorted(measured, key=order):
+        cells = [cell("emoji", method, metric) for metric in ("accuracy", "debiased_ece", "nll", "aurc")]
+        cells += [cell("photographs", method, "nll"), cell("emoji", method, "ms_per_image")]
+        cells += [cell(FEATURES, method, metric) for metric in ("accuracy", "ece", "nll")]
+        cells += [first_published(method, metric) for metric in ("accuracy", "ece")]
+        cells += [cell(f"published: ttabc, {where}", method, "accuracy") for where in ("ImageNet", "shifts")]
+        lines.append(f"| `{method}` | {' | '.join(cells)} | {needs(method)} |")
     return "\n".join(lines)
+
+
+def update(measured: Sequence[pd.DataFrame]) -> None:
+    """Replace the rows that were measured again in the CSV, and make the page's table from it."""
+    known = pd.read_csv(CSV)
+    known = known[~known.bench.str.startswith("published")]
+    rows = pd.concat([known, *measured, published_rows()]).drop_duplicates(KEYS, keep="last")
+    rows.to_csv(CSV, index=False)
+    put_into(DOCS / "results.md", "field", page_table(rows))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -136,18 +226,22 @@ def main() -> None:
     """Evaluate what is missing, then print all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME", help="in place of the page's")
+    parser.add_argument("--methods", nargs="*", default=METHODS, metavar="NAME", help="in place of the page's")
     parser.add_argument("--streams", nargs="*", default=STREAMS, metavar="NAME", help="in place of the page's")
     parser.add_argument("--orders", type=int, default=5, help="of streams (default: %(default)s)")
+    parser.add_argument("--features", type=Path, metavar="FILE", help="streams.jsonl of benchmarks.real_clip")
+    parser.add_argument("--no-runs", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    for bench in benches(options):
-        run = bench.evaluate(options, options.methods, range(options.seeds))
+    measured = [] if options.features is None else [feature_rows(options.features)]
+    for bench in [] if options.no_runs else benches(options):
+        if options.methods:
+            run = bench.evaluate(options, options.methods, range(options.seeds))
         if options.streams:
             run = bench.evaluate(options, options.streams, range(options.orders))
-        text = table(resampled(run).reindex([*options.methods, *options.streams]))
-        print(f"\n{bench.name}:\n{text}", flush=True)
-        if options.write:
-            put_into(PAGE, bench.name, text)
+        measured.append(long_rows(bench.name, resampled(run)))
+        print(measured[-1].to_string(), flush=True)
+    if options.write:
+        update(measured)
 
 
 if __name__ == "__main__":
