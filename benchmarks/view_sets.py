@@ -2,8 +2,8 @@
 
 Emoji sets with ``pocket``: LAC and APS of the clean view, of the mean logit of the views (``mean-logit``), and of the
 weights that :func:`otpt.calibration.fit_view_weights` learns from a fifth of the images; two fifths calibrate, two
-fifths are measured. Printed are coverage and size of the sets over random draws, and the difference in size to the clean
-view's on the same images; intervals are 1.96 standard errors over the draws.
+fifths are measured. Printed are coverage and size of the sets over random draws, and the difference in size to the
+clean view's on the same images; intervals are 1.96 standard errors over the draws.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from otpt.methods.prompt_tuning import prompt_state
 from otpt.views import ViewRecipe
 
 COVERAGES = (0.8, 0.9, 0.95)
+Measured = dict[tuple[str, str, float], list[tuple[float, float]]]
 
 
 def view_logits(name: str, images: int, views: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,11 +47,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
-def measure(
-    logits: np.ndarray, labels: np.ndarray, draws: int
-) -> dict[tuple[str, str, float], list[tuple[float, float]]]:
+def measure(logits: np.ndarray, labels: np.ndarray, draws: int) -> Measured:
     """(coverage, size) of each draw, by kind of sets, prediction and coverage."""
-    found: dict[tuple[str, str, float], list[tuple[float, float]]] = {}
+    found: Measured = {}
     clean, rest = logits[:, 0], logits[:, 1:].mean(axis=1)
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(labels))
@@ -90,8 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             change = 100 * (sizes / base - 1)
             error, spread = 1.96 * np.std(change, ddof=1) / n, 1.96 * np.std(sizes, ddof=1) / n
             print(
-                f"| {name} | {kind} | {prediction} | {100 * coverage:g} | {100 * covered:.1f} | {size:.2f} ± {spread:.2f} "
-                f"| {change.mean():+.1f} ± {error:.1f} |",
+                f"| {name} | {kind} | {prediction} | {100 * coverage:g} | {100 * covered:.1f} | "
+                f"{size:.2f} ± {spread:.2f} | {change.mean():+.1f} ± {error:.1f} |",
                 flush=True,
             )
     return 0
