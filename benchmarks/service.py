@@ -1,13 +1,12 @@
-"""The service under load, on the loopback: ``python -m benchmarks.serve [--seconds 60] [--clients 100]``.
+"""The service under load, on the loopback: ``python -m benchmarks.service [--seconds 60] [--clients 100]``.
 
-Four tables, all with ``pocket`` and ``o-tpt``, bounded in count and time:
+Three tables, all with ``pocket`` and ``o-tpt``, bounded in count and time:
 
 1. *Load*: so many clients at once for so long; errors, 429s, latencies, and the memory of the service after warm-up and
    at the end.
-2. *Throughput* against ``Classifier.predict`` on the same images in the same run; the two take turns. The clients
-   run on the same cores.
-3. *Batching*: the same load with ``--together 1``, one image at a time.
-4. *Class lists*: requests with 50 class lists in turn, and a text cache that holds some of them.
+2. *Throughput* against ``Classifier.predict`` on the same images in the same run: images per second, and processor
+   seconds per image, which a busy machine changes less; the two take turns. The clients run on the same cores.
+3. *Class lists*: requests with 50 class lists in turn, and a text cache that holds some of them.
 
 Needs httpx and psutil, which the extra dev has.
 """
@@ -27,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +37,7 @@ from benchmarks.engine import class_names, photograph
 
 METHOD, CLASSES, LISTS = "o-tpt", 50, 50
 _START = 300.0  # seconds that a service may take to be ready
+_AT_ONCE: dict[str, Any] = {"clients": 16, "seconds": 600}
 _HEADERS = {"Content-Type": "application/json"}
 
 
@@ -186,7 +186,7 @@ def show_load(clients: int, seconds: float) -> None:
 
 
 def show_throughput(images: int, rounds: int) -> None:
-    """The second and third table."""
+    """The second table."""
     from otpt.classifier import load
 
     labels = class_names(CLASSES)
@@ -194,24 +194,45 @@ def show_throughput(images: int, rounds: int) -> None:
     given = [photograph(seed) for seed in range(images)]
     asked = bodies(images, labels)
     classifier.predict(given[:2])
-    alone: list[float] = []
-    together: list[float] = []
-    single: list[float] = []
-    with service() as (address, process), service("--together", "1") as (other, other_process):
+    own = psutil.Process()
+    rates: dict[str, list[float]] = {"predict": [], "service": []}
+    seconds: dict[str, list[float]] = {name: [] for name in rates}
+    with service() as (address, process):
+        run_load(address, process, asked[:2], clients=2, seconds=600, most=2)
         for _ in range(rounds):
-            begun = time.perf_counter()
-            classifier.predict(given)
-            alone.append(images / (time.perf_counter() - begun))
-            for rates, where, at in ((together, address, process), (single, other, other_process)):
-                rates.append(run_load(where, at, asked, clients=16, seconds=600, most=images).rate)
-    best, service_best, single_best = max(alone), max(together), max(single)
-    print(f"Throughput: {images} images, best of {rounds} rounds")
-    print(f"  predict {best:.2f} images/s, service {service_best:.2f}: {service_best / best:.2f} of it")
-    print(f"  one at a time {single_best:.2f} images/s: batching is {service_best / single_best:.2f}×", flush=True)
+            for name, at, run in (
+                ("predict", own, lambda: images / timed(lambda: classifier.predict(given))),
+                ("service", process, lambda: run_load(address, process, asked, **_AT_ONCE, most=images).rate),
+            ):
+                before = processor_seconds(at)
+                rates[name].append(run())
+                seconds[name].append((processor_seconds(at) - before) / images)
+    print(f"Throughput: {images} images, {rounds} rounds")
+    for name in rates:
+        median = statistics.median(seconds[name])
+        relative = statistics.median(a / b for a, b in zip(seconds[name], seconds["predict"], strict=True))
+        print(
+            f"  {name}: {max(rates[name]):.2f} images/s at best; {median:.3f} processor seconds per image, "
+            f"{100 * (relative - 1):+.1f} % of predict's in the same round (median)",
+            flush=True,
+        )
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of a call."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Of all threads of a process so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def show_lists(requests: int, clients: int, budget: float) -> None:
-    """The fourth table."""
+    """The third table."""
     lists = [[f"{name} {i}" for name in class_names(CLASSES)] for i in range(LISTS)]
     asked = [bodies(1, own, method="zero-shot", views=1)[0] for own in lists]
     with service("--text-cache", str(budget)) as (address, process):
@@ -242,11 +263,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000, help="with 50 class lists (default: %(default)s)")
     parser.add_argument("--images", type=int, default=48, help="of a round of the throughput (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of the throughput (default: %(default)s)")
+    parser.add_argument("--only", choices=["load", "throughput", "lists"], help="one of the tables")
     parser.add_argument("--budget", type=float, default=2, help="MiB of the text cache (default: %(default)s)")
     options = parser.parse_args()
-    show_load(options.clients, options.seconds)
-    show_throughput(options.images, options.rounds)
-    show_lists(options.requests, min(options.clients, 32), options.budget)
+    if options.only in (None, "load"):
+        show_load(options.clients, options.seconds)
+    if options.only in (None, "throughput"):
+        show_throughput(options.images, options.rounds)
+    if options.only in (None, "lists"):
+        show_lists(options.requests, min(options.clients, 32), options.budget)
 
 
 if __name__ == "__main__":

@@ -124,10 +124,10 @@ def open_with_digest(
         image = Image.fromarray(values)
     else:
         if isinstance(source, Image.Image):
-            opened, name = source, "the given PIL image"
+            opened, name = source, "the given image"
         else:
             data, name = _file_bytes(source, urls)
-            opened = _open(data, name)
+            opened = _open(io.BytesIO(data), name)
         _check_size(opened.size, name, max_pixels)
         image = _to_rgb(_load(opened, name), name)
     digest = hashlib.sha256(b"%d %d\n" % image.size)
@@ -257,15 +257,15 @@ async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
     return bytes(data)
 
 
-def header_size(data: bytes) -> tuple[int, int]:
-    """Return (width, height) of an image file from its header, without decoding it."""
-    return _open(data, "the given bytes").size
+def open_header(file: IO[bytes], formats: tuple[str, ...]) -> Image.Image:
+    """Read the header of an image file of one of Pillow's formats, without decoding it."""
+    return _open(file, "the given bytes", formats)
 
 
-def _open(data: bytes, name: str) -> Image.Image:
+def _open(file: IO[bytes], name: str, formats: tuple[str, ...] | None = None) -> Image.Image:
     """Read an image file's header."""
     try:
-        return _quietly(lambda: Image.open(io.BytesIO(data)))
+        return _quietly(lambda: Image.open(file, formats=formats))
     except UnidentifiedImageError:
         raise OtptError(f"Cannot use {name} as an image: it is not an image in a known format.") from None
     except Exception as error:  # a corrupt header can raise nearly anything inside a format's reader

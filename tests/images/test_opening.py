@@ -224,7 +224,7 @@ def test_a_closed_pil_image_is_refused(tmp_path: Path):
     Image.fromarray(_pixels()).save(path)
     image = Image.open(path)
     image.close()
-    assert "Cannot use the given PIL image" in _refusal(image)
+    assert "Cannot use the given image" in _refusal(image)
 
 
 def test_warning_filters_are_left_as_they_were():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -14,8 +15,10 @@ from fastapi.testclient import TestClient
 from oracles.pages.servers import Server, image_file, serving
 
 import otpt
+from otpt.calibration import read_calibration
+from otpt.data.classes import read_class_list
 from otpt.serve import Service, create_app
-from otpt.serve.config import read_calibrations, read_class_lists
+from otpt.serve.config import read_folder
 
 ANIMALS = ("cat", "dog", "red panda", "owl")
 METHOD = "tpt"
@@ -81,12 +84,12 @@ def local(folders: tuple[Path, Path], classifier: otpt.Classifier) -> Iterator[L
         {"pocket": classifier.backbone, "twin": classifier.backbone},
         method=METHOD,
         views=VIEWS,
-        classes=read_class_lists(folders[0]),
-        calibrations=read_calibrations(folders[1]),
+        classes=read_folder(folders[0], ".txt", read_class_list),
+        calibrations=read_folder(folders[1], ".json", read_calibration),
         threads=2,
     )
     service.start()
-    while not service.ready:
+    while not asyncio.run(service.ready()):
         time.sleep(0.02)
     yield Local(create_app(service, names=["127.0.0.1"]), service)
     service.close()

@@ -18,7 +18,7 @@ from .conftest import Local
 
 pytestmark = pytest.mark.slow
 
-CLOSE = 1e-4
+CLOSE = 1e-6
 ANIMALS = ["cat", "dog", "red panda", "owl"]
 FRUIT = ["apple", "pear", "quince"]
 

@@ -16,8 +16,8 @@ from oracles.pages.servers import PATIENCE, image_file, text_of
 import otpt
 from otpt.errors import OtptError
 from otpt.serve import Limits, Service, create_app
-from otpt.serve.engine import Job
-from otpt.serve.images import read_header
+from otpt.serve.engine import Job, Unit
+from otpt.serve.images import ImageFile
 from otpt.serve.schemas import Options
 
 pytestmark = pytest.mark.slow
@@ -48,19 +48,19 @@ def make(classifier: otpt.Classifier, **options: Any) -> Service:
 def started(classifier: otpt.Classifier) -> Iterator[Service]:
     service = make(classifier, method="zero-shot")
     service.start()
-    while not service.ready:
+    while not asyncio.run(service.ready()):
         time.sleep(0.02)
     yield service
     service.close()
 
 
-def waiting(service: Service, images: int, client: str = "") -> Job:
-    """A job that is accepted."""
+def waiting(service: Service, images: int, client: str = "") -> list[Unit]:
+    """Images that are accepted."""
     query = service.catalogue.query(Options(labels=["cat", "dog"]), ["zero-shot"], service.limits)
-    texts = service._texts.prepare(query, service.catalogue.models["pocket"])
-    job = Job(query, texts, [read_header(image_file(i), service.limits.pixels) for i in range(images)], client)
-    service._engine.submit(job)
-    return job
+    job = Job(query, service._texts.prepare(query, service.catalogue.models["pocket"]), client)
+    units = [Unit(job, ImageFile.read(image_file(i), service.limits.pixels)) for i in range(images)]
+    service._engine.submit(job, units)
+    return units
 
 
 def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
@@ -91,8 +91,8 @@ def test_clients_take_turns(classifier: otpt.Classifier) -> None:
     first, second = waiting(service, 3, "a"), waiting(service, 2, "b")
     order = [str(task.key.job.client) for task in service._engine._tasks("pocket")]
     assert order == ["a", "b", "a", "b", "a"]
-    for job in (first, second):
-        job.fail(OtptError("never computed"))
+    for unit in (*first, *second):
+        unit.settle(OtptError("never computed"))
     service.close()
 
 
@@ -102,17 +102,17 @@ def test_readiness_tells_the_truth(classifier: otpt.Classifier, monkeypatch: pyt
     assert send(app, ready)[0].status_code == 503  # not started
     service._warm = True
     assert send(app, ready)[0].status_code == 200
-    job = waiting(service, 1)  # nothing computes it
+    (unit,) = waiting(service, 1)  # nothing computes it
     time.sleep(0.25)
     assert send(app, ready)[0].status_code == 503
-    job.fail(OtptError("gone"))
+    unit.settle(OtptError("gone"))
     service.close()
 
     monkeypatch.setattr("otpt.serve.engine.Predictor", lambda *_: 1 / 0)
     broken = make(classifier)
     broken.start()
     broken._encoders[0].submit(int).result(PATIENCE)  # after the warm-up
-    assert not broken.ready
+    assert not asyncio.run(broken.ready())
     broken.close()
 
 
@@ -122,7 +122,7 @@ def test_texts_are_not_prepared_for_longer_than_the_request(started: Service, mo
     started.limits = Limits(seconds=1.0, texts=1_000_000)
     labels, templates = [f"class {i}" for i in range(400)], [f"a {i} of a {{}}." for i in range(100)]
     slow, quick = send(
-        create_app(started, guarded=False),
+        create_app(started),
         {"json": {**GOOD, "labels": labels, "templates": templates}},
         {"json": {**GOOD, "labels": ["another", "list"]}},
     )
@@ -267,10 +267,10 @@ def test_tokens(started: Service) -> None:
 
 def test_it_answers_what_it_accepted_and_nothing_more(classifier: otpt.Classifier) -> None:
     service = make(classifier, method="zero-shot")
-    job = waiting(service, 5)
+    units = waiting(service, 5)
     service._engine.start()
     service.close()
-    assert len(job.future.result(0)) == 5
+    assert all(unit.future.result(0).predictions for unit in units)
     assert service._engine.oldest() == 0
     (late,) = send(create_app(service), {"json": GOOD})
     assert late.status_code == 503

@@ -41,7 +41,6 @@ class LimitOptions:
     arrival: Annotated[float | None, o.option("seconds for a request to arrive (default: 30)")] = None
     seconds: Annotated[float | None, o.option("seconds for a request to be answered (default: 60)")] = None
     text_cache: Annotated[float, o.option("MiB of prepared class lists in memory")] = 2048
-    together: Annotated[int | None, o.option("images per batch (default: as many as wait)")] = None
 
     def limits(self) -> Any:
         """The limits, in bytes and pixels."""
@@ -93,12 +92,12 @@ def serve(
     """
     if missing := missing_packages("serve"):
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
-    from otpt.serve.config import ServiceConfig, named_models, read_token
+    from otpt.serve.config import ServiceConfig, read_token
     from otpt.serve.server import LOOPBACK, address_of, open_socket
     from otpt.serve.server import run as run_server
 
     config = ServiceConfig(
-        models=named_models(list(backbone)),
+        models=_named_models(backbone),
         device=device,
         precision=precision,
         compile=compile,
@@ -110,7 +109,6 @@ def serve(
         text_cache=int(limits.text_cache * _MIB),
         limits=limits.limits(),
         hosts=allow_urls,
-        together=limits.together,
         threads=threads,
     )
     guard = {"token": read_token(token_file), "names": hosts or (LOOPBACK if host in LOOPBACK else None)}
@@ -127,9 +125,24 @@ def serve(
     return 0
 
 
+def _named_models(given: tuple[str, ...]) -> dict[str, str]:
+    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, spec = each.partition("=")
+        name, spec = (name, spec) if equals else (each, each)
+        if not name or not spec:
+            raise OtptError(f"--backbone was given {each!r}; expected a backbone, or NAME=BACKBONE.")
+        if name in found:
+            raise OtptError(f"--backbone was given {name!r} twice; expected different names, as NAME=BACKBONE.")
+        found[name] = spec
+    return found
+
+
 def _class_lists(classes: tuple[str, ...]) -> Any:
     """The class lists of ``--classes`` by name: of files, of all files of a folder, or of names as "default"."""
-    from otpt.serve.config import read_class_lists
+    from otpt.data.classes import read_class_list
+    from otpt.serve.config import read_folder
 
     found: dict[str, Any] = {}
     words = [word for word in classes if not word.startswith("@")]
@@ -138,7 +151,7 @@ def _class_lists(classes: tuple[str, ...]) -> Any:
     for word in classes:
         path = Path(word[1:]).expanduser()
         if word.startswith("@") and path.is_dir():
-            found |= read_class_lists(path)
+            found |= read_folder(path, ".txt", read_class_list)
         elif word.startswith("@"):
             found[path.stem] = o.read_classes([word])
     return found
@@ -167,8 +180,8 @@ def _on_ray(config: ServiceConfig, options: o.RayOptions, port: int, guard: dict
         with connected(ray, options.ray_address, object_store=config.limits.memory):
             logging.getLogger("ray.serve").setLevel(logging.ERROR)
             name = f"otpt-{port}"
-            from otpt.serve.proxy import create_proxy
-            from otpt.serve.ray import RayReplicas, bind_replicas
+            from otpt.serve import create_app
+            from otpt.serve.ray import RayService, bind_replicas
 
             resources = options.resources()
             bound = bind_replicas(config, replicas=resources["actors"], cpus=resources["cpus"], gpus=resources["gpus"])
@@ -180,6 +193,6 @@ def _on_ray(config: ServiceConfig, options: o.RayOptions, port: int, guard: dict
                 raise OtptError(f"The replicas did not start on Ray: {reason}") from None
             try:
                 with redirect_stdout(sys.__stdout__):
-                    yield create_proxy(RayReplicas(handle), config.limits, **guard)
+                    yield create_app(RayService(handle, config.limits), **guard)
             finally:
                 ray.serve.delete(name)

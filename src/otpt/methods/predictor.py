@@ -20,7 +20,7 @@ from otpt.methods.path import Batch, PromptGroup
 from otpt.registry import STREAM, kind_of
 from otpt.rejection import REJECTED, Rejector
 from otpt.settings import Settings
-from otpt.threads import in_threads, one_thread
+from otpt.threads import cancellable, in_threads, one_thread
 from otpt.transfers import to_device, to_host
 
 IMAGES_TOGETHER = 8
@@ -174,8 +174,10 @@ def stream(
     """
 
     def predict(batch: Batch) -> list[Any]:
+        wanted = [image.task.wanted for image in batch.images]
         try:
-            return batch.images[0].task.predictor(batch)
+            with cancellable(lambda: all(each is not None and not each() for each in wanted)):
+                return batch.images[0].task.predictor(batch)
         except Exception as error:
             if not catch:
                 raise

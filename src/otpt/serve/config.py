@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, model_validator
 
-from otpt.calibration import Calibration, read_calibration
-from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError, cannot_read
 from otpt.settings import DEFAULT_METHOD, Frozen
 
 _SHORTEST_TOKEN = 16
+_T = TypeVar("_T")
 
 
 class Limits(Frozen):
@@ -28,6 +27,8 @@ class Limits(Frozen):
     templates: int = Field(100, gt=0, description="templates of a request")
     texts: int = Field(8000, gt=0, description="texts to encode for a request: labels × templates")
     methods: int = Field(8, gt=0, description="methods of a request")
+    steps: int = Field(16, gt=0, description="optimizer steps per image of a method")
+    scores: int = Field(50_000, gt=0, description="scores of an answer: images × methods × top")
     views: int = Field(64, gt=0, description="views of an image")
     queue: int = Field(128, gt=0, description="images in progress; beyond, requests get 429")
     share: float = Field(0.5, gt=0, le=1, description="largest part of queue and memory that one client address holds")
@@ -56,43 +57,17 @@ class ServiceConfig(Frozen):
     text_cache: int = Field(2 << 30, ge=0, description="bytes of prepared class lists in memory")
     limits: Limits = Field(default_factory=Limits)
     hosts: tuple[str, ...] = Field((), description="hosts from which images are fetched by address")
-    together: int | None = Field(None, ge=1, description="images per pass of the engine (default: as many as wait)")
     threads: int | None = Field(None, ge=0, description="threads that decode and augment (default: one per core)")
 
 
-def read_class_lists(folder: Path) -> dict[str, ClassList]:
-    """``pets.txt`` → the class list "pets"; one class per line, settings in comments as :mod:`otpt.data.classes`."""
-    return {path.stem: read_class_list(path) for path in _files(folder, ".txt", "class lists")}
-
-
-def read_calibrations(folder: Path | None) -> dict[str, Calibration]:
-    """``pets.json`` → the calibration "pets", as ``otpt calibrate`` wrote it."""
+def read_folder(folder: Path | None, suffix: str, read: Callable[[Path], _T]) -> dict[str, _T]:
+    """``pets.txt`` → what "pets" names; nothing without a folder."""
     if folder is None:
         return {}
-    return {path.stem: read_calibration(path) for path in _files(folder, ".json", "calibration files")}
-
-
-def _files(folder: Path, suffix: str, what: str) -> list[Path]:
-    if not folder.is_dir():
-        raise OtptError(f"There is no folder {str(folder)!r} of {what}; expected one with files *{suffix}.")
-    found = sorted(path for path in folder.iterdir() if path.suffix == suffix and path.is_file())
-    if not found:
-        raise OtptError(f"The folder {str(folder)!r} holds no {what}; expected files *{suffix}.")
-    return found
-
-
-def named_models(given: list[str]) -> dict[str, str]:
-    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
-    found: dict[str, str] = {}
-    for each in given:
-        name, equals, spec = each.partition("=")
-        name, spec = (name, spec) if equals else (each, each)
-        if not name or not spec:
-            raise OtptError(f"--backbone was given {each!r}; expected a backbone, or NAME=BACKBONE.")
-        if name in found:
-            raise OtptError(f"--backbone was given {name!r} twice; expected different names, as NAME=BACKBONE.")
-        found[name] = spec
-    return found
+    paths = sorted(path for path in folder.glob(f"*{suffix}") if path.is_file())
+    if not paths:
+        raise OtptError(f"There is no folder {str(folder)!r} with files *{suffix}; check the path.")
+    return {path.stem: read(path) for path in paths}
 
 
 def read_token(path: Path | None) -> str | None:

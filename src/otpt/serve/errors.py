@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,18 +17,17 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60  # characters: the value may be an image
 
 
-class RequestError(HTTPException):
-    """A request that is not answered.
+class Json(JSONResponse):
+    """JSON in UTF-8; a lone surrogate of a request stays the escape that it was."""
 
-    Args:
-        status: of HTTP.
-        type: a short name for programs, such as "too-many-labels".
-        message: one sentence for people.
-        given: the offending value, shortened.
-        expected: in its place.
-        hint: what the client can do.
-        headers: such as Retry-After.
-    """
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace")
+
+
+class RequestError(HTTPException):
+    """A request that is not answered; ``type`` is a short name for programs, such as "too-many-labels"."""
 
     def __init__(
         self,
@@ -47,32 +47,27 @@ class RequestError(HTTPException):
         """The body of the answer; fields without a value are absent."""
         return {"error": {name: value for name, value in self.fields.items() if value is not None}}
 
-    def response(self) -> JSONResponse:
+    def response(self) -> Json:
         """The answer."""
-        return JSONResponse(self.content(), self.status_code, self.headers)
+        return Json(self.content(), self.status_code, self.headers)
 
 
 def unusable(error: OtptError, type: str = "unusable") -> RequestError:
-    """An error of the library: the request can be read, but not used."""
+    """422 for an error of the library: the request can be read, but not used."""
     return RequestError(422, type, str(error))
-
-
-def unusable_image(error: OtptError) -> RequestError:
-    """An image that cannot be read."""
-    return unusable(error, "image")
 
 
 def invalid_field(error: Mapping[str, Any], names: Iterable[str]) -> RequestError:
     """One of pydantic's errors; ``names``: fields of requests, for suggestions."""
     if error["type"] == "json_invalid":
         return RequestError(400, "invalid-json", f"The body is not JSON: {error['ctx']['error']}.", expected="JSON")
-    place = [str(each) for each in error["loc"] if each != "body"]
-    where, message = ".".join(place) or "body", error["msg"]
+    place = [str(each)[:100] for each in error["loc"] if each != "body"]
+    where = ".".join(place) or "body"
     near = difflib.get_close_matches(place[-1], names, n=1) if error["type"] == "extra_forbidden" else []
     return RequestError(
         422,
         "invalid-field",
-        f"{where[:200]}: {message}.",
+        f"{where[:200]}: {error['msg']}.",
         given=None if error["type"] == "missing" else _short.repr(error.get("input")),
         hint=f"Did you mean {near[0]!r}?" if near else "GET /openapi.json describes the fields.",
     )
@@ -84,18 +79,6 @@ def busy(seconds: int, message: str) -> RequestError:
     return RequestError(429, "busy", message, hint=hint, headers={"Retry-After": str(seconds)})
 
 
-def closing() -> RequestError:
-    """503: the service stops, and answers what it accepted before."""
-    hint = "Send the request again in a few seconds, or to another replica."
-    return RequestError(503, "closing", "The service is shutting down.", hint=hint, headers={"Retry-After": "5"})
-
-
-def too_slow(seconds: float) -> RequestError:
-    """503: accepted, but not answered in time."""
-    return RequestError(
-        503,
-        "time-out",
-        f"The request was not answered within {seconds:g} s.",
-        hint="Send fewer images, labels, views or methods; or try again when the service is less busy.",
-        headers={"Retry-After": "5"},
-    )
+def unavailable(type: str, message: str, hint: str) -> RequestError:
+    """503: shutting down, or not answered in time."""
+    return RequestError(503, type, message, hint=hint, headers={"Retry-After": "5"})

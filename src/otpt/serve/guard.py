@@ -10,18 +10,13 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from otpt.serve.config import Limits
 from otpt.serve.errors import RequestError, busy
 from otpt.serve.metrics import Metrics
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _log = logging.getLogger("otpt.serve")
 _OPEN = ("/", "/healthz", "/readyz")
@@ -41,22 +36,19 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware.
+    """ASGI middleware; ``token``: which requests must carry, None for none."""
 
-    Args:
-        metrics: where requests are counted.
-        token: which requests must carry; None for none.
-    """
-
-    def __init__(self, app: Any, limits: Limits, metrics: Metrics, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
         self._bytes: Counter[str] = Counter()  # received for requests in progress, by client
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # the server leaves the body out
+            scope = {**scope, "method": "GET"}
         begun, status = time.perf_counter(), 499  # as nginx counts clients that have gone
 
         async def send_noting(message: Message) -> None:
@@ -67,23 +59,33 @@ class Guard:
                 message["headers"] = [*message["headers"], *own]
             await send(message)
 
-        client = (scope.get("client") or ("",))[0]
-        received: list[bytes] = []
+        client, body = (scope.get("client") or ("",))[0][:100], bytearray()
         try:
-            refusal = self._check(scope)
-            refusal = await self._receive_body(client, receive, received, refusal)
+            refusal = await self._receive_body(client, receive, body, self._check(scope))
             if refusal is not None:
                 await refusal.response()(scope, receive, send_noting)
             else:
-                await self._run(scope, b"".join(received), receive, send_noting)
+                await self._run(scope, bytes(body), receive, send_noting)
         finally:
-            self._release(client, received)
-            self._note(scope, client, status, time.perf_counter() - begun)
+            self._release(client, body)
+            route = getattr(scope.get("route"), "path", None) or "(other)"
+            seconds = time.perf_counter() - begun
+            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(seconds)
+            fields = {"route": route, "method": scope["method"], "status": status, "client": client}
+            _log.info("request", extra={"fields": {**fields, "seconds": round(seconds, 6)}})
 
-    async def _run(self, scope: Message, body: bytes, receive: Receive, send: Send) -> None:
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Run the application until it has answered, or the client has gone."""
         gone = asyncio.ensure_future(receive())  # http.disconnect is all that can come
-        app = asyncio.ensure_future(self._app(scope, replay(body, gone), send))
+        pending = [body]
+
+        async def replay() -> Message:
+            if pending:
+                return {"type": "http.request", "body": pending.pop(), "more_body": False}
+            return await asyncio.shield(gone)
+
+        app = asyncio.ensure_future(self._app(scope, replay, send))
         try:
             await asyncio.wait({app, gone}, return_when=asyncio.FIRST_COMPLETED)
             if app.done():
@@ -92,7 +94,7 @@ class Guard:
             app.cancel()
             gone.cancel()
 
-    def _check(self, scope: Message) -> RequestError | None:
+    def _check(self, scope: Scope) -> RequestError | None:
         """Why the request is refused by its headers; None if it is not."""
         headers, path = Headers(scope=scope), scope["path"]
         if "content-length" in headers and "transfer-encoding" in headers:
@@ -103,22 +105,17 @@ class Guard:
         if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
             message = "The request comes from a page of another site."
             return RequestError(403, "origin", message, given=origin[:100])
-        is_open = scope["method"] in ("GET", "HEAD") and (path in _OPEN or path.startswith("/page/"))
-        if self._token is None or is_open:
+        if self._token is None or (scope["method"] == "GET" and (path in _OPEN or path.startswith("/page/"))):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
             return None
-        return RequestError(
-            401,
-            "token",
-            "The token is wrong." if given else "The request has no token.",
-            expected="the header 'Authorization: Bearer TOKEN'",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
+        message = "The token is wrong." if given else "The request has no token."
+        expected = "the header 'Authorization: Bearer TOKEN'"
+        return RequestError(401, "token", message, expected=expected, headers={"WWW-Authenticate": "Bearer"})
 
     async def _receive_body(
-        self, client: str, receive: Receive, received: list[bytes], refusal: RequestError | None
+        self, client: str, receive: Receive, body: bytearray, refusal: RequestError | None
     ) -> RequestError | None:
         """Read the body; that of a refused request is read and dropped, so that its sender gets the answer."""
         limits, size, more = self._limits, 0, True
@@ -130,10 +127,11 @@ class Guard:
                         return RequestError(400, "disconnected", "The client has gone.")
                     part, more = message.get("body", b""), message.get("more_body", False)
                     size += len(part)
-                    if refusal is None and (refusal := self._reserve(client, part, size)) is None:
-                        received.append(part)
-                    if refusal is not None:
-                        self._release(client, received)
+                    refusal = refusal or self._reserve(client, part, size)
+                    if refusal is None:
+                        body += part
+                    else:
+                        self._release(client, body)
                         if size > limits.body * _DRAINED:
                             break
         except TimeoutError:
@@ -154,27 +152,8 @@ class Guard:
         self._bytes[client] += len(part)
         return None
 
-    def _release(self, client: str, received: list[bytes]) -> None:
-        self._bytes[client] -= sum(map(len, received))
+    def _release(self, client: str, body: bytearray) -> None:
+        self._bytes[client] -= len(body)
         if not self._bytes[client]:
             del self._bytes[client]
-        received.clear()
-
-    def _note(self, scope: Message, client: str, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None) or "(other)"
-        self._metrics.requests.labels(route, str(status)).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
-        fields = {"route": route, "method": scope["method"], "status": status, "client": client}
-        _log.info("request", extra={"fields": {**fields, "seconds": round(seconds, 6)}})
-
-
-def replay(body: bytes, gone: asyncio.Future[Message]) -> Receive:
-    """A body as ASGI hands it out, in one piece; then the message about the end of the connection."""
-    pending = [body]
-
-    async def receive() -> Message:
-        if pending:
-            return {"type": "http.request", "body": pending.pop(), "more_body": False}
-        return await asyncio.shield(gone)
-
-    return receive
+        body.clear()

@@ -11,43 +11,69 @@ import binascii
 import io
 import ipaddress
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from otpt.errors import OtptError
-from otpt.features.pipeline import EncodedImage
-from otpt.images import UrlLimits, fetch_url, header_size
-from otpt.methods import Predictor
-from otpt.objectives import select_fraction, view_entropies
+from otpt.images import UrlLimits, fetch_url, open_header
 from otpt.serve.errors import RequestError
-from otpt.transfers import to_host
-from otpt.views import make_views
 from otpt.views.recipe import Preprocessing
 
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+"""Formats whose header has the size of the decoded image; an ICO of 16 × 16 pixels may hold a PNG of any size."""
+_READS = 5000  # of a header: some of Pillow's readers take time quadratic in the number of its parts
+_SCANS = 100  # of a JPEG, each of which passes over all pixels; the limit of libtiff
+_URL = 2000  # characters
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 _THUMBNAIL = 64  # pixels of a side
-_FRACTION = 0.1  # of the views that TPT and its successors select: 6 of 64
+
+
+class _Header(io.BytesIO):
+    """A file whose header is read in a limited number of steps."""
+
+    left: float = _READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Bytes, as any file gives them."""
+        self.left -= 1
+        if self.left < 0:
+            raise OtptError(f"its header has more than {_READS} parts")
+        return super().read(size)
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """The bytes of an image file, and the number of pixels that its header says."""
+    """The bytes of an image file, and the number of pixels that its header announces."""
 
     data: bytes
     pixels: int
 
+    @classmethod
+    def read(cls, data: bytes, max_pixels: int) -> ImageFile:
+        """Read the header; ``OtptError`` for other formats, and above the limits."""
+        width, height = cls(data, 0).open().size
+        if width * height > max_pixels:
+            raise OtptError(
+                f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}."
+            )
+        if (scans := data.count(b"\xff\xda")) > _SCANS and data.startswith(b"\xff\xd8"):
+            raise OtptError(f"The JPEG has {scans:,} scans; expected at most {_SCANS}.")
+        return cls(data, width * height)
 
-def read_header(data: bytes, max_pixels: int) -> ImageFile:
-    """Read the size of an image without decoding it; ``OtptError`` above the limit."""
-    width, height = header_size(data)
-    if width * height > max_pixels:
-        raise OtptError(f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}.")
-    return ImageFile(data, width * height)
+    def open(self) -> Image.Image:
+        """The image, not yet decoded."""
+        if not self.data:
+            raise OtptError("Cannot use the given bytes as an image: it is empty (0 bytes).")
+        file = _Header(self.data)
+        found = open_header(file, formats=_FORMATS)
+        file.left = float("inf")  # the decoder takes small parts in linear time
+        return found
 
 
 def decode_base64(text: str) -> bytes:
@@ -68,13 +94,15 @@ def decode_base64(text: str) -> bytes:
 
 def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -> bytes:
     """The bytes at an http(s) address of an allowed host; ``RequestError`` otherwise."""
+    if not hosts:
+        raise _refused(url, "addresses are not fetched here")
+    if len(url) > _URL:
+        raise _refused(url, f"it has {len(url):,} characters, more than {_URL:,}")
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         raise _refused(url, "it is no valid address") from None
-    if not hosts:
-        raise _refused(url, "addresses are not fetched here")
     if host.lower() not in {each.lower().rstrip(".") for each in hosts}:
         raise _refused(url, f"the host {host!r} is not allowed")
     if parts.username is not None or parts.password is not None:
@@ -110,35 +138,19 @@ def is_public(address: str) -> bool:
 
 
 def _refused(url: str, reason: str) -> RequestError:
-    return RequestError(
-        422,
-        "address-refused",
-        f"An image is not fetched by its address: {reason}.",
-        given=url[:200],
-        hint="Send the image itself, in base64 or as a file part.",
-    )
+    message = f"An image is not fetched by its address: {reason}."
+    hint = "Send the image itself, in base64 or as a file part."
+    return RequestError(422, "address-refused", message, given=url[:200], hint=hint)
 
 
-def view_thumbnails(predictor: Predictor, image: EncodedImage, preprocessing: Preprocessing) -> Mapping[str, Any]:
-    """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
-    recipe = max(predictor.recipes, key=lambda each: each.n_views)
-    logits = predictor.view_logits(image)
-    opened, digest = image.open()
-    name = digest if image.task.image_id is None else image.task.image_id
-    pixels = make_views(opened, recipe, preprocessing, seed=image.task.seed, image_id=name)
-    shown = [_data_url(each, preprocessing) for each in pixels]
-    if logits is None:
-        return {"images": shown, "entropies": None, "selected": []}
-    (logits,) = to_host([logits])
-    entropies, selected = view_entropies(logits).tolist(), select_fraction(logits, _FRACTION).tolist()
-    return {"images": shown, "entropies": entropies, "selected": selected}
-
-
-def _data_url(view: Any, preprocessing: Preprocessing) -> str:
-    """A normalised view (3, S, S) as a small JPEG."""
+def data_urls(views: NDArray[Any], preprocessing: Preprocessing) -> list[str]:
+    """Normalised views (V, 3, S, S) as small JPEGs."""
     mean, std = (np.array(each, np.float32)[:, None, None] for each in (preprocessing.mean, preprocessing.std))
-    bytes_ = np.clip((view * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-    file = io.BytesIO()
-    small = Image.fromarray(bytes_).resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
-    small.save(file, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    found = []
+    for view in views:
+        pixels = np.clip((view * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+        file = io.BytesIO()
+        small = Image.fromarray(pixels).resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
+        small.save(file, "JPEG", quality=80)
+        found.append("data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii"))
+    return found

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from otpt.methods import field_names, published_names
 
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TENTHS = tuple(round(0.1 * i, 1) for i in range(1, 11))
@@ -48,39 +40,25 @@ class Metrics:
         self.confidence = Histogram(
             "otpt_confidence", "confidence of predictions", ["classes", "method"], buckets=_TENTHS, **own
         )
+        self._known = {*published_names(), *field_names()}
 
     def predicted(self, classes: str | None, method: str, confidence: float) -> None:
         """Count a prediction with a named class list; composed methods share one name."""
-        known = method in (*published_names(), *field_names())
-        self.confidence.labels(classes or GIVEN, method if known else OTHER).observe(confidence)
-
-    def watch(self, queue: Callable[[], int], cache_bytes: Callable[[], int], cache_entries: Callable[[], int]) -> None:
-        """Register numbers that are computed when they are read."""
-        for name, words, ask in (
-            ("otpt_queue_images", "images accepted and not yet answered", queue),
-            ("otpt_text_cache_bytes", "bytes of prepared class lists in memory", cache_bytes),
-            ("otpt_text_cache_entries", "prepared class lists in memory", cache_entries),
-        ):
-            Gauge(name, words, registry=self.registry).set_function(ask)
-
-    def text(self) -> bytes:
-        """All counters in Prometheus' format."""
-        return generate_latest(self.registry)
+        self.confidence.labels(classes or GIVEN, method if method in self._known else OTHER).observe(confidence)
 
 
-def merge_metrics(own: CollectorRegistry, texts: Mapping[str, bytes]) -> bytes:
-    """Counters of the proxy and of all replicas, those with the label ``replica``, in Prometheus' format."""
-    families = {family.name: family for family in own.collect()}
-    for replica, text in texts.items():
-        for family in text_string_to_metric_families(text.decode()):
-            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            for sample in family.samples:
-                merged.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+class ReplicaCollector(Collector):
+    """Counters of replicas, as texts in Prometheus' format by the replica's name; with the label ``replica``."""
 
-    class Collected:
-        def collect(self) -> list[Metric]:
-            return list(families.values())
+    def __init__(self, own: CollectorRegistry, texts: Mapping[str, bytes]) -> None:
+        self._own, self._texts = own, texts
 
-    registry = CollectorRegistry()
-    registry.register(Collected())
-    return generate_latest(registry)
+    def collect(self) -> list[Metric]:
+        """All families, those of this process included."""
+        families = {family.name: family for family in self._own.collect()}
+        for replica, text in self._texts.items():
+            for family in text_string_to_metric_families(text.decode()):
+                merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    merged.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+        return list(families.values())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
@@ -19,28 +20,17 @@ from otpt.serve.schemas import Options
 from otpt.settings import Settings
 from otpt.views import ViewRecipe
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked about some images.
-
-    Attributes:
-        model: its name in the service.
-        settings: classes, prompt, views.
-        methods: one or more.
-        calibrations: by the name of their method.
-        seed: of the views.
-        classes: the name of the class list; None where the labels came with the request.
-        show_views: include the views in the answer.
-    """
+    """What is asked about some images: the model by name, classes, prompt, views and seed, methods."""
 
     model: str
     settings: Settings
     methods: tuple[Method, ...]
-    calibrations: Mapping[str, Calibrated] = field(default_factory=dict)
-    seed: int = 0
-    classes: str | None = None
-    show_views: bool = False
+    calibrations: Mapping[str, Calibrated]  # by the name of their method
 
     @cached_property
     def key(self) -> Hashable:
@@ -63,99 +53,82 @@ class Query:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What requests can name.
+    """What requests can name, and the defaults."""
 
-    Attributes:
-        models: by name, the default first.
-        method: the default.
-        views: per image, by default.
-        seed: of the views, by default.
-        classes: class lists by name.
-        calibrations: by name.
-    """
-
-    models: Mapping[str, Backbone]
+    models: Mapping[str, Backbone]  # the default first
     method: str
-    views: int = 64
-    seed: int = 0
-    classes: Mapping[str, ClassList] = field(default_factory=dict)
-    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    views: int
+    seed: int
+    classes: Mapping[str, ClassList]
+    calibrations: Mapping[str, Calibration]
 
-    def query(self, asked: Options, methods: Sequence[str], limits: Limits, *, show_views: bool = False) -> Query:
+    def query(self, asked: Options, methods: Sequence[str], limits: Limits) -> Query:
         """The query of a request; raises ``OtptError`` or ``RequestError`` for unknown names and above limits."""
-        model = next(iter(self.models)) if asked.model is None else asked.model
-        if model not in self.models:
-            raise unknown("model", model[:200], self.models)
-        _check_count("methods", len(methods), limits.methods)
-        chosen = tuple(served_method(each) for each in methods)
+        model = asked.model or next(iter(self.models))
+        _look_up("model", model, self.models)
+        check_count("methods", len(methods), limits.methods)
+        chosen = tuple(served_method(each) for each in methods or (self.method,))
         if len({each.name for each in chosen}) < len(chosen):
             raise OtptError("A method is given twice; expected each once.")
         settings = self._settings(asked, self._class_list(asked, limits), limits)
         for method in chosen:
             recipe_for(settings, method)
-            if method.views is not None:
-                _check_count("views", method.views, limits.views)
-        seed = self.seed if asked.seed is None else asked.seed
-        found = Query(model, settings, chosen, seed=seed, classes=asked.classes, show_views=show_views)
+            check_count("views", method.views or 1, limits.views)
+            check_count("steps", method.steps, limits.steps)
+        found = Query(model, settings, chosen, self._calibrated(asked, model, settings, chosen))
         if asked.classes is None or found.texts > len(settings.classes):  # a list of the operator may be longer
-            _check_count("texts", found.texts, limits.texts)
-        return replace(found, calibrations=self._calibrated(asked, found))
+            check_count("texts", found.texts, limits.texts)
+        return found
 
     def _class_list(self, asked: Options, limits: Limits) -> ClassList:
         if (asked.labels is None) == (asked.classes is None):
             given = "Neither labels nor classes were" if asked.labels is None else "Both labels and classes were"
             raise OtptError(f"{given} given; expected one of them.")
         if asked.classes is not None:
-            if not self.classes:
-                raise OtptError(f"The service has no class lists, so {asked.classes[:200]!r} is unknown; send labels.")
-            if asked.classes not in self.classes:
-                raise unknown("class list", asked.classes[:200], self.classes)
-            return self.classes[asked.classes]
+            return _look_up("class list", asked.classes, self.classes)
         labels = tuple(asked.labels or ())
-        _check_count("labels", len(labels), limits.labels)
-        for label in labels:
-            _check_length("label", label, limits.label_length)
+        check_count("labels", len(labels), limits.labels)
+        _check_texts("label", labels, limits.label_length)
         return ClassList(labels, labels)
 
     def _settings(self, asked: Options, listed: ClassList, limits: Limits) -> Settings:
-        views = self.views if asked.views is None else asked.views
-        _check_count("views", views, limits.views)
-        _check_count("templates", len(asked.templates or ()), limits.templates)
-        for template in (*(asked.templates or ()), asked.template or ""):
-            _check_length("template", template, limits.label_length)
+        views = asked.views or self.views
+        check_count("views", views, limits.views)
+        check_count("templates", len(asked.templates or ()), limits.templates)
+        _check_texts("template", (*(asked.templates or ()), asked.template or ""), limits.label_length)
         own = None if asked.templates is None else Templates("templates", asked.templates)
         words = asked.template if asked.template is not None or own is not None else listed.prompt
         return Settings(
             classes=listed.names,
-            prompt=words,
+            prompts=None if words is None else (words,),
             templates=own,
             texts=own,
             family=listed.family or "fine-grained",
             views=ViewRecipe(n_views=views, augmix=True if listed.augmix is None else listed.augmix),
+            seed=self.seed if asked.seed is None else asked.seed,
             reject=asked.reject,
         )
 
-    def _calibrated(self, asked: Options, query: Query) -> dict[str, Calibrated]:
+    def _calibrated(
+        self, asked: Options, model: str, settings: Settings, methods: Sequence[Method]
+    ) -> dict[str, Calibrated]:
         names = asked.calibration or []
         if not names and (asked.coverage is not None or asked.risk is not None):
             raise OtptError("A coverage or a risk was given without a calibration; name one of GET /v1/classes.")
-        known = {method.name: method for method in query.methods}
+        check_count("calibrations", len(names), len(methods))
+        known = {method.name: method for method in methods}
         found: dict[str, Calibrated] = {}
         for name in names:
-            if not self.calibrations:
-                raise OtptError(f"The service has no calibrations, so {name[:200]!r} is unknown.")
-            if name not in self.calibrations:
-                raise unknown("calibration", name[:200], self.calibrations)
-            own = Calibrated(self.calibrations[name], coverage=asked.coverage, risk=asked.risk)
-            method = known.get(str(own.calibration.facts["method"]["name"]))
+            calibration = _look_up("calibration", name, self.calibrations)
+            method = known.get(str(calibration.facts["method"]["name"]))
             if method is None or method.name in found:
                 raise OtptError(
-                    f"The calibration {name!r} is of the method {own.calibration.facts['method']['name']!r}; expected "
-                    "one calibration for each method of the request."
+                    f"The calibration {name!r} is of the method {calibration.facts['method']['name']!r}; expected one "
+                    "calibration for each method of the request."
                 )
-            ((prompt, _),) = columns(query.settings, [method])
-            own.calibration.check(calibration_facts(self.models[query.model], method, prompt, query.settings))
-            found[method.name] = own
+            ((prompt, _),) = columns(settings, [method])
+            calibration.check(calibration_facts(self.models[model], method, prompt, settings))
+            found[method.name] = Calibrated(calibration, coverage=asked.coverage, risk=asked.risk)
         return found
 
 
@@ -174,14 +147,27 @@ def served_method(name: str) -> Method:
     return method
 
 
-def _check_count(what: str, count: int, most: int) -> None:
+def _look_up(what: str, name: str, known: Mapping[str, _T]) -> _T:
+    if not known:
+        raise OtptError(f"The service has no {what}, so {name[:200]!r} is unknown.")
+    if name not in known:
+        raise unknown(what, name[:200], known)
+    return known[name]
+
+
+def check_count(what: str, count: int, most: int) -> None:
+    """422 above a limit."""
     if count > most:
-        raise RequestError(
-            422, f"too-many-{what}", f"The request has {count:,} {what}.", given=count, expected=f"at most {most:,}"
-        )
+        message = f"The request has {count:,} {what}."
+        raise RequestError(422, f"too-many-{what}", message, given=count, expected=f"at most {most:,}")
 
 
-def _check_length(what: str, text: str, most: int) -> None:
-    if len(text) > most:
-        message = f"A {what} has {len(text):,} characters: {text[:40]!r}…."
-        raise RequestError(422, f"{what}-too-long", message, given=len(text), expected=f"at most {most}")
+def _check_texts(what: str, texts: Sequence[str], longest: int) -> None:
+    """422 for texts that are too long, or that are no text."""
+    for text in texts:
+        if len(text) > longest:
+            message = f"A {what} has {len(text):,} characters: {text[:40]!r}…."
+            raise RequestError(422, f"{what}-too-long", message, given=len(text), expected=f"at most {longest}")
+        if not text.isprintable() and any(each < " " or "\ud800" <= each <= "\udfff" for each in text):
+            message = f"A {what} has a control character or half a character: {text[:40]!r}."
+            raise RequestError(422, f"{what}-unreadable", message, given=repr(text[:40]), expected="printable text")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import UploadFile
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from otpt.settings import Settings
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 """A PNG of one red pixel, for examples."""
+_EXAMPLE: dict[str, JsonValue] = {"image": PIXEL, "labels": ["cat", "dog", "red panda"]}
+
+Name = Annotated[str, Field(max_length=200)]
+Texts = Annotated[list[str], Field(fail_fast=True)]  # one error, not millions
+_FIELDS = Settings.model_fields
 
 
 class Options(BaseModel):
@@ -19,18 +25,18 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    labels: list[str] | None = Field(None, description="class names, two at least")
-    classes: str | None = Field(None, description="name of a class list (GET /v1/classes), in place of labels")
-    model: str | None = Field(None, description="one of GET /v1/models; the first by default")
+    labels: Texts | None = Field(None, description=_FIELDS["classes"].description)
+    classes: Name | None = Field(None, description="name of a class list (GET /v1/classes), in place of labels")
+    model: Name | None = Field(None, description="one of GET /v1/models; the first by default")
     template: str | None = Field(None, description="words around a class name: 'a photo of a {}.'")
-    templates: list[str] | None = Field(None, description="sentences with {}, whose text features are averaged")
-    top: int = Field(5, ge=1, description="number of classes in the answer")
-    calibration: list[str] | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
-    coverage: float | None = Field(None, gt=0, lt=1, description=Settings.model_fields["coverage"].description)
-    risk: float | None = Field(None, gt=0, lt=1, description=Settings.model_fields["risk"].description)
-    reject: bool | str | None = Field(None, description="mark images that fit no label; true, or the name of a score")
-    seed: int | None = Field(None, ge=0, lt=1 << 63, description=Settings.model_fields["seed"].description)
-    views: int | None = Field(None, ge=1, description=Settings.model_fields["views"].description)
+    templates: Texts | None = Field(None, description="sentences with {}, whose text features are averaged")
+    top: int = Field(5, ge=1, le=1_000_000, description="number of classes in the answer")
+    calibration: Texts | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
+    coverage: float | None = Field(None, gt=0, lt=1, description=_FIELDS["coverage"].description)
+    risk: float | None = Field(None, gt=0, lt=1, description=_FIELDS["risk"].description)
+    reject: bool | Name | None = Field(None, description="mark images that fit no label; true, or a score's name")
+    seed: int | None = Field(None, ge=0, lt=1 << 63, description=_FIELDS["seed"].description)
+    views: int | None = Field(None, ge=1, le=1_000_000, description=_FIELDS["views"].description)
 
 
 class JsonOptions(Options):
@@ -39,7 +45,13 @@ class JsonOptions(Options):
     model_config = ConfigDict(strict=True)
 
     image: str | None = Field(None, description="one image: its file in base64, or a data URL")
-    images: list[str] | None = Field(None, min_length=1, description="several images, in place of one")
+    images: Texts | None = Field(None, min_length=1, description="several images, in place of one")
+
+    @model_validator(mode="after")
+    def _check_images(self) -> JsonOptions:
+        if (self.image is None) == (self.images is None):
+            raise ValueError("expected either image or images")
+        return self
 
 
 class FormOptions(Options):
@@ -49,7 +61,7 @@ class FormOptions(Options):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_texts(cls, given: Any) -> Any:
+    def _read_texts(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(given)
         for name in ("labels", "templates", "methods", "calibration"):
             if isinstance(value := found.get(name), list) and len(value) == 1:
@@ -66,25 +78,26 @@ class FormOptions(Options):
 class PredictOptions(BaseModel):
     """The method of ``/v1/predict``."""
 
-    method: str | None = Field(None, description="name of a method (GET /v1/methods)")
+    show_views: ClassVar[bool] = False
+    method: Name | None = Field(None, description="name of a method (GET /v1/methods)")
+
+    @property
+    def methods(self) -> list[str]:
+        """The method, or none for the default."""
+        return [] if self.method is None else [self.method]
 
 
 class CompareOptions(BaseModel):
     """The methods of ``/v1/compare``."""
 
-    methods: list[str] = Field(min_length=1, description="names of methods (GET /v1/methods)")
-    show_views: bool = Field(False, description="answer with the views of each image, too")
-
-
-_LABELS = ["cat", "dog", "red panda"]
+    methods: Texts = Field(min_length=1, description="names of methods (GET /v1/methods)")
+    show_views: bool = Field(False, description="answer with the views of the image, too; for a single image")
 
 
 class PredictRequest(JsonOptions, PredictOptions):
     """``POST /v1/predict``."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"image": PIXEL, "labels": _LABELS, "method": "zero-shot", "views": 1}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{**_EXAMPLE, "method": "zero-shot", "views": 1}]})
 
 
 class PredictForm(FormOptions, PredictOptions):
@@ -95,9 +108,7 @@ class CompareRequest(JsonOptions, CompareOptions):
     """``POST /v1/compare``."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"image": PIXEL, "labels": _LABELS, "methods": ["zero-shot", "o-tpt"], "views": 8}]
-        }
+        json_schema_extra={"examples": [{**_EXAMPLE, "methods": ["zero-shot", "o-tpt"], "views": 8}]}
     )
 
 
@@ -108,30 +119,23 @@ class CompareForm(FormOptions, CompareOptions):
 class HubParameters(BaseModel):
     """Of a request in the shape of Hugging Face's zero-shot image classification."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-
-    candidate_labels: list[str] | str = Field(description="class names, or a text with commas")
+    candidate_labels: Texts | str = Field(description="class names, or a text with commas")
     hypothesis_template: str | None = Field(None, description="'This is a photo of {}.'")
-    method: str | None = Field(None, description="our own: name of a method")
-
-
-class HubImage(BaseModel):
-    """The image as the JavaScript client may send it."""
-
-    image: str
+    method: Name | None = Field(None, description="our own: name of a method")
 
 
 class HubRequest(BaseModel):
     """``POST /models/{model}``: what Hugging Face's clients send."""
 
     model_config = ConfigDict(
-        extra="ignore", json_schema_extra={"examples": [{"inputs": PIXEL, "parameters": {"candidate_labels": _LABELS}}]}
+        json_schema_extra={"examples": [{"inputs": PIXEL, "parameters": {"candidate_labels": _EXAMPLE["labels"]}}]}
     )
 
-    inputs: str | HubImage = Field(description="an image in base64")
+    inputs: str | dict[Literal["image"], str] = Field(description="an image in base64")
     parameters: HubParameters = Field(description="an object with candidate_labels")
 
 
+Asked = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
 
@@ -143,20 +147,10 @@ class Scored(BaseModel):
     score: float
 
 
-class ErrorContent(BaseModel):
-    """Why there is no answer."""
-
-    type: str = Field(description="a short name for programs")
-    message: str
-    given: Any = None
-    expected: str | None = None
-    hint: str | None = None
-
-
 class ErrorAnswer(BaseModel):
     """The body of every answer that is not 2xx."""
 
-    error: ErrorContent
+    error: dict[Literal["type", "message", "given", "expected", "hint"], Any]
 
 
 class Result(BaseModel):
@@ -181,23 +175,20 @@ class Compared(BaseModel):
     views: dict[str, Any] | None = None
 
 
-class PredictAnswer(BaseModel):
-    """Answer of ``/v1/predict``: a result, or an error, for each image."""
-
-    model: str
-    method: str
-    labels: list[str]
-    results: list[Result | ErrorAnswer]
-    seconds: dict[str, float]
-
-
 class CompareAnswer(BaseModel):
-    """Answer of ``/v1/compare``."""
+    """Answer of ``/v1/compare``: a result, or an error, for each image."""
 
     model: str
     labels: list[str]
     results: list[Compared | ErrorAnswer]
     seconds: dict[str, float]
+
+
+class PredictAnswer(CompareAnswer):
+    """Answer of ``/v1/predict``."""
+
+    method: str
+    results: list[Result | ErrorAnswer]  # type: ignore[assignment]
 
 
 BAD: dict[int | str, dict[str, Any]] = {

@@ -23,22 +23,33 @@ _HEADERS = 64 << 10  # bytes
 
 
 def make_protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP/1.1 with a deadline for the headers of every request of a connection, which uvicorn has no setting for."""
+    """HTTP/1.1 with deadlines that uvicorn has no setting for: the headers of every request, and reading an answer."""
 
     class Protocol(H11Protocol):
-        deadline: asyncio.TimerHandle | None = None
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self._deadlines: dict[str, asyncio.TimerHandle] = {}
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._set_deadline()
+            self._check_headers()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            self._set_deadline()
+            self._check_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
-            self._clear_deadline()
+            for name in list(self._deadlines):
+                self._clear(name)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._set("answer")
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._clear("answer")
 
         def send_400_response(self, msg: str) -> None:
             try:
@@ -46,34 +57,34 @@ def make_protocol(seconds: float) -> type[H11Protocol]:
             except h11.LocalProtocolError:  # malformed input after the answer has begun
                 self.transport.close()
 
-        def _set_deadline(self) -> None:
-            if self.conn.their_state is not h11.IDLE:  # the headers are complete
-                self._clear_deadline()
-            elif self.deadline is None:
-                self.deadline = self.loop.call_later(seconds, self.transport.close)
+        def _check_headers(self) -> None:
+            if self.conn.their_state is h11.IDLE:
+                self._set("headers")
+            else:  # they are complete
+                self._clear("headers")
 
-        def _clear_deadline(self) -> None:
-            if self.deadline is not None:
-                self.deadline.cancel()
-                self.deadline = None
+        def _set(self, name: str) -> None:
+            if name not in self._deadlines:
+                self._deadlines[name] = self.loop.call_later(seconds, self.transport.abort)
+
+        def _clear(self, name: str) -> None:
+            if name in self._deadlines:
+                self._deadlines.pop(name).cancel()
 
     return Protocol
 
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Open a socket that listens there; port 0 lets the system choose."""
-    if not 0 <= port <= 65535:
-        raise OtptError(f"The port is {port}; expected 0 to 65535, where 0 takes any that is free.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         found.close()
-        raise OtptError(
-            f"Cannot listen at {host}:{port}: {error.strerror or error}; choose another --host or --port."
-        ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise OtptError(f"Cannot listen at {host}:{port}: {reason}; choose another --host or --port.") from None
     found.set_inheritable(True)
     return found
 
@@ -118,7 +129,7 @@ class JsonFormatter(logging.Formatter):
         found |= {"message": record.getMessage(), **getattr(record, "fields", {})}
         if record.exc_info:
             found["error"] = self.formatException(record.exc_info)
-        return json.dumps(found, ensure_ascii=False)
+        return json.dumps(found)
 
 
 def log_config(level: str) -> dict[str, Any]:

@@ -8,29 +8,38 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from prometheus_client import Gauge, generate_latest
 
 from otpt.backbones import Backbone, load_backbone
-from otpt.calibration import Calibration
-from otpt.data.classes import ClassList
+from otpt.calibration import Calibration, read_calibration
+from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError
+from otpt.features.pipeline import PixelBudget
 from otpt.images import is_url
-from otpt.serve.config import ServiceConfig, read_calibrations, read_class_lists
-from otpt.serve.engine import Answer, Engine, Job, Prepared, TextCache
-from otpt.serve.errors import RequestError, busy, closing, too_slow, unusable
-from otpt.serve.images import ImageFile, decode_base64, fetch, read_header
+from otpt.methods.predictor import Predictor
+from otpt.objectives import select_fraction, view_entropies
+from otpt.prediction import Prediction
+from otpt.serve.config import ServiceConfig, read_folder
+from otpt.serve.engine import Answer, Engine, Job, TextCache, Unit
+from otpt.serve.errors import RequestError, busy, unavailable, unusable
+from otpt.serve.images import ImageFile, data_urls, decode_base64, fetch
 from otpt.serve.metrics import Metrics
-from otpt.serve.queries import Catalogue, Query, served_method
-from otpt.serve.schemas import PIXEL, Options
+from otpt.serve.queries import Catalogue, Query, check_count, served_method
+from otpt.serve.schemas import PIXEL, Asked, Options
 from otpt.threads import make_pool
+from otpt.views import make_views
 
 _READERS = 4  # threads that read requests and headers of images
-_FETCHERS = 16  # threads that fetch addresses; slow hosts hold up nothing else
+_FETCHERS, _FETCHES = 16, 8  # threads that fetch addresses; of them for one client
 _FEW_TEXTS = 256  # texts that do not wait for longer lists
+_SELECTED = 0.1  # of the views that TPT and its successors select: 6 of 64
 
 _T = TypeVar("_T")
 _log = logging.getLogger("otpt.serve")
@@ -41,8 +50,8 @@ class Service:
 
     Args:
         models: by name, the default first.
-        classes: class lists by name; see :func:`otpt.serve.config.read_class_lists`.
-        calibrations: by name; see :func:`otpt.serve.config.read_calibrations`.
+        classes: class lists by name.
+        calibrations: by name.
         options: other fields of :class:`ServiceConfig`.
     """
 
@@ -61,46 +70,42 @@ class Service:
         self.metrics = Metrics()
         self._hosts = config.hosts
         self._texts = TextCache(config.text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
-        self._engine = Engine(
-            models,
-            together=config.together,
-            threads=config.threads,
-            pixels=self.limits.pixels,
-            watch=self.metrics.batches.observe,
-        )
+        self._pixels = PixelBudget(self.limits.pixels)
+        self._engine = Engine(models, config.threads, self._pixels, self.metrics.batches.observe)
         self._in_progress: Counter[str] = Counter()  # images by client
-        self.metrics.watch(self._in_progress.total, lambda: self._texts.size, lambda: len(self._texts))
+        for name, words, ask in (
+            ("otpt_queue_images", "images accepted and not yet answered", self._in_progress.total),
+            ("otpt_text_cache_bytes", "bytes of prepared class lists in memory", lambda: self._texts.size),
+            ("otpt_text_cache_entries", "prepared class lists in memory", lambda: len(self._texts)),
+        ):
+            Gauge(name, words, registry=self.metrics.registry).set_function(ask)
         self._warm_ups = [self._warm_up_query(model) for model in models]
         self._warm = self._closing = False
         self._rate = 0.1  # seconds per image, a moving average
         self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")
         self._fetchers = ThreadPoolExecutor(_FETCHERS, "otpt-fetch")
         self._encoders = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
+        self._turns: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 
     @classmethod
     def from_config(cls, config: ServiceConfig) -> Service:
         """Read the files and load the models."""
         served_method(config.method)  # fail early
-        classes = config.classes if isinstance(config.classes, Mapping) else read_class_lists(config.classes)
-        calibrations = read_calibrations(config.calibrations)
+        given = config.classes
+        classes = given if isinstance(given, Mapping) else read_folder(given, ".txt", read_class_list)
+        calibrations = read_folder(config.calibrations, ".json", read_calibration)
         models = {
             name: load_backbone(spec, device=config.device, precision=config.precision, compile=config.compile)
             for name, spec in config.models.items()
         }
-        options = {
-            name: getattr(config, name) for name in config.model_fields_set - {"models", "classes", "calibrations"}
-        }
+        read = {"models", "classes", "calibrations"}
+        options = {name: getattr(config, name) for name in config.model_fields_set - read}
         return cls(models, classes=classes, calibrations=calibrations, **options)
-
-    @property
-    def ready(self) -> bool:
-        """Whether every model has predicted once, and no accepted image waits longer than the limit."""
-        return self._warm and not self._closing and self._engine.oldest() <= self.limits.seconds
 
     def _warm_up_query(self, model: str) -> Query:
         """A request with all defaults."""
         try:
-            return self.catalogue.query(Options(labels=["a", "b"], model=model), [self.catalogue.method], self.limits)
+            return self.catalogue.query(Options(labels=["a", "b"], model=model), [], self.limits)
         except RequestError as error:
             raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
 
@@ -110,18 +115,55 @@ class Service:
         self._encoders[0].submit(self._warm_up)
 
     def _warm_up(self) -> None:
-        image = read_header(base64.b64decode(PIXEL), self.limits.pixels)
+        file = ImageFile.read(base64.b64decode(PIXEL), self.limits.pixels)
         try:
             for query in self._warm_ups:
-                job = Job(query, self._texts.prepare(query, self.catalogue.models[query.model]), [image])
-                self._engine.submit(job)
-                (answer,) = job.future.result()
-                if isinstance(answer, OtptError):
-                    raise answer
+                unit = Unit(Job(query, self._texts.prepare(query, self.catalogue.models[query.model])), file)
+                self._engine.submit(unit.job, [unit])
+                unit.future.result()
         except Exception:
             _log.exception("the warm-up failed")
         else:
             self._warm = True
+
+    async def ready(self) -> bool:
+        """Whether every model has predicted once, and no accepted image waits longer than the limit."""
+        return self._warm and not self._closing and self._engine.oldest() <= self.limits.seconds
+
+    async def counters(self) -> bytes:
+        """The counters in Prometheus' format."""
+        return generate_latest(self.metrics.registry)
+
+    async def information(self) -> dict[str, Any]:
+        """Models, class lists and calibrations that requests can name, and the defaults."""
+        own = self.catalogue
+        models = [
+            {
+                "name": name,
+                "backbone": each.name,
+                "fingerprint": each.fingerprint,
+                "device": each.device.type,
+                "embed_dim": each.embed_dim,
+                "image_size": each.preprocessing.size,
+            }
+            for name, each in own.models.items()
+        ]
+        classes = [{"name": n, "count": len(each), "labels": list(each.names[:20])} for n, each in own.classes.items()]
+        calibrations = [
+            {
+                "name": name,
+                "method": each.facts["method"]["name"],
+                "model": each.facts["model"]["name"],
+                "labels": each.labels,
+                "count": len(each.class_names),
+            }
+            for name, each in own.calibrations.items()
+        ]
+        return {
+            "models": {"default": models[0]["name"], "views": own.views, "seed": own.seed, "models": models},
+            "classes": {"classes": classes, "calibrations": calibrations},
+            "method": own.method,
+        }
 
     def close(self) -> None:
         """Accept nothing more, and answer what was accepted, within the limit of a request."""
@@ -130,59 +172,57 @@ class Service:
         for pool in (self._readers, self._fetchers, *self._encoders):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(
-        self,
-        asked: Options,
-        methods: Sequence[str],
-        images: Sequence[str | bytes],
-        *,
-        show_views: bool = False,
-        client: str = "",
-    ) -> tuple[Query, list[Answer | OtptError], dict[str, float]]:
-        """The query, the answer for each image, and the seconds that each part took.
+    async def answer(self, asked: Asked, images: Sequence[str | bytes], client: str = "") -> dict[str, Any]:
+        """The answer of ``/v1/compare``, ready for JSON; without a method, the default one is used.
 
-        All work ends when the answer is there, when the time is over, or when the caller is cancelled.
+        All work ends when the answer is there, when the time is over, or when the caller is cancelled. The error of a
+        single image is that of the request; of several, each has its own.
         """
-        begun = time.perf_counter()
+        begun, finished = time.perf_counter(), False
         if self._closing:
-            raise closing()
-        if not images:
-            raise RequestError(422, "no-image", "No image was given.", expected="image or images")
-        if len(images) > self.limits.images:
-            message = f"{len(images)} images were given."
-            raise RequestError(422, "too-many-images", message, expected=f"at most {self.limits.images}")
-        finished = False
+            hint = "Send the request again in a few seconds, or to another replica."
+            raise unavailable("closing", "The service is shutting down.", hint)
+        check_count("images", len(images), 1 if asked.show_views else self.limits.images)
         try:
             with self._admitted(client, len(images)):
                 async with asyncio.timeout(self.limits.seconds):
-                    query = await _run(
-                        self._readers, self.catalogue.query, asked, methods, self.limits, show_views=show_views
-                    )
-                    files = [await self._file(each, begun + self.limits.seconds / 2) for each in images]
+                    query = await _run(self._readers, self.catalogue.query, asked, asked.methods, self.limits)
+                    shown = min(asked.top, len(query.settings.classes)) * len(query.methods) * len(images)
+                    check_count("scores", shown, self.limits.scores)
+                    deadline = begun + self.limits.seconds / 2
+                    files = [await self._file(each, client, deadline) for each in images]
                     read = time.perf_counter()
-                    texts = await self._prepare(query, lambda: finished)
-                    job = Job(query, texts, files, client)
-                    job.seconds["texts"] = time.perf_counter() - read
-                    self._engine.submit(job)
-                    answers = await asyncio.wrap_future(job.future)
+                    job = Job(query, await self._prepare(query, client, lambda: finished), client)
+                    job.seconds["texts"] = job.accepted - read
+                    answers = await self._compute(job, files, asked.show_views)
+                    results = [_content(each, query, asked.top) for each in answers]
+                    if asked.show_views and isinstance(answers[0], Answer):
+                        results[0]["views"] = await _run(self._readers, self._views, answers[0])
         except TimeoutError:
-            raise too_slow(self.limits.seconds) from None
+            message = f"The request was not answered within {self.limits.seconds:g} s."
+            hint = "Send fewer images, labels, views or methods; or try again when the service is less busy."
+            raise unavailable("time-out", message, hint) from None
         except OtptError as error:
             raise unusable(error) from None
         finally:
             finished = True
         seconds = {**job.seconds, "total": time.perf_counter() - begun}
-        self._count(query, answers, seconds)
-        return query, answers, seconds
+        self._count(asked.classes, query, answers, seconds)
+        if len(answers) == 1 and isinstance(answers[0], OtptError):
+            raise unusable(answers[0], "image")
+        rounded = {part: round(value, 6) for part, value in seconds.items()}
+        labels = list(query.settings.classes)
+        return {"model": query.model, "labels": labels, "results": results, "seconds": rounded}
 
     @contextmanager
     def _admitted(self, client: str, images: int) -> Iterator[None]:
         """Count the images as in progress; 429 above the limit of the queue, or of a client's share of it."""
         own, total, most = self._in_progress[client], self._in_progress.total(), self.limits.queue
+        later = max(math.ceil(total * self._rate), 1)
         if total + images > most:
-            raise self._busy(f"The queue holds {total} of at most {most} images, and {images} more were sent.")
+            raise busy(later, f"The queue holds {total} of at most {most} images, and {images} more were sent.")
         if own and own + images > self.limits.share * most:
-            raise self._busy(f"{own} of your images are in progress, and the share of one client is limited.")
+            raise busy(later, f"{own} of your images are in progress, and the share of one client is limited.")
         self._in_progress[client] += images
         try:
             yield
@@ -191,34 +231,72 @@ class Service:
             if not self._in_progress[client]:
                 del self._in_progress[client]
 
-    async def _file(self, given: str | bytes, fetched_by: float) -> ImageFile | OtptError:
+    @asynccontextmanager
+    async def _turn(self, what: str, client: str, at_once: int) -> AsyncIterator[None]:
+        """Let a client do so much at once, so that the others need not wait for all of its work."""
+        key = (asyncio.get_running_loop(), what, client)
+        turn = self._turns[key] = self._turns.get(key) or asyncio.Semaphore(at_once)
+        async with turn:
+            yield
+
+    async def _file(self, given: str | bytes, client: str, fetched_by: float) -> ImageFile | OtptError:
         """An image's file; it is decoded when its turn comes."""
         if isinstance(given, bytes):
             data = given
         elif is_url(given):
-            left = fetched_by - time.perf_counter()
-            if left <= 0:
-                raise TimeoutError
-            data = await _run(self._fetchers, fetch, given, self._hosts, max_bytes=self.limits.body, seconds=left)
+            async with self._turn("fetch", client, _FETCHES):
+                if (left := fetched_by - time.perf_counter()) <= 0:
+                    raise TimeoutError
+                data = await _run(self._fetchers, fetch, given, self._hosts, max_bytes=self.limits.body, seconds=left)
         else:
             data = await _run(self._readers, decode_base64, given)
         try:
-            return await _run(self._readers, read_header, data, self.limits.pixels)
+            return await _run(self._readers, ImageFile.read, data, self.limits.pixels)
         except OtptError as error:
             return error
 
-    async def _prepare(self, query: Query, stop: Callable[[], bool]) -> Prepared:
+    async def _prepare(self, query: Query, client: str, stop: Callable[[], bool]) -> Predictor:
         """The texts of a query; long lists are encoded in their own thread, so that short ones do not wait."""
         found = self._texts.find(query.key)
         if found is not None:
             return found
-        pool = self._encoders[query.texts > _FEW_TEXTS]
-        return await _run(pool, self._texts.prepare, query, self.catalogue.models[query.model], stop)
+        many = query.texts > _FEW_TEXTS
+        async with self._turn(f"texts {many}", client, 1):
+            return await _run(
+                self._encoders[many], self._texts.prepare, query, self.catalogue.models[query.model], stop
+            )
 
-    def _busy(self, message: str) -> RequestError:
-        return busy(max(math.ceil(self._in_progress.total() * self._rate), 1), message)
+    async def _compute(
+        self, job: Job, files: Sequence[ImageFile | OtptError], show_views: bool
+    ) -> list[Answer | OtptError]:
+        """The answer for each image, in order; cancelled with the caller."""
+        units = {i: Unit(job, each, show_views) for i, each in enumerate(files) if isinstance(each, ImageFile)}
+        self._engine.submit(job, list(units.values()))
+        waiting = (asyncio.wrap_future(unit.future) for unit in units.values())
+        found: dict[int, Any] = dict(zip(units, await asyncio.gather(*waiting, return_exceptions=True), strict=True))
+        for each in found.values():
+            if isinstance(each, BaseException) and not isinstance(each, OtptError):
+                raise each
+        return [found.get(i, each) for i, each in enumerate(files)]
 
-    def _count(self, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]) -> None:
+    def _views(self, answer: Answer) -> dict[str, Any]:
+        """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
+        image, logits = answer.image, answer.view_logits
+        unit: Unit = image.task.key
+        preprocessing = self.catalogue.models[unit.job.query.model].preprocessing
+        recipe = max(image.task.recipes, key=lambda each: each.n_views)
+        with self._pixels.hold(unit.file.pixels):
+            opened, digest = image.open()
+            views = make_views(opened, recipe, preprocessing, seed=image.task.seed, image_id=digest)
+        shown: dict[str, Any] = {"images": data_urls(views, preprocessing), "entropies": None, "selected": []}
+        if logits is not None:
+            shown["entropies"] = view_entropies(logits).tolist()
+            shown["selected"] = select_fraction(logits, _SELECTED).tolist()
+        return shown
+
+    def _count(
+        self, classes: str | None, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]
+    ) -> None:
         """Update the counters and the moving average."""
         self._rate += 0.1 * ((seconds["total"] - seconds["queue"]) / len(answers) - self._rate)
         for part, value in seconds.items():
@@ -227,7 +305,34 @@ class Service:
             outcome = "failed" if isinstance(answer, OtptError) else "answered"
             self.metrics.images.labels(query.model, outcome).inc()
             for name, own in {} if isinstance(answer, OtptError) else answer.predictions.items():
-                self.metrics.predicted(query.classes, name, own.confidence)
+                self.metrics.predicted(classes, name, own.confidence)
+
+
+def _content(answer: Answer | OtptError, query: Query, top: int) -> dict[str, Any]:
+    """See :class:`otpt.serve.schemas.Compared`."""
+    if isinstance(answer, OtptError):
+        return unusable(answer, "image").content()
+    return {"methods": {name: _result(each, query, top) for name, each in answer.predictions.items()}}
+
+
+def _result(prediction: Prediction, query: Query, top: int) -> dict[str, Any]:
+    """See :class:`otpt.serve.schemas.Result`."""
+    extras = {name: float(value) if math.isfinite(value) else None for name, value in prediction.extras.items()}
+    unknown_score = extras.pop("unknown_score", None)
+    optional: dict[str, Any] = {"abstained": prediction.abstained, "rejected": prediction.rejected}
+    if prediction.set is not None:
+        optional["set"] = list(prediction.set)
+    if query.settings.reject is not None:
+        optional["unknown_score"] = unknown_score
+    return {
+        "label": prediction.label,
+        "confidence": prediction.confidence,
+        "index": prediction.index,
+        "top": [{"label": label, "score": score} for label, score in prediction.top(top)],
+        "flags": list(prediction.flags),
+        "extras": extras,
+        **{name: value for name, value in optional.items() if value is not None or name == "unknown_score"},
+    }
 
 
 async def _run(pool: Executor, work: Callable[..., _T], *arguments: Any, **options: Any) -> _T:

@@ -38,11 +38,12 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
-    """``otpt serve --port 0 …`` until the end of the block, once it is ready."""
+def serving(*arguments: str, before: str = "") -> Iterator[Server]:
+    """``otpt serve --port 0 …`` until the end of the block, once it is ready; ``before``: Python to run first."""
     # a slow machine gives no other answers
     patient = [word for name in ("--arrival", "--seconds") if name not in arguments for word in (name, f"{PATIENCE:g}")]
-    command = [sys.executable, "-m", "otpt", "serve", "--port", "0", "--device", "cpu", *patient, *arguments]
+    start = ["-c", f"{before}\nimport sys, otpt.cli\nsys.exit(otpt.cli.main())"] if before else ["-m", "otpt"]
+    command = [sys.executable, *start, "serve", "--port", "0", "--device", "cpu", *patient, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
