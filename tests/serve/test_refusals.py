@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import socket
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from oracles.pages.servers import PATIENCE, Server, image_file, text_of
+from oracles.pages.servers import Server, image_file, text_of
 from PIL import Image
 
 from .conftest import Local
@@ -186,15 +184,6 @@ def test_pages_of_other_sites(local: Local) -> None:
     assert [each.status_code for each in (site, name, own)] == [403, 400, 200]
     assert not any("access-control" in header for header in own.headers)
     assert "default-src 'self'" in own.headers["content-security-policy"]
-
-
-def test_a_stalled_client_holds_nobody_up(server: Server) -> None:
-    address = urlsplit(server.url)
-    with socket.create_connection((address.hostname, address.port), PATIENCE) as stalled:
-        head = f"POST /v1/predict HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-        stalled.sendall(f"{head}Content-Length: 5000\r\n\r\n{{".encode())
-        with server.client() as client:
-            assert client.post("/v1/predict", json=GOOD).status_code == 200
 
 
 def test_the_log_holds_no_content(server: Server) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -163,48 +162,10 @@ def test_work_of_clients_that_have_gone_is_dropped(classifier: otpt.Classifier) 
     service.close()
 
 
-def test_slow_addresses_hold_up_nobody_else(started: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    release = threading.Event()
-
-    def slow(*_: Any, **__: Any) -> bytes:
-        release.wait(PATIENCE)
-        return image_file(1)
-
-    monkeypatch.setattr("otpt.serve.service.fetch", slow)
-    monkeypatch.setattr(started, "_hosts", ("images.example",))
-    app = create_app(started)
-
-    async def ask() -> list[int]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://testserver", timeout=PATIENCE) as client:
-            far = {**GOOD, "image": "https://images.example/1.png"}
-            stalled = [asyncio.create_task(client.post("/v1/predict", json=far)) for _ in range(8)]
-            await asyncio.sleep(0.1)
-            quick = await client.post("/v1/predict", json=GOOD)
-            release.set()
-            return [each.status_code for each in (quick, *await asyncio.gather(*stalled))]
-
-    assert asyncio.run(ask()) == [200] * 9
-
-
 def test_bodies_have_a_common_limit_of_memory(classifier: otpt.Classifier) -> None:
     service = make(classifier, limits={"body": 1000, "memory": 1000})
     busy, large = send(create_app(service), {"content": bytes(900), "headers": {"Content-Type": "x"}}, {"json": GOOD})
     assert {busy.status_code, large.status_code} <= {413, 415, 429}
-
-
-def test_announced_bytes_are_not_reserved(started: Service) -> None:
-    app = create_app(started)
-    for _ in range(3):  # each announces the whole memory, and sends nothing
-        headers = {"Content-Length": str(started.limits.body), "Content-Type": "application/json"}
-        send(app, {"content": b"", "headers": headers})
-    assert send(app, {"json": GOOD})[0].status_code == 200
-
-
-def test_two_lengths_are_refused(started: Service) -> None:
-    headers = {"Content-Length": "10", "Transfer-Encoding": "chunked", "Content-Type": "application/json"}
-    (answer,) = send(create_app(started), {"content": b"{}", "headers": headers})
-    assert (answer.status_code, answer.headers["connection"]) == (400, "close")
 
 
 def test_what_takes_too_long_is_given_up(classifier: otpt.Classifier) -> None:

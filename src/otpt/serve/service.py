@@ -23,7 +23,7 @@ from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError
 from otpt.features.pipeline import PixelBudget
 from otpt.images import is_url
-from otpt.methods.predictor import Predictor
+from otpt.methods import Predictor
 from otpt.objectives import select_fraction, view_entropies
 from otpt.prediction import Prediction
 from otpt.serve.config import ServiceConfig, read_folder

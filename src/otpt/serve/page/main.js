@@ -82,7 +82,10 @@ function show(answer, result, body, image, seconds) {
     .join(", ")}`;
 }
 
-function showError(error) {
+/** Shows why there is no answer, in the place of the answer, or next to the button that was pressed. */
+function showError(error, place = $("answers")) {
+  if (place.id === "answers") place.prepend($("error"));
+  else place.before($("error"));
   const lines = [make("strong", {}, error.message)];
   if (error.expected) lines.push(make("span", {}, `Expected: ${error.expected}`));
   if (error.hint) lines.push(make("span", {}, error.hint));
@@ -157,7 +160,7 @@ for (const link of document.querySelectorAll("a.with-token"))
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const lack = missing();
-  if (lack) showError(new Error(lack));
+  if (lack) showError(new Error(lack), event.submitter ?? $("go"));
   else classify();
 });
 begin();
