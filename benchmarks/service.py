@@ -174,6 +174,7 @@ def show_load(clients: int, seconds: float) -> None:
     """The first table."""
     asked = bodies(20, class_names(CLASSES))
     with service() as (address, process):
+        run_load(address, process, asked, clients=4, seconds=seconds, most=16)
         found = run_load(address, process, asked, clients=clients, seconds=seconds, most=10**9)
     others = {status: count for status, count in found.statuses.items() if status not in (200, 429)}
     print(f"Load: {clients} clients for {found.took:.0f} s, {METHOD}, {CLASSES} classes, 64 views")

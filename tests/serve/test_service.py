@@ -75,6 +75,16 @@ def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
     service.close()
 
 
+def test_images_that_would_wait_too_long_are_refused(started: Service) -> None:
+    started._rate = 1.0
+    with started._admitted("another", 8):
+        assert send(create_app(started), {"json": GOOD})[0].status_code == 200
+    started._rate = started.limits.seconds
+    with started._admitted("another", 9):
+        (late,) = send(create_app(started), {"json": GOOD})
+    assert (late.status_code, late.json()["error"]["type"]) == (429, "busy")
+
+
 def test_one_client_holds_its_share_of_the_queue(started: Service) -> None:
     app, limits = create_app(started), started.limits
     with started._admitted("127.0.0.1", limits.queue // 2):

@@ -38,6 +38,7 @@ from otpt.views import make_views
 
 _READERS = 4  # threads that read requests and headers of images
 _FETCHERS, _FETCHES = 16, 8  # threads that fetch addresses; of them for one client
+_ALWAYS = 8  # images that are accepted however slow the last ones were
 _FEW_TEXTS = 256  # texts that do not wait for longer lists
 _SELECTED = 0.1  # of the views that TPT and its successors select: 6 of 64
 
@@ -81,7 +82,7 @@ class Service:
             Gauge(name, words, registry=self.metrics.registry).set_function(ask)
         self._warm_ups = [self._warm_up_query(model) for model in models]
         self._warm = self._closing = False
-        self._rate = 0.1  # seconds per image, a moving average
+        self._rate, self._finished = 0.1, 0.0  # seconds per image, a moving average; when the last one was answered
         self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")
         self._fetchers = ThreadPoolExecutor(_FETCHERS, "otpt-fetch")
         self._encoders = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
@@ -206,7 +207,10 @@ class Service:
             raise unusable(error) from None
         finally:
             finished = True
-        seconds = {**job.seconds, "total": time.perf_counter() - begun}
+        now = time.perf_counter()
+        self._rate += 0.3 * ((now - max(self._finished, job.accepted)) / len(answers) - self._rate)
+        self._finished = now
+        seconds = {**job.seconds, "total": now - begun}
         self._count(asked.classes, query, answers, seconds)
         if len(answers) == 1 and isinstance(answers[0], OtptError):
             raise unusable(answers[0], "image")
@@ -218,7 +222,10 @@ class Service:
     def _admitted(self, client: str, images: int) -> Iterator[None]:
         """Count the images as in progress; 429 above the limit of the queue, or of a client's share of it."""
         own, total, most = self._in_progress[client], self._in_progress.total(), self.limits.queue
-        later = max(math.ceil(total * self._rate), 1)
+        wait = total * self._rate
+        later = max(math.ceil(wait), 1)
+        if total > _ALWAYS and wait > self.limits.seconds:
+            raise busy(later, f"The {total} images in progress take longer than {self.limits.seconds:g} s.")
         if total + images > most:
             raise busy(later, f"The queue holds {total} of at most {most} images, and {images} more were sent.")
         if own and own + images > self.limits.share * most:
@@ -297,8 +304,7 @@ class Service:
     def _count(
         self, classes: str | None, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]
     ) -> None:
-        """Update the counters and the moving average."""
-        self._rate += 0.1 * ((seconds["total"] - seconds["queue"]) / len(answers) - self._rate)
+        """Update the counters."""
         for part, value in seconds.items():
             self.metrics.parts.labels(part).observe(value)
         for answer in answers:
