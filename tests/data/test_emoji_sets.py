@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from otpt.data import load_dataset
 from otpt.data.emoji import EMOJI_SETS, PINNED, drawing, load_emoji, rasterise
 from otpt.errors import OtptError
 
@@ -37,12 +38,6 @@ def test_names_are_unicodes_in_the_words_of_a_prompt() -> None:
         class_name for name in EMOJI_SETS for class_name in load_emoji(name).class_names
     }
     assert load_emoji("emoji/food").template.format("red apple") == "a photo of a red apple."
-
-
-@pytest.mark.parametrize("name", EMOJI_SETS)
-def test_every_class_can_be_drawn(name: str) -> None:
-    for code in load_emoji(name).codes:
-        assert "<" in drawing(code, lines_only=name == "emoji/line"), code
 
 
 GOLDEN = {
@@ -84,6 +79,14 @@ def test_seed_and_composition_change_the_image_and_nothing_else() -> None:
     assert data.image(3).mode == "RGB"
 
 
+def test_emoji_sets_are_data_sets() -> None:
+    drawn, data = load_emoji("emoji/animals"), load_dataset("emoji/animals")
+    assert (len(data), data.class_names, data.family) == (len(drawn), drawn.class_names, "fine-grained")
+    assert data[7].source.tobytes() == drawn.image(7).tobytes()
+    assert (data[7].id, data[7].label) == (drawn.image_id(7), drawn.label(7))
+    assert load_dataset("emoji/grey").family == "shift"
+
+
 def test_line_art_is_black_on_white_and_keeps_the_outlines() -> None:
     for code in load_emoji("emoji/objects").codes[::20]:
         lines = np.asarray(rasterise(drawing(code, lines_only=True), 72)).astype(int)
@@ -117,11 +120,6 @@ def test_noise_is_normal_with_the_stated_spread() -> None:
     assert abs((np.abs(values) < NOISE_SIGMA).mean() - 0.6827) < 0.01
     assert abs(values.mean()) < 1.0
     assert np.asarray(noise(middle, "other")).tobytes() != np.asarray(noise(middle, "key")).tobytes()
-
-
-def test_unknown_set_names_the_nearest() -> None:
-    with pytest.raises(OtptError, match=r"Unknown data set 'emoji/animal'. Did you mean: emoji/animals"):
-        load_emoji("emoji/animal")
 
 
 def test_image_that_does_not_exist() -> None:

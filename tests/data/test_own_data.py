@@ -1,12 +1,10 @@
-"""One's own data: folders, tables, shards, the hub."""
+"""User-supplied data: folders, tables, shards, the hub."""
 
 from __future__ import annotations
 
 import csv
-import io
 import pickle
 import sys
-import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +18,8 @@ from otpt.data.classes import parse_class_list
 from otpt.data.own import expand_braces
 from otpt.errors import OtptError
 from otpt.images import open_image
+
+from .test_bad_input import write_shard
 
 REAL = Path(__file__).resolve().parents[2] / "../shared/real"
 
@@ -59,14 +59,6 @@ def test_a_relative_path_may_lie_under_the_root_and_a_name_needs_a_dot(tmp_path:
     assert load_dataset("./dtd").class_names == ("a", "b")
     with pytest.raises(OtptError, match="needs a data root"):
         load_dataset("dtd")
-
-
-def test_own_data_has_no_splits(tmp_path: Path) -> None:
-    put_images(tmp_path, ["a/1.jpg"])
-    with pytest.raises(OtptError, match="has no splits, so 'train' cannot be chosen"):
-        load_dataset(str(tmp_path), split="train")
-    with pytest.raises(OtptError, match="has fixed class names"):
-        load_dataset("emoji/animals", classes=tmp_path / "names.txt")
 
 
 def test_real_photographs_in_their_own_label_order() -> None:
@@ -120,14 +112,6 @@ def test_a_table_may_lie_apart_from_its_images(tmp_path: Path) -> None:
     assert not data.is_file_missing(0)
 
 
-def write_shard(path: Path, members: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-
-
 def test_shards(tmp_path: Path) -> None:
     colours = [(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 0)]
     for shard in range(2):
@@ -160,39 +144,6 @@ def test_braces() -> None:
     assert expand_braces("x-{08..11}.tar") == ["x-08.tar", "x-09.tar", "x-10.tar", "x-11.tar"]
     assert expand_braces("{a,b}-{1..2}.tar") == ["a-1.tar", "a-2.tar", "b-1.tar", "b-2.tar"]
     assert expand_braces("plain.tar") == ["plain.tar"]
-
-
-@pytest.mark.parametrize(
-    ("members", "says"),
-    [
-        ({"1.jpg": JPEG}, "'1' has no label"),
-        ({"1.jpg": JPEG, "1.cls": b"0"}, "numbers .* without class names"),
-        ({"1.jpg": JPEG, "1.json": b"[1]"}, "holds no label"),
-        ({"1.jpg": JPEG, "1.txt": b" "}, "empty"),
-        ({"1.jpg": JPEG, "1.png": JPEG, "1.txt": b"a"}, "two images"),
-        ({"1.txt": b"a"}, "hold no images"),
-    ],
-)
-def test_bad_shards(tmp_path: Path, members: dict[str, bytes], says: str) -> None:
-    write_shard(tmp_path / "a.tar", members)
-    with pytest.raises(OtptError, match=says):
-        load_dataset(str(tmp_path / "a.tar"))
-
-
-def test_shards_that_are_missing_cut_or_compressed(tmp_path: Path) -> None:
-    write_shard(tmp_path / "a-0.tar", {"1.jpg": JPEG, "1.txt": b"a"})
-    with pytest.raises(OtptError, match=r"these do not exist: .*a-1\.tar"):
-        load_dataset(str(tmp_path / "a-{0..1}.tar"))
-    whole = (tmp_path / "a-0.tar").read_bytes()
-    (tmp_path / "cut.tar").write_bytes(whole[:700])
-    with pytest.raises(OtptError, match="not a whole, uncompressed tar"):
-        load_dataset(str(tmp_path / "cut.tar"))
-    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "a-0.tar", "1.jpg")
-    with pytest.raises(OtptError, match=r"unpack \.gz shards first"):
-        load_dataset(str(tmp_path / "b.tar.gz"))
-    with pytest.raises(OtptError, match=r"x-\{5\.\.1\}"):
-        load_dataset("x-{5..1}.tar")
 
 
 def test_hub_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +214,7 @@ def test_hub_labels_are_numbers_whatever_the_classes_are_called(
         assert load_dataset("hf:x", classes=names).labels == labels, text
     for text in ("1\ncat\ndog\n", "cat\ndog\n", "1\n2\n"):
         names.write_text(text)
-        with pytest.raises(OtptError, match=r"hf:x has 3 classes, and the class list of .* does not name '"):
+        with pytest.raises(OtptError, match=r"hf:x: the class list of .* does not name"):
             load_dataset("hf:x", classes=names)
     hub(monkeypatch, library.ClassLabel(names=["Crane", "crane"]), [0, 1, 0], three)
     assert load_dataset("hf:x").labels == (0, 1, 0), "names that differ in case alone are two classes"
@@ -278,45 +229,8 @@ def test_hub_labels_are_numbers_whatever_the_classes_are_called(
         load_dataset("hf:x")
 
 
-def test_emoji_sets_are_data_sets() -> None:
-    pytest.importorskip("resvg_py")
-    from otpt.data.emoji import load_emoji
-
-    drawn = load_emoji("emoji/animals")
-    data = load_dataset("emoji/animals")
-    assert (len(data), data.class_names, data.family) == (len(drawn), drawn.class_names, "fine-grained")
-    assert data[7].source.tobytes() == drawn.image(7).tobytes()
-    assert (data[7].id, data[7].label) == (drawn.image_id(7), drawn.label(7))
-    assert load_dataset("emoji/grey").family == "shift"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "is empty"),
-        ("# only a remark\n", "is empty"),
-        ("cat\ndog\ncat\n", "has the duplicate class 'cat'"),
-        ("cat\t\n", "lacks a name"),
-        ("\tcat\n", "lacks a name"),
-        ("# family: odd\ncat\n", "Unknown family"),
-        ("# augmix: maybe\ncat\n", "expected on or off"),
-        ("# prompt:\ncat\n", "prompt is empty"),
-    ],
-)
-def test_bad_class_lists(text: str, says: str) -> None:
-    with pytest.raises(OtptError, match=says):
-        parse_class_list(text, "list.txt")
-
-
 def test_a_class_may_begin_with_a_hash_after_the_first() -> None:
     assert parse_class_list("cat\n#1 dad\n", "list.txt").names == ("cat", "#1 dad")
-
-
-def test_a_file_of_another_kind(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text("{}")
-    with pytest.raises(OtptError, match="expected a folder of class folders"):
-        load_dataset(str(path))
 
 
 def test_a_flat_folder_with_a_table_of_labels(tmp_path: Path) -> None:

@@ -63,6 +63,27 @@ def test_all_seeds_are_averaged_and_agree_with_the_table(results: Results) -> No
     assert all(f"seeds {SEEDS[0]}, {SEEDS[1]}" in each.conclusion for each in found)
 
 
+def test_all_variants_are_used(tmp_path: Path) -> None:
+    """A method that runs several times on a data set: the table, its intervals and the comparison are over all."""
+
+    def output(data, index: int, column: tuple[str, str], seed: int) -> Output:
+        right = index % 10 < {"a": 9, "b": 5}[data.variant] - (column[1] == "tpt")
+        p = np.full(5, 0.025)
+        p[(data.labels[index] + (not right)) % 5] = 0.9
+        return Output(p, int(p.argmax()))
+
+    data = [simulated_dataset("dtd", 5, 100).as_variant(name, {}) for name in ("a", "b")]
+    folder = simulate_run(tmp_path / "run", data, Settings(methods=("zero-shot", "tpt")), output=output)
+    results = open_results([folder])
+    (found,) = compare_methods(results, "zero-shot", "tpt", resamples=200)
+    assert (found.differences["accuracy"].a, found.differences["accuracy"].b) == pytest.approx((0.7, 0.6))
+    assert (found.images, found.only_a, found.only_b) == (100, 20, 0)
+    (table,) = build_tables(results, level=0.95)
+    cell = table.cell(method="zero-shot", metric="accuracy", dataset="dtd")
+    assert cell["value"] == pytest.approx(70)
+    assert cell["low"] < 70 < cell["high"] < 85  # not that of the first variant, 90
+
+
 def test_known_differences(tmp_path: Path) -> None:
     """a is right on 9 of 10 images and b on 7, under both seeds; of 500 images that is no chance."""
 
@@ -83,9 +104,9 @@ def test_known_differences(tmp_path: Path) -> None:
     (same,) = compare_methods(results, "tpt", "c-tpt", resamples=200)
     assert same.better("accuracy") is same.better("ece") is None
     assert next(iter(ranked(results, "ece"))) == "zero-shot"
-    place = [("dtd", "a photo of a")]
-    assert not gap(results, "ece", ("zero-shot", place), ("tpt", place)).is_noise
-    assert gap(results, "ece", ("tpt", place), ("c-tpt", place)).is_noise
+    keys = {method: results.keys_of(method=method) for method in results.methods}
+    assert not gap(results, "ece", keys["zero-shot"], keys["tpt"]).is_noise
+    assert gap(results, "ece", keys["tpt"], keys["c-tpt"]).is_noise
 
 
 def test_only_the_same_images_are_compared(tmp_path: Path) -> None:
@@ -95,8 +116,7 @@ def test_only_the_same_images_are_compared(tmp_path: Path) -> None:
     results = open_results([folder])
     with pytest.raises(OtptError, match="dtd"):
         compare_methods(results, "zero-shot", "tpt")
-    place = [("dtd", "a photo of a")]
-    assert gap(results, "ece", ("zero-shot", place), ("tpt", place)) is None
+    assert gap(results, "ece", results.keys_of(method="zero-shot"), results.keys_of(method="tpt")) is None
 
 
 @pytest.mark.parametrize(

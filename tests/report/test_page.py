@@ -87,7 +87,7 @@ def test_several_models_and_sweeps(runs: dict[str, Path], tmp_path: Path) -> Non
 
 def test_images_on_which_methods_disagree(results: Results) -> None:
     rows = {m: results.rows(results_key(m)) for m in ("zero-shot", "tpt", "o-tpt")}
-    classes = results.config_of("dtd").classes
+    classes = results.configs_of("dtd")[0].classes
     disagreements, mistakes = choose_images(rows, classes, 4)
     pairs = [(a, b) for a in rows for b in rows if a < b]
     scores = np.max(

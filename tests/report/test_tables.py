@@ -146,8 +146,7 @@ def test_missing_seeds_and_sets_have_no_average(tmp_path: Path) -> None:
     folder = simulate_run(tmp_path / "run", SETS[:2], Settings(methods=("zero-shot", "tpt")))
     simulate_run(folder, SETS[:1], Settings(methods=("zero-shot",), seeds=(1,)))
     results = open_results([folder])
-    prompts = {(d, m): "a photo of a" for d in results.datasets for m in results.methods}
-    cells = make_cells(results, {"average": results.datasets}, prompts, results.methods, ["ece"]).set_index("method")
+    cells = make_cells(results, {"average": results.datasets}, ["ece"]).set_index("method")
     assert cells["value"].notna().to_dict() == {"zero-shot": False, "tpt": True}
     assert "zero-shot" in " ".join(evaluation_table(results).notes)
 

@@ -128,7 +128,7 @@ def test_settings_that_change_no_row(tmp_path: Path) -> None:
     fill(tmp_path / "run", config(commands=["otpt evaluate tiny"]))
     named = ModelConfig(name="another path to the same weights", fingerprint="abc")
     for _ in range(2):
-        given = config(commands=["otpt evaluate again"], backbone=named, scoring=Scoring(bins=15, side="left"))
+        given = config(commands=["otpt evaluate again"], backbone=named, scoring=Scoring(n_bins=15, side="left"))
         run = fill(tmp_path / "run", given)
     assert run.config.commands == ["otpt evaluate tiny", "otpt evaluate again"]
     assert run.config.backbone.name == "tiny"

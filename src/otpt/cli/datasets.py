@@ -125,7 +125,7 @@ def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
         "state": "found",
         "folder": str(found.folder),
         "layout": found.layout.style,
-        "images": len(found.records.ids),
+        "images": len(found.records),
         "missing_share": found.missing_share(),
     }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from otpt.report import Results
 
-_KEYS = ["dataset", "seed", "prompt", "method"]
+_KEYS = ["dataset", "seed", "prompt", "method", "variant"]
 
 
 def metrics(
@@ -92,7 +92,7 @@ def _print(results: Results, found: dict[str, pd.DataFrame], metrics: o.Several,
         if metrics is None and level is None:
             print_summary(results)
     for kind in ("classes", "confusions"):
-        for (dataset, seed, _, method), rows in found[kind].groupby(_KEYS, sort=False) if kind in found else ():
+        for (dataset, seed, _, method, _), rows in found[kind].groupby(_KEYS, sort=False) if kind in found else ():
             title = f"{dataset}, seed {seed}, {method}"
             if kind == "classes":
                 own = rows[rows["images"] > 0].sort_values("accuracy", kind="stable")

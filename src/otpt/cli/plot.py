@@ -87,7 +87,7 @@ def _class_names(
         name = dataset or results.datasets[0]
         if name not in results.datasets:
             raise unknown("data set of the runs", name, results.datasets)
-        return name, results.config_of(name).classes
+        return name, results.configs_of(name)[0].classes
     if dataset is None:
         raise OtptError("No classes are known; give a run, --datasets NAME or --classes NAME ….")
     found = load_dataset(dataset, root=root, classes=listed)

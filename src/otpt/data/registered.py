@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from otpt.data.classes import ClassList, builtin_class_list
+import pydantic.dataclasses
+
+from otpt.data.classes import ClassList, builtin_class_list, read_text
 from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
 from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json, parse_toml
@@ -29,63 +31,17 @@ class NoSuchSplit(OtptError):
     """A data set exists, but not the requested split."""
 
 
-@dataclass(frozen=True)
-class Records:
-    """N images: ids, labels, and files relative to the layout's folder."""
+class Record(NamedTuple):
+    """An image of a layout: its file below the layout's folder, its label, and its id, the file by default."""
 
-    ids: tuple[str, ...]
-    labels: tuple[int, ...]
-    files: tuple[str, ...]
+    file: str
+    label: int
+    name: str = ""
 
-
-def records(rows: Iterable[tuple[str, int]]) -> Records:
-    """Images whose id is their path below the folder."""
-    listed = list(rows)
-    ids = tuple(file for file, _ in listed)
-    return Records(ids, tuple(label for _, label in listed), ids)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a reader looks.
-
-    Args:
-        folder: the layout's folder, which exists.
-        beside: every folder that may hold lists and split files, nearest first.
-        classes: the classes in label order, with their correct names.
-        split: "test", "val" or "train".
-        split_file: name of CoOp's split file, "" if the set has none.
-        numeric_folders: class folders may be named by their label.
-    """
-
-    folder: Path
-    beside: tuple[Path, ...]
-    classes: ClassList
-    split: str
-    split_file: str = ""
-    numeric_folders: bool = False
-
-    def find(self, *names: str) -> Path | None:
-        """The first file of one of these names in the folders beside the images."""
-        return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
-
-    def need(self, what: str, *names: str) -> Path:
-        """:meth:`find`, or an error that names the folders searched."""
-        found = self.find(*names)
-        if found is None:
-            places = ", ".join(str(path) for path in self.beside)
-            raise OtptError(f"its {what} {' or '.join(names)} was not found in {places}")
-        return found
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, or an error."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise OtptError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    except ValueError:
-        raise OtptError(f"{str(path)!r} is not UTF-8 text") from None
+    @property
+    def id(self) -> str:
+        """The id of the image, which is the same in all layouts."""
+        return self.name or self.file
 
 
 def spread(items: Sequence[_T], count: int) -> list[_T]:
@@ -97,23 +53,21 @@ def spread(items: Sequence[_T], count: int) -> list[_T]:
 def shortened(names: Iterable[str], limit: int = 5) -> str:
     """``a, b, c … (12 in all)``."""
     listed = list(names)
-    if len(listed) <= limit:
-        return ", ".join(listed)
-    return f"{', '.join(listed[:limit])} … ({len(listed)} in all)"
+    more = f" … ({len(listed)} in all)" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A folder layout: ``folder`` under the root, in the style of a project."""
+class Layout(NamedTuple):
+    """A folder layout: ``folder`` under the root, in the style of a project; ``reader`` in place of the set's own."""
 
     style: str
     folder: str
-    reader: str
+    reader: str = ""
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class DatasetEntry:
-    """What is known about a registered data set before any file is read.
+    """What is known about a registered data set before any file is read; see ``datasets.toml``.
 
     ``classes`` and ``test_images`` are the published numbers, None if unknown. Its class list is ``listed``, or the
     file ``names`` of this package. A set with ``parts`` (ImageNet-C) is loaded one part and level at a time, as
@@ -128,6 +82,7 @@ class DatasetEntry:
     augmix: bool
     prompt: str = DEFAULT_PROMPT
     names: str = ""
+    reader: str = ""
     split_file: str = ""
     layouts: tuple[Layout, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -159,6 +114,33 @@ class DatasetEntry:
         return self.names == "imagenet"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a reader looks for a split: the layout's folder, and all that may hold lists and split files."""
+
+    entry: DatasetEntry
+    folder: Path
+    beside: tuple[Path, ...]
+    split: str
+
+    @property
+    def classes(self) -> ClassList:
+        """The classes in label order, with their correct names."""
+        return self.entry.class_list()
+
+    def find(self, *names: str) -> Path | None:
+        """The first file of one of these names in the folders that may hold lists."""
+        return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
+
+    def need(self, what: str, *names: str) -> Path:
+        """:meth:`find`, or an error that names the folders searched."""
+        found = self.find(*names)
+        if found is None:
+            places = ", ".join(str(path) for path in self.beside)
+            raise OtptError(f"its {what} {' or '.join(names)} was not found in {places}")
+        return found
+
+
 @cache
 def imagenet_names() -> Mapping[str, str]:
     """WordNet id → class name of CLIP's list for ImageNet, from open_clip."""
@@ -185,21 +167,7 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
 @cache
 def _own_entries() -> Mapping[str, DatasetEntry]:
     text = resources.files("otpt.data").joinpath("datasets.toml").read_text(encoding="utf-8")
-    entries = {}
-    for name, table in parse_toml(text).items():
-        reader = table.pop("reader")
-        layouts = tuple(Layout(style, folder, *(own or [reader])) for style, folder, *own in table.pop("layouts"))
-        swap = table.pop("official_swap", None)
-        entries[name] = DatasetEntry(
-            name,
-            test_images=table.pop("images"),
-            layouts=layouts,
-            aliases=tuple(table.pop("aliases", ())),
-            official_swap=None if swap is None else (swap[0], swap[1]),
-            parts=tuple(table.pop("parts", ())),
-            **table,
-        )
-    return entries
+    return {name: DatasetEntry(name=name, **table) for name, table in parse_toml(text).items()}
 
 
 def find_entry(name: str) -> DatasetEntry | None:
@@ -216,13 +184,12 @@ def find_entry(name: str) -> DatasetEntry | None:
 
 def _part(entry: DatasetEntry, name: str, part: str, level: str) -> DatasetEntry:
     """One part and level of a set, such as ``imagenet-c/fog/3``, in the folder ``fog/3``."""
-    levels = [str(number) for number in range(1, entry.levels + 1)]
-    if part not in entry.parts or level not in levels:
+    if part not in entry.parts or level not in map(str, range(1, entry.levels + 1)):
         raise OtptError(
             f"{name!r} is not one of {entry.name}'s sets; expected {entry.name}/PART/LEVEL with a level from 1 to "
             f"{entry.levels} and one of the parts {', '.join(entry.parts)}."
         )
-    layouts = tuple(replace(each, folder=f"{each.folder}/{part}/{level}") for each in entry.layouts)
+    layouts = tuple(each._replace(folder=f"{each.folder}/{part}/{level}") for each in entry.layouts)
     return replace(entry, name=f"{entry.name}/{part}/{level}", layouts=layouts, parts=(), levels=0)
 
 
@@ -230,27 +197,32 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_ ]", "", name).lower()
 
 
-def read_folders(place: Place) -> Records:
+def read_folders(place: Place) -> list[Record]:
     """One folder per class, named as in the class list, or by its label (ImageNet-V2: 0, 1, … 999)."""
     if place.split != "test":
         raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
     labels = place.classes.index()
     present = class_folders(place.folder)
-    if place.numeric_folders and present and all(name.isdecimal() for name in present):
+    if place.entry.numeric_folders and present and all(name.isdecimal() for name in present):
         # By value: sorted as strings (0, 1, 10, 100, …) the folders would permute the classes.
         labels = {str(label): label for label in labels.values()}
     strange = [name for name in present if name not in labels]
-    missing = sorted(labels.keys() - set(present), key=labels.__getitem__)
+    missing = [name for name in labels if name not in present]
     if len(missing) == len(labels):
         raise OtptError(f"it holds none of the {len(labels)} class folders ({shortened(labels, 3)})")
     if missing:
         raise OtptError(f"{len(missing)} of {len(labels)} class folders are missing: {shortened(missing)}")
     if strange:
         raise OtptError(f"it holds more folders than the {len(labels)} classes: {shortened(strange)}")
-    found = records(_rows(place.folder, labels))
-    if not found.ids:
-        raise OtptError("its class folders hold no images")
-    return found
+    return labelled_images(place.folder, labels)
+
+
+def labelled_images(folder: Path, labels: Mapping[str, int]) -> list[Record]:
+    """The images below each class folder."""
+    rows = [(f"{name}/{file}", label) for name, label in labels.items() for file in images_below(folder / name)]
+    if not rows:
+        raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+    return [Record(*row) for row in rows]
 
 
 def class_folders(folder: Path) -> list[str]:
@@ -278,56 +250,17 @@ def images_below(folder: Path, below: str = "") -> Iterator[str]:
             yield below + name
 
 
-def _rows(folder: Path, labels: dict[str, int]) -> Iterator[tuple[str, int]]:
-    for name, label in labels.items():
-        for file in images_below(folder / name):
-            yield f"{name}/{file}", label
-
-
-# Official lists that define the very test split of CoOp's file, for users who have the data but not that file.
-_OFFICIAL_LISTS = {
-    "split_zhou_OxfordPets.json": "annotations/test.txt",
-    "split_zhou_SUN397.json": "Testing_01.txt",
-}
-
-
-def read_split(place: Place) -> Records:
+def read_split(place: Place) -> list[Record]:
     """The images of a split as CoOp's split file lists them (or the official list that it was made from)."""
-    official = _OFFICIAL_LISTS.get(place.split_file) if place.split == "test" else None
-    file = place.need("split file", place.split_file, *filter(None, [official]))
-    if file.name == place.split_file:
-        return records(_split_rows(file, place))
-    rows = _pets_rows if "Pets" in place.split_file else _sun_rows
-    return records(rows(file, place.classes))
-
-
-def read_lists(place: Place) -> Records:
-    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class", ``variants.txt`` in label order."""
-    labels = place.classes.index()
-    variants = place.find("variants.txt")
-    if variants is not None:
-        listed = tuple(line.strip() for line in read_text(variants).splitlines() if line.strip())
-        if listed != place.classes.folders:
-            raise OtptError(f"the classes of {str(variants)!r} differ from the published list; expected its 100 lines")
-    file = place.need("list", f"images_variant_{place.split}.txt")
-
-    def rows() -> Iterator[tuple[str, int]]:
-        for number, line in enumerate(read_text(file).splitlines(), start=1):
-            if line.strip():
-                image, _, name = line.strip().partition(" ")
-                yield f"{image}.jpg", _label(name, labels, f"{file}, line {number}")
-
-    return records(rows())
-
-
-def _split_rows(file: Path, place: Place) -> Iterator[tuple[str, int]]:
+    name = place.entry.split_file
+    official, read = _OFFICIAL_LISTS.get(name if place.split == "test" else "", ("", None))
+    file = place.need("split file", *filter(None, (name, official)))
+    if read is not None and file.name != name:
+        return _read_lines(file, read, place.classes)
+    text = read_text(file)
     try:
-        content: Any = parse_json(read_text(file))
-        rows = content[place.split]
-        listed = [(str(path), int(label), str(name)) for path, label, name in rows]
+        listed = [(str(path), int(label), str(name)) for path, label, name in parse_json(text)[place.split]]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        if isinstance(error, OtptError):
-            raise
         kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
         raise kind(
             f"the split file {str(file)!r} is damaged or has no {place.split!r} split; expected a JSON object with "
@@ -346,40 +279,68 @@ def _split_rows(file: Path, place: Place) -> Iterator[tuple[str, int]]:
             )
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise OtptError(f"in {str(file)!r}, the image {path!r} lies outside the data; expected a relative path")
-        yield path, label
+    return [Record(path, label) for path, label, _ in listed]
 
 
-def _pets_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
-    """Lines "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
+def read_lists(place: Place) -> list[Record]:
+    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class", ``variants.txt`` in label order."""
+    variants = place.find("variants.txt")
+    if variants is not None:
+        listed = tuple(line.strip() for line in read_text(variants).splitlines() if line.strip())
+        if listed != place.classes.folders:
+            raise OtptError(f"the classes of {str(variants)!r} differ from the published list; expected its 100 lines")
+    return _read_lines(place.need("list", f"images_variant_{place.split}.txt"), _aircraft_line, place.classes)
+
+
+Line = Callable[[str, Mapping[str, int]], tuple[str, int]]
+"""From a line of a list, and the label of each class folder, to the path and label of an image."""
+
+
+def _read_lines(file: Path, read: Line, classes: ClassList) -> list[Record]:
+    """The images of an official list; blank lines and comments are skipped."""
+    labels, found = classes.index(), []
     for number, line in enumerate(read_text(file).splitlines(), start=1):
-        fields = line.split()
-        if not fields or line.startswith("#"):
-            continue
-        if len(fields) != 4 or not fields[1].isdecimal() or not 1 <= int(fields[1]) <= len(classes):
-            raise OtptError(f"{file}, line {number}: {line!r} is not 'image class species breed'")
-        yield f"{fields[0]}.jpg", int(fields[1]) - 1
+        if line.strip() and not line.startswith("#"):
+            try:
+                found.append(Record(*read(line.strip(), labels)))
+            except (KeyError, ValueError, IndexError):
+                raise OtptError(
+                    f"{file}, line {number}: {line!r} does not name an image with a class of the published list"
+                ) from None
+    return found
 
 
-def _sun_rows(file: Path, classes: ClassList) -> Iterator[tuple[str, int]]:
-    """Lines "/a/abbey/sun_….jpg"."""
-    labels = classes.index()
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
-        path = line.strip().lstrip("/")
-        if path:
-            yield path, _label(str(PurePosixPath(path).parent), labels, f"{file}, line {number}")
+def _aircraft_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
+    image, _, name = line.partition(" ")
+    return f"{image}.jpg", labels[name]
 
 
-def _label(name: str, labels: dict[str, int], where: str) -> int:
-    if name not in labels:
-        raise OtptError(f"{where}: the class {name!r} is not in the published class list")
-    return labels[name]
+def _pets_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
+    """ "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
+    image, number, _, _ = line.split()
+    if not 1 <= int(number) <= len(labels):
+        raise ValueError(number)
+    return f"{image}.jpg", int(number) - 1
+
+
+def _sun_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
+    """ "/a/abbey/sun_….jpg"."""
+    path = line.lstrip("/")
+    return path, labels[str(PurePosixPath(path).parent)]
+
+
+_OFFICIAL_LISTS: dict[str, tuple[str, Line]] = {
+    "split_zhou_OxfordPets.json": ("annotations/test.txt", _pets_line),
+    "split_zhou_SUN397.json": ("Testing_01.txt", _sun_line),
+}
+"""Official lists that define the very test split of CoOp's file, for users who have the data but not that file."""
 
 
 def _same_words(name: str) -> str:
     return " ".join(name.replace("_", " ").lower().split())
 
 
-Reader = Callable[[Place], Records]
+Reader = Callable[[Place], list[Record]]
 READERS: dict[str, Reader] = {"folders": read_folders, "lists": read_lists, "split": read_split}
 SPLITS = ("test", "val", "train")
 
@@ -394,12 +355,12 @@ class Found:
 
     layout: Layout
     folder: Path
-    records: Records
+    records: list[Record]
 
     def missing_share(self, sample: int = 300) -> float:
         """Fraction of missing images among ``sample`` spread over the split (or all); none is opened."""
-        chosen = spread(self.records.files, sample)
-        return sum(not os.path.isfile(self.folder / file) for file in chosen) / len(chosen)
+        chosen = spread(self.records, sample)
+        return sum(not os.path.isfile(self.folder / each.file) for each in chosen) / len(chosen)
 
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
@@ -419,16 +380,9 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
         folder = base / layout.folder
         if not os.path.isdir(folder):
             continue
-        place = Place(
-            folder,
-            _beside(folder, base, root),
-            entry.class_list(),
-            split,
-            entry.split_file,
-            entry.numeric_folders,
-        )
+        place = Place(entry, folder, _beside(folder, base, root), split)
         try:
-            found = READERS[layout.reader](place)
+            found = READERS[layout.reader or entry.reader](place)
             _check_start(folder, found)
         except OtptError as error:
             problems.append(f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}")
@@ -459,12 +413,12 @@ def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"]))
 
 
-def _check_start(folder: Path, found: Records) -> None:
-    if not found.files:
+def _check_start(folder: Path, found: Sequence[Record]) -> None:
+    chosen = spread(found, 5) if found else []
+    if not chosen:
         raise OtptError("its list names no images")
-    chosen = spread(found.files, 5)
-    if not any(os.path.isfile(folder / file) for file in chosen):
-        raise OtptError(f"its images are missing, such as {chosen[0]} (an incomplete download)")
+    if not any(os.path.isfile(folder / each.file) for each in chosen):
+        raise OtptError(f"its images are missing, such as {chosen[0].file} (an incomplete download)")
 
 
 def registered_dataset(
@@ -474,7 +428,7 @@ def registered_dataset(
     found = find_records(entry, root, split)
     names = entry.class_list(official_names=official_names)
     given = names if classes is None else _renamed(classes, names, entry)
-    count = len(found.records.ids)
+    count = len(found.records)
     if split == "test" and entry.test_images is not None and count != entry.test_images:
         warnings.warn(
             f"{entry.name} has {count} test images in {str(found.folder)!r}, {entry.test_images} were published: "
@@ -484,9 +438,9 @@ def registered_dataset(
     return Dataset(
         entry.name,
         given.names,
-        found.records.ids,
-        found.records.labels,
-        FilesBelow(found.folder, found.records.files),
+        [each.id for each in found.records],
+        [each.label for each in found.records],
+        FilesBelow(found.folder, tuple(each.file for each in found.records)),
         family=given.family or entry.family,
         augmix=entry.augmix if given.augmix is None else given.augmix,
         prompt=given.prompt or entry.prompt,
@@ -500,16 +454,14 @@ def _renamed(given: ClassList, names: ClassList, entry: DatasetEntry) -> ClassLi
     if len(given) != len(names):
         raise OtptError(f"{entry.name} has {len(names)} classes, but the class list names {len(given)}.")
     if set(given.folders) == set(names.folders):
-        # Lines "folder<TAB>name" say themselves which class they mean.
         by_folder = dict(zip(given.folders, given.names, strict=True))
-        renamed = tuple(by_folder[folder] for folder in names.folders)
-        return ClassList(names.folders, renamed, given.prompt, given.family, given.augmix)
+        return replace(given, folders=names.folders, names=tuple(by_folder[folder] for folder in names.folders))
     return given
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was found; ``ok`` if nothing is wrong."""
+    """What was found; ``problems`` has a sentence for everything that is wrong."""
 
     name: str
     classes: int
@@ -523,19 +475,17 @@ class CheckReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, one sentence per problem."""
-        found = []
-        if self.published_classes not in (None, self.classes):
-            found.append(f"{self.classes} classes, {self.published_classes} published")
-        if self.published_images not in (None, self.images):
-            found.append(f"{self.images} test images, {self.published_images} published")
-        if self.published_images is not None and self.empty_classes:
-            found.append(f"{len(self.empty_classes)} classes without an image")
-        if self.missing:
-            found.append(f"{len(self.missing)} images are missing")
-        if self.unreadable:
-            found.append(f"{len(self.unreadable)} of {self.opened} opened images cannot be read")
-        return tuple(found)
+        empty = self.empty_classes if self.published_images is not None else ()
+        found = {
+            f"{self.classes} classes, {self.published_classes} published": self.published_classes
+            not in (None, self.classes),
+            f"{self.images} test images, {self.published_images} published": self.published_images
+            not in (None, self.images),
+            f"{len(empty)} classes without an image": empty,
+            f"{len(self.missing)} images are missing": self.missing,
+            f"{len(self.unreadable)} of {self.opened} opened images cannot be read": self.unreadable,
+        }
+        return tuple(words for words, is_wrong in found.items() if is_wrong)
 
     @property
     def ok(self) -> bool:
@@ -544,12 +494,8 @@ class CheckReport:
 
 def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
     """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
-    missing, there = [], []
-    for index, name in enumerate(data.ids):
-        if data.is_file_missing(index):
-            missing.append(name)
-        else:
-            there.append(index)
+    missing = [index for index in range(len(data)) if data.is_file_missing(index)]
+    there = sorted(set(range(len(data))) - set(missing))
     chosen = there if sample < 0 else spread(there, sample)
     unreadable = []
     for index in chosen:
@@ -559,15 +505,15 @@ def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: i
             unreadable.append((data.ids[index], str(error)))
     used = set(data.labels)
     return CheckReport(
-        data.name,
-        len(data.class_names),
-        len(data),
-        entry.classes if entry is not None else None,
-        entry.test_images if entry is not None else None,
-        tuple(name for label, name in enumerate(data.class_names) if label not in used),
-        tuple(missing),
-        len(chosen),
-        tuple(unreadable),
+        name=data.name,
+        classes=len(data.class_names),
+        images=len(data),
+        published_classes=entry.classes if entry is not None else None,
+        published_images=entry.test_images if entry is not None else None,
+        empty_classes=tuple(name for label, name in enumerate(data.class_names) if label not in used),
+        missing=tuple(data.ids[index] for index in missing),
+        opened=len(chosen),
+        unreadable=tuple(unreadable),
     )
 
 

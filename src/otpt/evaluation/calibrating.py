@@ -61,7 +61,7 @@ def calibrate_run(
         maps=maps,
         penalty=penalty,
         free_ranks=free_ranks,
-        n_bins=run.config.scoring.bins,
+        n_bins=run.config.scoring.n_bins,
     )
 
 

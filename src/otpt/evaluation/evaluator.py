@@ -66,7 +66,7 @@ def run_config(
         ),
         shard_size=settings.shard_size,
         numbers=numbers,
-        scoring=Scoring(bins=settings.n_bins, side=settings.side),
+        scoring=Scoring(n_bins=settings.n_bins, side=settings.side),
         methods={method.name: method_numbers(method) for method in settings.run_methods},
         datasets=list(datasets),
         commands=[] if command is None else [command],

@@ -10,18 +10,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from otpt.data.classes import ClassList
+from otpt.data.classes import ClassList, read_text
 from otpt.data.registered import (
     READERS,
     DatasetEntry,
     Layout,
     NoSuchSplit,
     Place,
-    Records,
+    Record,
     images_below,
     read_folders,
-    read_text,
-    records,
     register_dataset,
 )
 from otpt.errors import OtptError
@@ -38,7 +36,7 @@ _OTHER_SPLITS = {
 """The last folder of the test images, and that of another split next to it."""
 
 
-def read_halves(place: Place) -> Records:
+def read_halves(place: Place) -> list[Record]:
     """BAPLe's test half of the Kaggle release, sampled in the same way: 1808 + 5096 of 3616 + 10192 images.
 
     One generator with seed 0; covid first, then normal; of each class, sorted by number, half is drawn for
@@ -47,9 +45,7 @@ def read_halves(place: Place) -> Records:
     if place.split not in ("train", "test"):
         raise NoSuchSplit(f"it has no {place.split!r} split; expected 'train' or 'test'")
     generator = random.Random(0)
-    ids: list[str] = []
-    labels: list[int] = []
-    files: list[str] = []
+    found = []
     for label, name in enumerate(place.classes.folders):
         folder = place.folder / _KAGGLE_FOLDERS[name]
         inside = "images" if (folder / "images").is_dir() else ""
@@ -57,22 +53,19 @@ def read_halves(place: Place) -> Records:
         drawn = set(generator.sample(images, len(images) // 2))
         for file in images:
             if (file in drawn) == (place.split == "train"):
-                ids.append(f"{name}/{file}")
-                labels.append(label)
-                files.append(f"{folder.name}/{inside}/{file}" if inside else f"{folder.name}/{file}")
-    return Records(tuple(ids), tuple(labels), tuple(files))
+                found.append(Record(f"{folder.name}/{inside}/{file}".replace("//", "/"), label, f"{name}/{file}"))
+    return found
 
 
-def read_split_folders(place: Place) -> Records:
+def read_split_folders(place: Place) -> list[Record]:
     """One folder per class; training and validation images are in folders next to that of the test images."""
     if place.split == "test":
         return read_folders(place)
     folder = _split_folder(place)
-    found = read_folders(replace(place, folder=folder, split="test"))
-    return Records(found.ids, found.labels, _from(place.folder, folder, found.files))
+    return _from(place.folder, folder, read_folders(replace(place, folder=folder, split="test")))
 
 
-def read_round_robin(place: Place) -> Records:
+def read_round_robin(place: Place) -> list[Record]:
     """PromptSmooth's 500 test images: each class in a random order (seed 3), one class after the other in turn.
 
     PromptSmooth takes the files in the order in which its file system lists them; here they are sorted first, so that
@@ -81,40 +74,32 @@ def read_round_robin(place: Place) -> Records:
     found = read_split_folders(place)
     generator = random.Random(3)
     classes: list[list[int]] = [[] for _ in place.classes.folders]
-    for position, label in enumerate(found.labels):
-        classes[label].append(position)
+    for position, each in enumerate(found):
+        classes[each.label].append(position)
     orders = [generator.sample(own, len(own)) for own in classes]
     turns = [own[turn] for turn in range(max(map(len, orders))) for own in orders if turn < len(own)]
-    chosen = sorted(turns[:ROUND_ROBIN])
-    return Records(
-        tuple(found.ids[i] for i in chosen),
-        tuple(found.labels[i] for i in chosen),
-        tuple(found.files[i] for i in chosen),
-    )
+    return [found[position] for position in sorted(turns[:ROUND_ROBIN])]
 
 
-def read_one_hot(place: Place) -> Records:
+def read_one_hot(place: Place) -> list[Record]:
     """ISIC's ground truth: a CSV with one column per class, exactly one of them 1, next to the folder of images."""
     folder = place.folder if place.split == "test" else _split_folder(place)
     name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
-    rows: list[tuple[str, int]] = []
+    found = []
     for number, row in enumerate(csv.DictReader(io.StringIO(read_text(file))), start=2):
         try:
             image = row.pop("image")
             (name,) = (column for column, value in row.items() if float(value) == 1)
             if sum(map(float, row.values())) != 1:
                 raise ValueError
-            rows.append((f"{image}.jpg", place.classes.folders.index(name)))
+            found.append(Record(f"{image}.jpg", place.classes.folders.index(name)))
         except (KeyError, TypeError, ValueError):
             raise OtptError(
                 f"{file}, line {number}: expected an image, 1 in one of the columns {', '.join(place.classes.folders)} "
                 "and 0 in the others"
             ) from None
-    found = records(rows)
-    if place.split == "test":
-        return found
-    return Records(found.ids, found.labels, _from(place.folder, folder, found.files))
+    return found if place.split == "test" else _from(place.folder, folder, found)
 
 
 def _split_folder(place: Place) -> Path:
@@ -129,10 +114,10 @@ def _split_folder(place: Place) -> Path:
     raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
 
 
-def _from(folder: Path, other: Path, files: tuple[str, ...]) -> tuple[str, ...]:
-    """Files of another folder, as seen from the layout's."""
+def _from(folder: Path, other: Path, found: list[Record]) -> list[Record]:
+    """Images of another folder, as seen from the layout's."""
     way = Path(os.path.relpath(other, folder)).as_posix()
-    return tuple(f"{way}/{file}" for file in files)
+    return [Record(f"{way}/{each.file}", each.label, each.id) for each in found]
 
 
 def _number(file: str) -> tuple[int, str]:

@@ -8,8 +8,9 @@ test.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,8 @@ from scipy.special import bdtr
 from otpt.errors import OtptError
 from otpt.metrics import METRICS, Interval
 from otpt.metrics.bootstrap import centred, centred_interval, resample_weights
-from otpt.report.papers import prompt_of
-from otpt.report.results import FEW, LEVEL, Results, check_names
+from otpt.report.papers import choose
+from otpt.report.results import FEW, LEVEL, ResultKey, Results, check_names
 from otpt.runs import Rows
 
 RESAMPLES = 1000
@@ -30,8 +31,6 @@ ALL = "all data sets"
 COMPARED = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll")
 
 Floats = npt.NDArray[np.float64]
-Place = tuple[str, str]
-"""(data set, prompt) at which a method is evaluated."""
 
 
 @dataclass(frozen=True)
@@ -148,38 +147,51 @@ def compare_methods(
     if a == b:
         raise OtptError(f"Method {a!r} was given twice; expected two methods to compare.")
     check_names("data set", datasets, results.datasets)
-    rows: dict[str, list[list[Rows]]] = {}  # data set → rows of a and of b, by seed
-    seeds: dict[str, list[int]] = {}
-    partial = set()
+    pairs: dict[str, list[tuple[ResultKey, ResultKey]]] = {}
     for dataset in datasets or results.datasets:
-        keys = [results.keys_of(dataset, m, prompt_of(results, dataset, m, prompt)) for m in (a, b)]
-        common = [key.seed for key in keys[0] if key.seed in {other.seed for other in keys[1]}]
-        if not common:
-            continue
-        keys = [[key for key in own if key.seed in common] for own in keys]
-        rows[dataset], seeds[dataset] = [[results.rows(key) for key in own] for own in keys], common
-        _check_same_images(dataset, a, b, [each for own in rows[dataset] for each in own])
-        if any(results.score(key)["partial"] for own in keys for key in own):
-            partial.add(dataset)
-    if not rows:
+        own = choose(results, [dataset], [a, b], prompt)
+        found = [pair for pair in product(own.keys_of(method=a), own.keys_of(method=b)) if _is_pair(*pair)]
+        if found:
+            pairs[dataset] = found
+            _check_same_images(dataset, a, b, [results.rows(key) for pair in found for key in pair])
+    if not pairs:
         raise OtptError(f"No data set of the runs has both {a!r} and {b!r} under one prompt and seed.")
-    groups = [[dataset] for dataset in rows] + ([list(rows)] if len(rows) > 1 else [])
-    comparisons = []
-    for group in groups:
-        first, second = (
-            resample(results, COMPARED, [rows[name][k] for name in group], resamples=resamples) for k in (0, 1)
-        )
-        right = [(x.correct, y.correct) for name in group for x, y in zip(*rows[name], strict=True)]
-        only_a, only_b = (sum(int((pair[k] & ~pair[1 - k]).sum()) for pair in right) for k in (0, 1))
-        used = tuple(dict.fromkeys(seed for name in group for seed in seeds[name]))
-        found = {metric: difference(first[metric], second[metric], level=level) for metric in COMPARED}
-        if len(used) == 1:
-            values = asdict(found["accuracy"]) | {"p": mcnemar_p(only_a, only_b)}
-            found["accuracy"] = Difference(**values)
-        images = sum(len(rows[name][0][0]) for name in group)
-        name = group[0] if len(group) == 1 else ALL
-        comparisons.append(Comparison(name, a, b, used, images, only_a, only_b, bool(partial & set(group)), found))
-    return comparisons
+    groups = [[dataset] for dataset in pairs] + ([list(pairs)] if len(pairs) > 1 else [])
+    return [_compare(results, a, b, {name: pairs[name] for name in group}, resamples, level) for group in groups]
+
+
+def _is_pair(a: ResultKey, b: ResultKey) -> bool:
+    """Whether two keys have the same seed, and the same variant if both have one."""
+    return a.seed == b.seed and (a.variant == b.variant or not (a.variant and b.variant))
+
+
+def _compare(
+    results: Results,
+    a: str,
+    b: str,
+    pairs: Mapping[str, Sequence[tuple[ResultKey, ResultKey]]],
+    resamples: int,
+    level: float,
+) -> Comparison:
+    every = [pair for own in pairs.values() for pair in own]
+    first, second = (resample(results, COMPARED, [pair[k] for pair in every], resamples=resamples) for k in (0, 1))
+    found = {metric: difference(first[metric], second[metric], level=level) for metric in COMPARED}
+    correct = [[results.rows(key).correct for key in pair] for pair in every]
+    only_a, only_b = (sum(int((each[k] & ~each[1 - k]).sum()) for each in correct) for k in (0, 1))
+    seeds = tuple(dict.fromkeys(key.seed for key, _ in every))
+    if len(seeds) == 1 and len(every) == len(pairs):
+        found["accuracy"] = replace(found["accuracy"], p=mcnemar_p(only_a, only_b))
+    return Comparison(
+        dataset=ALL if len(pairs) > 1 else next(iter(pairs)),
+        a=a,
+        b=b,
+        seeds=seeds,
+        images=sum(len(results.rows(own[0][0])) for own in pairs.values()),
+        only_a=only_a,
+        only_b=only_b,
+        partial=any(results.score(key)["partial"] for pair in every for key in pair),
+        differences=found,
+    )
 
 
 def comparison_table(comparisons: Sequence[Comparison], level: float = LEVEL) -> pd.DataFrame:
@@ -207,33 +219,31 @@ def ranked(
     results: Results, metric: str, *, datasets: Sequence[str] | None = None, prompt: str | None = None
 ) -> dict[str, float]:
     """Methods with their mean over data sets and seeds, best first; without those that lack one of them."""
+    names = list(datasets or results.datasets)
     found = {}
     for method in results.methods:
         try:
-            places = [(name, prompt_of(results, name, method, prompt)) for name in datasets or results.datasets]
+            own = choose(results, names, [method], prompt).frame
         except OtptError:  # several prompts
             continue
-        values = [results.select(dataset=name, prompt=held, method=method)[metric] for name, held in places]
-        if all(len(own) and own.notna().all() for own in values):
-            found[method] = float(sum(own.mean() for own in values) / len(values))
+        means = own.groupby("dataset")[metric].mean()
+        if len(means) == len(names) and own[metric].notna().all():
+            found[method] = float(means[names].sum() / len(names))
     return dict(sorted(found.items(), key=lambda item: METRICS[metric].cost(item[1])))
 
 
-def gap(
-    results: Results, metric: str, a: tuple[str, Sequence[Place]], b: tuple[str, Sequence[Place]]
-) -> Difference | None:
-    """Compare two methods, each with its places; None unless both saw the same images under the same seeds."""
+def gap(results: Results, metric: str, a: Sequence[ResultKey], b: Sequence[ResultKey]) -> Difference | None:
+    """Compare two methods by their results; None unless both saw the same images under the same seeds."""
     if not saw_same_images(results, [a, b]):
         return None
-    first, second = (resample_method(results, [metric], *each)[metric] for each in (a, b))
+    first, second = (resample(results, [metric], keys)[metric] for keys in (a, b))
     return difference(first, second)
 
 
-def saw_same_images(results: Results, sides: Sequence[tuple[str, Sequence[Place]]]) -> bool:
-    """Whether methods, each with its places, have predicted the same images there, under all seeds of a data set."""
+def saw_same_images(results: Results, sides: Sequence[Sequence[ResultKey]]) -> bool:
+    """Whether the results of several methods are of the same images, under all seeds of a data set."""
     seen = []
-    for method, places in sides:
-        keys = [key for name, prompt in places for key in results.keys_of(name, method, prompt)]
+    for keys in sides:
         if not keys or any(results.score(key) is None for key in keys):
             return False
         seen.append([(key.dataset, key.seed, results.rows(key).ids) for key in keys])
@@ -241,29 +251,24 @@ def saw_same_images(results: Results, sides: Sequence[tuple[str, Sequence[Place]
     return all(each == seen[0] for each in seen) and len(of_datasets) == len({dataset for dataset, _ in of_datasets})
 
 
-def resample_method(
-    results: Results, metrics: Sequence[str], method: str, places: Sequence[Place]
-) -> dict[str, Resampled]:
-    """Resample metrics of a method over data sets with their prompts, and over all seeds of each."""
-    rows = [[results.rows(key) for key in results.keys_of(name, method, prompt)] for name, prompt in places]
-    return resample(results, metrics, rows)
-
-
 def resample(
-    results: Results, metrics: Sequence[str], rows: Sequence[Sequence[Rows]], *, resamples: int = RESAMPLES
+    results: Results, metrics: Sequence[str], keys: Sequence[ResultKey], *, resamples: int = RESAMPLES
 ) -> dict[str, Resampled]:
-    """Resample metrics of ``rows[data set][seed]``; images are drawn once for all metrics. nan: undefined there."""
+    """Resample metrics over the data sets, seeds and variants of a method; images are drawn once for all metrics."""
     if resamples < 1:
         raise OtptError(f"The number of resamples is {resamples}; expected 1 or more.")
+    by_dataset: dict[str, list[Rows]] = {}
+    for key in keys:
+        by_dataset.setdefault(key.dataset, []).append(results.rows(key))
     estimates, values = dict.fromkeys(metrics, 0.0), {metric: np.zeros(resamples) for metric in metrics}
-    for position, of_seeds in enumerate(rows):
-        n = len(of_seeds[0])
-        if any(each.ids != of_seeds[0].ids for each in of_seeds):
+    for position, replicates in enumerate(by_dataset.values()):
+        n = len(replicates[0])
+        if any(each.ids != replicates[0].ids for each in replicates):
             raise OtptError("The seeds did not see the same images, so these cannot be resampled; finish the run.")
 
-        def mean(metric: str, weights: Floats, of_seeds: Sequence[Rows] = of_seeds) -> Floats:
+        def mean(metric: str, weights: Floats, replicates: Sequence[Rows] = replicates) -> Floats:
             bins = {"n_bins": results.n_bins, "side": results.side}
-            found = [METRICS[metric].resampled(each, weights, **bins) for each in of_seeds]
+            found = [METRICS[metric].resampled(each, weights, **bins) for each in replicates]
             return np.asarray(np.mean(found, axis=0), np.float64)
 
         # one data set is drawn as otpt.metrics.bootstrap draws it; each further one differently
@@ -275,7 +280,8 @@ def resample(
             start = part.stop
         for metric in metrics:
             estimates[metric] += float(mean(metric, np.ones((1, n)))[0])
-    return {metric: Resampled(metric, estimates[metric] / len(rows), values[metric] / len(rows)) for metric in metrics}
+    n = len(by_dataset)
+    return {metric: Resampled(metric, estimates[metric] / n, values[metric] / n) for metric in metrics}
 
 
 def difference(a: Resampled, b: Resampled, *, level: float = LEVEL) -> Difference:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 
 from otpt.data.registered import find_entry
@@ -19,9 +18,10 @@ from otpt.report.papers import (
     AVERAGE,
     Paper,
     get_paper,
+    mark_errata,
     method_key,
-    metric_title,
     paper_backbone,
+    printed_values,
     selected,
     table_datasets,
 )
@@ -65,7 +65,7 @@ def compare_with_paper(
         cells = _joined(results, printed, [n for n in names if n not in strange], shared, prompts)
         lacking = [name for name in held if name not in names or name in strange]
         if not cells.empty:
-            cells, errata = _with_errata(cells, source, number, backbone, shared)
+            cells, errata = mark_errata(cells, printed, shared)
             notes = [*_notes(results, source, printed, cells, shared), *errata]
             for name in (each for each in strange if each in held):
                 other = f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
@@ -96,19 +96,13 @@ def _joined(
         groups[AVERAGE] = held
     parts = []
     for prompt in prompts:
-        own = {(d, m): prompt for d in held for m in methods if prompt in results.prompts_of(d, m)}
-        parts.append(make_cells(results, groups, own, [m for m in methods if any(m == k for _, k in own)], METRICS))
+        own = results.select(prompt=prompt)
+        own = own[own["dataset"].isin(held) & own["method"].isin(list(methods))]
+        parts.append(
+            make_cells(results.narrow(own, held, [m for m in methods if m in set(own["method"])]), groups, METRICS)
+        )
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
-    values = printed.set_index(["dataset", "method", "metric"])["value"].to_dict()
-
-    def theirs(dataset: str, method: str, metric: str) -> float:
-        found = values.get((dataset, method, metric), np.nan)
-        if dataset == AVERAGE and np.isnan(found):  # none is printed
-            found = np.mean([theirs(name, method, metric) for name in held])
-        return float(found)
-
-    keys = zip(cells["dataset"], cells["method"].map(methods), cells["metric"], strict=True)
-    cells["paper"] = [theirs(*key) for key in keys]
+    cells["paper"] = printed_values(cells, printed, held, methods)
     cells["difference"] = cells["value"] - cells["paper"]
     known = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
     cells = cells[(known["value"] > 0) & (known["paper"] > 0)]
@@ -134,7 +128,7 @@ def _is_registered(results: Results, name: str) -> bool:
     entry = None if results.is_own(name) else find_entry(name)
     if entry is None or name != entry.name:
         return False
-    classes = results.config_of(name).classes
+    classes = results.configs_of(name)[0].classes
     # ImageNet's class names come from open_clip, which is slow to import; their number is enough
     same = entry.names.startswith("imagenet") or sorted(classes) == sorted(entry.class_list().names)
     return len(classes) == entry.classes and same
@@ -180,18 +174,3 @@ def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells:
                 yield f"{count} views instead of {paper.views}"
             if wanted is not None and count > 1 and (mixed == "on") != wanted:
                 yield f"AugMix {mixed} for {dataset}"
-
-
-def _with_errata(
-    cells: pd.DataFrame, paper: Paper, table: str, backbone: str, methods: dict[str, str]
-) -> tuple[pd.DataFrame, list[str]]:
-    """Cells with the averages marked that contradict others of the paper, and a note for each."""
-    wrong, notes = pd.Series(False, index=cells.index), []
-    for each in paper.errata:
-        own = (cells["dataset"] == AVERAGE) & (cells["metric"] == each["metric"])
-        own &= cells["method"].map(methods) == each["method"]
-        if (each["table"], each["backbone"]) == (table, backbone) and own.any():
-            wrong |= own
-            what = f"{each['printed']} as {metric_title(each['metric'])} of {each['method']}"
-            notes.append(f"! {what}, elsewhere {each['other']}: {each['reason']}.")
-    return cells.assign(wrong=wrong), notes

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pydantic.dataclasses
 
 from otpt.errors import OtptError, unknown
 from otpt.metrics import get_metric
@@ -23,9 +25,6 @@ from otpt.report.results import Results, check_names
 
 OTPT = "otpt"
 """The O-TPT paper, whose layouts ``otpt table`` has."""
-PAPERS = (
-    "otpt", "cots", "tta-vlm", "fpp", "a-tpt", "soc", "zero", "mta", "sts", "cas", "tda", "dmn", "dpe", "tca", "quoted",
-)  # fmt: skip
 BACKBONES = ("ViT-B/16", "RN50")
 """Backbones of the O-TPT paper's main tables."""
 SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
@@ -43,7 +42,7 @@ _ALIASES = {"e-cots": ("cots", "weak-strong")}
 _VARIANT = re.compile(r"(?P<base>.+)\[(?P<settings>[^\[\]]+=[^\[\]]+)\]")
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Layout:
     """A form of table; see ``layouts.toml``."""
 
@@ -56,12 +55,16 @@ class Layout:
     needs: str = ""
 
 
-_DATA = tomllib.loads(resources.files("otpt.report").joinpath("layouts.toml").read_text(encoding="utf-8"))
+def _read_toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files("otpt.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+_DATA = _read_toml("layouts.toml")
 LAYOUTS = {name: Layout(**each) for name, each in _DATA["layouts"].items()}
 """Layouts of the paper's tables, by name."""
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Paper:
     """The source and protocol of a paper's numbers; None for what it does not state.
 
@@ -81,14 +84,14 @@ class Paper:
     views: int | None = None
     seeds: int | None = None
     n_bins: int | None = None
-    augmix: Mapping[str, bool] = field(default_factory=dict)
+    augmix: dict[str, bool] = field(default_factory=dict)
     own: tuple[str, ...] = ()
     others: str | None = None
     confidence: str | None = None
     inferred: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    not_implemented: Mapping[str, str] = field(default_factory=dict)
-    errata: tuple[Mapping[str, str], ...] = ()
+    not_implemented: dict[str, str] = field(default_factory=dict)
+    errata: tuple[dict[str, str], ...] = ()
 
     @property
     def numbers(self) -> pd.DataFrame:
@@ -100,11 +103,6 @@ class Paper:
         """Who measured a method's numbers."""
         own = any(part in self.own for part in method.split("+"))
         return "the authors' own" if own or self.others is None else self.others
-
-    def lacks(self, method: str) -> str | None:
-        """Why this package does not have a method; None if it should."""
-        names = (method, *method.split("+"))
-        return next((self.not_implemented[name] for name in names if name in self.not_implemented), None)
 
     def mixes(self, dataset: str) -> bool | None:
         """Whether the views of a data set are mixed by AugMix."""
@@ -125,6 +123,11 @@ class Paper:
         return f"{words}; not stated: {', '.join(missing)}." if missing else f"{words}."
 
 
+_PAPERS = {name: Paper(name=name, **each) for name, each in _read_toml("papers.toml").items()}
+PAPERS = tuple(_PAPERS)
+"""Papers whose numbers are known."""
+
+
 @cache
 def published() -> pd.DataFrame:
     """All published numbers: paper, table, layout, backbone, prompt, dataset, method, metric, printed, value."""
@@ -135,15 +138,11 @@ def published() -> pd.DataFrame:
     return found
 
 
-@cache
 def get_paper(name: str) -> Paper:
     """A paper by name, one of :data:`PAPERS`."""
-    if name not in PAPERS:
+    if name not in _PAPERS:
         raise unknown("paper", name, PAPERS)
-    text = resources.files("otpt.report").joinpath("papers.toml").read_text(encoding="utf-8")
-    data: dict[str, Any] = tomllib.loads(text)[name]
-    data |= {key: tuple(data[key]) for key in ("own", "inferred", "remarks", "errata") if key in data}
-    return Paper(name=name, **data)
+    return _PAPERS[name]
 
 
 def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = None) -> pd.DataFrame:
@@ -190,34 +189,39 @@ def method_key(name: str) -> frozenset[str]:
     return frozenset(parts - {"zero-shot"} or parts)
 
 
-def wrong_averages(rows: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Printed averages that are further from the mean of their row than rounding allows.
+def printed_values(
+    cells: pd.DataFrame, printed: pd.DataFrame, datasets: Sequence[str], methods: Mapping[str, str] | None = None
+) -> list[float]:
+    """The printed number of each cell, by data set, method and metric; nan for none.
 
-    A value printed with d decimals is off by at most 10^(−d)/2, the mean of n such values by at most the mean of
-    that, and the printed average again by half a unit of its own.
-
-    Args:
-        rows: of :func:`published`; those of the O-TPT paper by default.
-
-    Returns:
-        paper, table, backbone, method, metric, printed, mean.
+    An average that is not printed is the mean over ``datasets``. ``methods`` gives the paper's names of ours.
     """
-    rows = get_paper(OTPT).numbers if rows is None else rows
-    keys = ["paper", "table", "backbone", "method", "metric"]
-    found = []
-    for key, own in rows.groupby(keys, sort=False):
-        average, values = own[own["dataset"] == AVERAGE], own[own["dataset"] != AVERAGE]
-        if average.empty or values.empty or values["value"].isna().any():
-            continue
-        allowed = values["printed"].map(_half_unit).mean() + _half_unit(average["printed"].item())
-        mean = values["value"].mean()
-        if abs(average["value"].item() - mean) > allowed * (1.0 + 1e-9):
-            found.append((*key, average["printed"].item(), mean))
-    return pd.DataFrame(found, columns=[*keys, "printed", "mean"])
+    values = printed.set_index(["dataset", "method", "metric"])["value"].to_dict()
+
+    def find(dataset: str, method: str, metric: str) -> float:
+        found = values.get((dataset, method, metric), np.nan)
+        if dataset == AVERAGE and np.isnan(found) and len(datasets):
+            found = np.mean([find(name, method, metric) for name in datasets])
+        return float(found)
+
+    names = cells["method"] if methods is None else cells["method"].map(methods)
+    return [find(*key) for key in zip(cells["dataset"], names, cells["metric"], strict=True)]
 
 
-def _half_unit(printed: str) -> float:
-    return float(0.5 * 10.0 ** -len(printed.replace("..", ".").partition(".")[2]))
+def mark_errata(
+    cells: pd.DataFrame, printed: pd.DataFrame, methods: Mapping[str, str] | None = None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Mark the averages of a table that contradict other numbers of the paper, with a note for each."""
+    paper, table, backbone = printed[["paper", "table", "backbone"]].iloc[0]
+    names = cells["method"] if methods is None else cells["method"].map(methods)
+    wrong, notes = pd.Series(False, index=cells.index), []
+    for each in get_paper(paper).errata:
+        own = (cells["dataset"] == AVERAGE) & (cells["metric"] == each["metric"]) & (names == each["method"])
+        if (each["table"], each["backbone"]) == (table, backbone) and own.any():
+            wrong |= own
+            what = f"{each['printed']} as average {metric_title(each['metric'])} of {method_title(each['method'])}"
+            notes.append(f"! Table {table} prints {what}; {each['other']} is {each['reason']}.")
+    return cells.assign(wrong=wrong), notes
 
 
 def dataset_title(name: str) -> str:
@@ -274,7 +278,7 @@ def layout_datasets(results: Results, layout: str, names: Sequence[str] | None =
         return selected("data set", names, results.datasets)
     shifts, order = LAYOUTS[layout].shifts, list(_DATA["datasets"])
     is_shift = {
-        name: name in SHIFTS if name in order else results.config_of(name).family == "shift"
+        name: name in SHIFTS if name in order else results.configs_of(name)[0].family == "shift"
         for name in results.datasets
     }
     found = [name for name in results.datasets if is_shift[name] == shifts]
@@ -301,6 +305,16 @@ def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = 
         f"The runs hold {dataset!r} with {len(held)} prompts ({'; '.join(held[:5])}{' …' if len(held) > 5 else ''}); "
         "choose one with --prompt, or the layout 'prompts'."
     )
+
+
+def choose(results: Results, datasets: Sequence[str], methods: Sequence[str], prompt: str | None = None) -> Results:
+    """The results of these data sets and methods, each pair under one prompt; see :func:`prompt_of`."""
+    parts = [
+        results.select(dataset=dataset, method=method, prompt=prompt_of(results, dataset, method, prompt))
+        for dataset in datasets
+        for method in methods
+    ]
+    return results.narrow(pd.concat(parts), datasets, methods)
 
 
 def selected(kind: str, names: Iterable[str], held: Sequence[str]) -> list[str]:

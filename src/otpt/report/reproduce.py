@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from otpt.data.emoji import GROUPS, SHIFTS
 from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.report.papers import BACKBONES, LAYOUTS, OTPT, get_paper, table_datasets
+from otpt.report.papers import BACKBONES, LAYOUTS, OTPT, Paper, get_paper, table_datasets
 from otpt.report.results import check_names
 from otpt.runs import Run
 from otpt.runs.config import CONFIG
@@ -45,17 +45,17 @@ _BENCH = {"groups": 1, "combination": 3, "seeds": 5}
 """Number of emoji sets of the tables that do not have all."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlannedRun:
     """One data set in one run folder.
 
     Attributes:
         model: specification of the backbone.
         images: of the data set, under each seed; None if unknown.
-        left: images that are still to be predicted, over all seeds; None if unknown.
         missing: why it cannot be run; None if it can.
+        data: folder with the data sets.
+        left: images that are still to be predicted, over all seeds; None if unknown.
         seconds: estimated for what is left; None if unknown.
-        make: opens the data set.
     """
 
     folder: Path
@@ -68,10 +68,19 @@ class PlannedRun:
     seeds: tuple[int, ...]
     augmix: bool | None
     images: int | None
-    left: int | None
     missing: str | None
-    make: Callable[[], Dataset]
+    data: Path | None
+    left: int | None = None
     seconds: float | None = None
+
+    def make(self) -> Dataset:
+        """Open the data set."""
+        return _open(self.dataset, self.data)
+
+
+@lru_cache(maxsize=32)
+def _open(name: str, data: Path | None) -> Dataset:
+    return load_dataset(name, root=data, official_names=True)
 
 
 @dataclass(frozen=True)
@@ -107,10 +116,10 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        tables = []
-        for table in self.tables:
-            runs = [{k: v for k, v in asdict(run).items() if k != "make"} for run in table.runs]
-            tables.append(asdict(table) | {"runs": [run | {"folder": str(run["folder"])} for run in runs]})
+        tables = [asdict(table) for table in self.tables]
+        for run in (run for table in tables for run in table["runs"]):
+            run["folder"] = str(run["folder"])
+            del run["data"]
         return {"study": self.study, "tables": tables, "missing": self.missing, "left_out": dict(self.left_out)}
 
 
@@ -152,7 +161,7 @@ def make_plan(
         raise OtptError(f"The limit is {limit}; expected 1 or more.")
     if data is not None and not data.expanduser().is_dir():
         raise OtptError(f"The data root {str(data)!r} is not a folder; give the one that holds the data sets.")
-    left_out = _left_out(study, rows) if methods is None else {}
+    left_out = _left_out(paper, rows) if methods is None else {}
     rows = rows[rows["method"].isin(methods) if methods is not None else ~rows["method"].isin(list(left_out))]
     if model is not None and not bench and len({b for b in rows["backbone"] if b in backbones}) > 1:
         raise OtptError("--backbone replaces one backbone of the paper; choose it with --paper-backbone.")
@@ -192,12 +201,12 @@ def make_plan(
                 seeds=tuple(seeds or SEEDS[: paper.seeds or (3 if group == "seeds" else 1)]),
                 augmix=paper.augmix.get("shift") if group == "shifts" else None,
                 images=images,
-                left=None,
                 missing=missing,
-                make=partial(load_dataset, name, root=data, official_names=True),
+                data=data,
             )
-            run = replace(run, left=_left(run))
-            runs.append(run if seconds is None else replace(run, seconds=seconds(run)))
+            run.left = _left(run)
+            run.seconds = None if seconds is None else seconds(run)
+            runs.append(run)
         if runs:
             planned.append(replace(table, backbone=where, runs=tuple(runs)))
     if datasets is not None and not any(table.runs for table in planned):
@@ -230,24 +239,23 @@ def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, 
     missing: str | None = "no --data was given"
     if data is not None or name.startswith("emoji/"):
         try:
-            images, missing = len(load_dataset(name, root=data)), None
+            images, missing = len(_open(name, data)), None
         except OtptError as error:
             missing = str(error)
     return (images if images is None or limit is None else min(images, limit)), missing
 
 
-def _left_out(study: str, rows: pd.DataFrame) -> dict[str, str]:
+def _left_out(paper: Paper, rows: pd.DataFrame) -> dict[str, str]:
     """Methods of the paper that this package cannot run, with the reason."""
-    paper = get_paper(STUDIES[study])
     found = {}
     for name in dict.fromkeys(rows.loc[rows["layout"].isin(list(_GROUP_OF)), "method"]):
-        why = paper.lacks(name)
+        reasons = [paper.not_implemented[part] for part in (name, *name.split("+")) if part in paper.not_implemented]
         try:
             get_method(name)
         except OtptError as error:
-            why = why or str(error).partition(". ")[0].rstrip(".")
-        if why is not None:
-            found[name] = why
+            reasons.append(str(error).partition(". ")[0].rstrip("."))
+        if reasons:
+            found[name] = reasons[0]
     return found
 
 

@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import combinations, product
+from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from otpt.data.dataset import is_own
@@ -33,50 +33,52 @@ _CACHED = 16
 
 
 class ResultKey(NamedTuple):
-    """What a row of the frame and its images belong to."""
+    """What a row of the frame and its images belong to; ``variant`` is "" except for methods with several passes."""
 
     dataset: str
     seed: int
     prompt: str
     method: str
+    variant: str = ""
 
 
 class Results:
-    """Several runs of one model; see :func:`open_results`.
+    """Runs of one model, all of their numbers or some; see :func:`open_results`.
 
     Attributes:
         runs: the opened run folders.
         n_bins, side: of the calibration errors.
-        frame: a row per data set, seed, prompt and method with metric columns (:func:`otpt.runs.results_frame`), and
-            ``partial``: images are still to be predicted.
-        datasets, seeds, methods, prompts: in order of first appearance.
+        frame: a row per data set, variant, seed, prompt and method with metric columns
+            (:func:`otpt.runs.results_frame`), and ``partial``: images are still to be predicted.
+        datasets, seeds, methods, prompts: of the frame, in order of first appearance.
         model: name of the backbone.
         rows: function from a :class:`ResultKey` to the readable images that were predicted so far.
+        whole: the results that these were selected from by :meth:`narrow`, else these.
     """
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        *,
-        n_bins: int,
-        side: str,
-        seeds: Sequence[int] | None = None,
-        methods: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], frame: pd.DataFrame, *, n_bins: int, side: str) -> None:
         self.runs, self.n_bins, self.side = tuple(runs), n_bins, side
-        frame = results_frame(runs, n_bins=n_bins, side=side)
-        for name, chosen in (("seed", seeds), ("method", methods)):
-            frame = frame if chosen is None else frame[frame[name].isin(list(chosen))]
-        frame = frame.reset_index(drop=True)
-        frame["partial"] = frame["images"] + frame["unreadable"] < frame["planned"]
-        self.frame = frame
-        self._keys = {name: frame[name].to_numpy(object) for name in ResultKey._fields}
+        self.model = runs[0].config.backbone.name
+        self.whole = self
+        self.rows = lru_cache(maxsize=_CACHED)(self._read_rows)
+        self._set_frame(frame)
+
+    def _set_frame(self, frame: pd.DataFrame) -> None:
+        self.frame = frame.reset_index(drop=True)
         self.datasets: list[str] = _unique(frame, "dataset")
         self.seeds: list[int] = _unique(frame, "seed")
         self.methods: list[str] = _unique(frame, "method")
         self.prompts: list[str] = _unique(frame, "prompt")
-        self.model = str(runs[0].config.backbone.name)
-        self.rows = lru_cache(maxsize=_CACHED)(self._read_rows)
+
+    def narrow(
+        self, frame: pd.DataFrame, datasets: Sequence[str] | None = None, methods: Sequence[str] | None = None
+    ) -> Results:
+        """The same runs with some rows of the frame; data sets and methods in the order given, else as here."""
+        found = copy.copy(self)
+        found._set_frame(frame)
+        found.datasets = list(datasets or (name for name in self.datasets if name in found.datasets))
+        found.methods = list(methods or (name for name in self.methods if name in found.methods))
+        return found
 
     def __repr__(self) -> str:
         names = ", ".join(repr(str(run.folder)) for run in self.runs)
@@ -84,20 +86,27 @@ class Results:
 
     def select(self, **keys: Any) -> pd.DataFrame:
         """Rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
-        chosen = np.ones(len(self.frame), dtype=bool)
+        found = self.frame
         for name, value in keys.items():
             if value is not None:
-                chosen &= self._keys[name] == value
-        return self.frame[chosen]
+                found = found[found[name] == value]
+        return found
 
     def prompts_of(self, dataset: str, method: str | None = None) -> list[str]:
         """Prompts of one data set, or of a method there: one that starts from a learned prompt has its own."""
         return _unique(self.select(dataset=dataset, method=method), "prompt")
 
-    def keys_of(self, dataset: str, method: str, prompt: str) -> list[ResultKey]:
-        """A key per seed; methods of a run that has grown may have different ones."""
-        found = self.select(dataset=dataset, method=method, prompt=prompt)
-        return [ResultKey(dataset, seed, prompt, method) for seed in _unique(found, "seed")]
+    def keys_of(self, dataset: str | None = None, method: str | None = None) -> list[ResultKey]:
+        """A key per row of the frame, of one data set and method, or of all."""
+        found = self.select(dataset=dataset, method=method)
+        return list(starmap(ResultKey, zip(*(found[name] for name in ResultKey._fields), strict=True)))
+
+    def first_key(self, dataset: str, method: str) -> ResultKey:
+        """The key under the first seed; :class:`OtptError` if there is none."""
+        for key in self.keys_of(dataset, method):
+            if key.seed == self.seeds[0]:
+                return key
+        raise OtptError(f"The runs hold no images of {method!r} on {dataset!r} with seed {self.seeds[0]}.")
 
     def images_of(self, dataset: str, method: str | None = None) -> int:
         """Number of images requested of a data set, for one method or at most."""
@@ -106,10 +115,6 @@ class Results:
     def configs_of(self, dataset: str) -> list[DatasetConfig]:
         """Configurations of a data set in the runs that have it: its classes, family, fingerprint, columns."""
         return [each for run in self.runs for each in run.datasets if each.base_name == dataset]
-
-    def config_of(self, dataset: str) -> DatasetConfig:
-        """The first configuration of a data set."""
-        return self.configs_of(dataset)[0]
 
     def is_own(self, dataset: str) -> bool:
         """Whether the data set is user-supplied; runs without a recorded source count as registered."""
@@ -121,21 +126,16 @@ class Results:
         return None if found.empty or not found["images"].iloc[0] else found.iloc[0]
 
     def _read_rows(self, key: ResultKey) -> Rows:
-        found = self.select(**key._asdict())
-        if found.empty:
+        score = self.score(key)
+        if score is None:
             raise OtptError(
-                f"The runs hold no {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
+                f"The runs hold no images of {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
                 f"{key.prompt!r}."
             )
-        run = next(run for run in self.runs if str(run.folder) == found["run"].iloc[0])
-        variant = found["variant"].iloc[0]
-        name = f"{key.dataset}@{variant}" if variant else key.dataset
+        run = next(run for run in self.runs if str(run.folder) == score["run"])
+        name = f"{key.dataset}@{key.variant}" if key.variant else key.dataset
         rows = read_rows(run, name, key.seed, (key.prompt, key.method))
-        if rows is None or not len(rows):
-            raise OtptError(
-                f"No image of {key.dataset!r} has been predicted by {key.method!r} with seed {key.seed} yet, or none "
-                "could be read."
-            )
+        assert rows is not None  # the score counts its images
         return rows
 
     @cached_property
@@ -169,14 +169,25 @@ def open_results(
     runs = _open_runs(folders)
     given = {name for name, value in (("bins", n_bins), ("side", side)) if value is not None}
     for first, second in combinations(runs, 2):
-        for reason in _conflicts(first, second, seeds, given, one_backbone):
-            raise OtptError(f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}.")
+        ours, theirs = (_facts(run, seeds) for run in (first, second))
+        apart = {each.name for each in first.datasets}.isdisjoint(each.name for each in second.datasets)
+        free = given | {"models", "seeds"} if apart and not one_backbone else given
+        _check_equal(first, second, ours, theirs, free)
+        if twice := _columns(first, seeds) & _columns(second, seeds):
+            dataset, _, (prompt, method) = min(twice)
+            raise _conflict(
+                first, second, f"both hold {method!r} on {dataset!r} with the prompt {prompt!r}; leave one of them out"
+            )
     check_names("seed of the runs", map(str, seeds or ()), [str(seed) for run in runs for seed in run.seeds])
     check_names("method of the runs", methods, _methods_of(runs))
     scoring = runs[0].config.scoring
-    n_bins, side = scoring.bins if n_bins is None else n_bins, side or scoring.side
+    n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
     check_bins(n_bins, side, most=MAX_BINS)
-    return Results(runs, n_bins=n_bins, side=side, seeds=seeds, methods=methods)
+    frame = results_frame(runs, n_bins=n_bins, side=side)
+    for name, chosen in (("seed", seeds), ("method", methods)):
+        frame = frame if chosen is None else frame[frame[name].isin(list(chosen))]
+    partial = frame["images"] + frame["unreadable"] < frame["planned"]
+    return Results(runs, frame.assign(partial=partial), n_bins=n_bins, side=side)
 
 
 def open_models(
@@ -194,17 +205,15 @@ def open_models(
     """
     runs = _open_runs(folders)
     for first, second in combinations(runs, 2):
-        for reason in _image_conflicts(first, second, seeds):
-            both = f"{str(first.folder)!r} and {str(second.folder)!r}"
-            raise OtptError(f"The runs {both} cannot be shown side by side: {reason}.")
+        _check_equal(first, second, _image_facts(first, seeds), _image_facts(second, seeds))
     check_names("method of the runs", methods, _methods_of(runs))
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.config.backbone.fingerprint, []).append(run)
     if len(groups) > 1:  # numbers side by side need the same bins
         scoring = runs[0].config.scoring
-        n_bins, side = scoring.bins if n_bins is None else n_bins, side or scoring.side
-    names = [str(own[0].config.backbone.name) for own in groups.values()]
+        n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
+    names = [own[0].config.backbone.name for own in groups.values()]
     found = {}
     for name, (fingerprint, own) in zip(names, groups.items(), strict=True):
         known = [method for method in methods or () if method in _methods_of(own)] or methods
@@ -236,62 +245,59 @@ def _methods_of(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(method for run in runs for _, _, (_, method) in run.everything()))
 
 
+def _columns(run: Run, seeds: Sequence[int] | None) -> set[tuple[str, int, tuple[str, str]]]:
+    """(data set, seed, (prompt, method)) of all columns of a run with these seeds, None for all."""
+    return {each for each in run.everything() if seeds is None or each[1] in seeds}
+
+
 def _unique(frame: pd.DataFrame, name: str) -> list[Any]:
     return list(frame[name].drop_duplicates().tolist())
 
 
-def _shared(first: Run, second: Run) -> list[tuple[DatasetConfig, DatasetConfig]]:
-    """Data sets that both runs have, as each of them configures it."""
-    ours = {dataset.name: dataset for dataset in first.datasets}
-    return [(ours[dataset.name], dataset) for dataset in second.datasets if dataset.name in ours]
+def _image_facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
+    """What two runs of any model must agree in, if both have it: the images of each data set. Keys are words."""
+    found: dict[str, Any] = {}
+    for dataset in run.datasets:
+        found[f"images or classes of {dataset.name!r}"] = dataset.fingerprint
+        images = [item for column in dataset.columns for item in column.images.items()]
+        counts = {count for seed, count in images if seeds is None or seed in seeds}
+        if counts:
+            found[f"numbers of images of {dataset.name!r}"] = sorted(counts)
+    return found
 
 
-def _image_conflicts(first: Run, second: Run, seeds: Sequence[int] | None) -> Iterator[str]:
-    """Why the images of a data set that two runs have are not the same; None for all seeds."""
-    for both in _shared(first, second):
-        name = both[0].name
-        if both[0].fingerprint != both[1].fingerprint:
-            yield f"they saw different images or classes under the name {name!r}"
-        counts = [
-            {n for column in each.columns for seed, n in column.images.items() if seeds is None or seed in seeds}
-            for each in both
-        ]
-        if all(counts) and counts[0] != counts[1]:
-            words = " and ".join("/".join(map(str, sorted(each))) for each in counts)
-            yield f"they saw different numbers of images of {name!r}, {words}"
+def _facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
+    """What two runs in one table must agree in, if both have it. Keys are words."""
+    config = run.config
+    found: dict[str, Any] = {
+        **_image_facts(run, seeds),
+        "models": config.backbone.fingerprint,
+        "seeds": sorted(seed for seed in run.seeds if seeds is None or seed in seeds),
+        "bins": config.scoring.n_bins,
+        "side": config.scoring.side,
+        "settings of --official-precision": bool(config.numbers.get("official_precision")),
+    }
+    found |= {f"settings of {name!r}": method for name, method in config.methods.items()}
+    for dataset in run.datasets:
+        for column in dataset.columns:
+            method, prompt = config.methods[column.method], column.prompt
+            found[f"learned prompts {prompt['name']!r} on {dataset.name!r}"] = prompt.get("fingerprint")
+            if method.get("objectives"):  # the same recipe must give the same views
+                recipe = f"views={method.get('views')}, augmix={method.get('augmix')}"
+                found[f"views of {dataset.name!r} with {recipe}"] = column.views
+    return found
 
 
-def _conflicts(
-    first: Run, second: Run, seeds: Sequence[int] | None, given: Collection[str], one_backbone: bool
-) -> Iterator[str]:
-    """Why two runs cannot be in one table; ``given`` of "bins" and "side" replace the runs' own."""
-    yield from _image_conflicts(first, second, seeds)
-    a, b, shared = first.config, second.config, _shared(first, second)
-    together = one_backbone or shared
-    if together and a.backbone.fingerprint != b.backbone.fingerprint:
-        yield f"their models differ, {a.backbone.name!r} and {b.backbone.name!r}"
-    for dataset, other in shared:
-        for left, right in product(dataset.columns, other.columns):
-            same_prompt = left.prompt["name"] == right.prompt["name"]
-            common = {s for s in left.images if s in right.images and (seeds is None or s in seeds)}
-            if common and left.key == right.key:
-                where = f"{dataset.name!r} with the prompt {left.prompt['name']!r}"
-                yield f"both hold {left.method!r} on {where}; leave one of them out"
-            if same_prompt and left.prompt.get("fingerprint") != right.prompt.get("fingerprint"):
-                yield f"they start from different learned prompts of {left.prompt['name']!r} on {dataset.name!r}"
-            one, two = a.methods[left.method], b.methods[right.method]
-            same_recipe = all(one.get(key) == two.get(key) for key in ("views", "augmix"))
-            if same_recipe and one.get("objectives") and two.get("objectives") and left.views != right.views:
-                yield f"their views of {dataset.name!r} differ, {left.views!r} and {right.views!r}"
-    chosen = [[seed for seed in run.seeds if seeds is None or seed in seeds] for run in (first, second)]
-    if together and set(chosen[0]) != set(chosen[1]):
-        words = " and ".join(", ".join(map(str, each)) or "none" for each in chosen)
-        yield f"their seeds differ, {words}; choose common ones with --seeds"
-    for name in ("bins", "side"):
-        if a.scoring[name] != b.scoring[name] and name not in given:
-            yield f"their {name} differ, {a.scoring[name]} and {b.scoring[name]}; choose with --{name}"
-    if a.numbers.get("official_precision") != b.numbers.get("official_precision"):
-        yield "one rounds to float16 as the official scripts do (--official-precision), the other does not"
-    for name, method in b.methods.items():
-        if name in a.methods and (found := differences(a.methods[name], method, name)):
-            yield f"they mean different things by {name!r}: {found[0]}"
+def _check_equal(first: Run, second: Run, a: dict[str, Any], b: dict[str, Any], free: Collection[str] = ()) -> None:
+    for key in a:
+        if key in b and key not in free and a[key] != b[key]:
+            one, other = a[key], b[key]
+            if key == "models":
+                one, other = first.config.backbone.name, second.config.backbone.name
+            hint = f"; choose with --{key}" if key in {"seeds", "bins", "side"} else ""
+            words = "; ".join(differences(one, other)) if isinstance(one, dict) else f"{one!r} and {other!r}"
+            raise _conflict(first, second, f"their {key} differ, {words}{hint}")
+
+
+def _conflict(first: Run, second: Run, reason: str) -> OtptError:
+    return OtptError(f"The runs {str(first.folder)!r} and {str(second.folder)!r} cannot be compared: {reason}.")

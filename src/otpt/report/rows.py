@@ -19,8 +19,6 @@ SPLITS = ("median", "init")
 SPLIT_BY = "tpt"
 """The method whose similarity splits the images."""
 
-Mask = npt.NDArray[np.bool_]
-
 
 def per_class(results: Results) -> pd.DataFrame:
     """A row per data set, seed, prompt, method and class: images, accuracy (recall), predicted, mean confidence."""
@@ -53,9 +51,8 @@ def confusions(results: Results, count: int = 10) -> pd.DataFrame:
 
 
 def _columns(results: Results) -> Iterator[tuple[ResultKey, Rows, list[str]]]:
-    for each in results.frame[results.frame["images"] > 0].itertuples():
-        key = ResultKey(each.dataset, int(each.seed), each.prompt, each.method)
-        yield key, results.rows(key), results.config_of(each.dataset).classes
+    for key in results.narrow(results.frame[results.frame["images"] > 0]).keys_of():
+        yield key, results.rows(key), results.configs_of(key.dataset)[0].classes
 
 
 def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -67,7 +64,7 @@ def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
 def init_cosine(results: Results, key: ResultKey) -> float | None:
     """Mean cosine similarity under the initial prompt, that of a method that adapts nothing; None without one."""
     methods = {name: method for run in results.runs for name, method in run.config.methods.items()}
-    own = results.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
+    own = results.whole.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
     for method, cosine in zip(own["method"], own["mean_cosine"], strict=True):
         if methods[method]["adapt"] == "context" and not methods[method]["objectives"] and np.isfinite(cosine):
             return float(cosine)
@@ -85,30 +82,34 @@ def mean_cosines(results: Results, key: ResultKey) -> npt.NDArray[np.float64]:
     return found
 
 
-def split_images(results: Results, key: ResultKey, split: str = "median") -> tuple[float, Mask]:
-    """Split images by their similarity under TPT, at its median or at the initial value: the threshold, (N,) above."""
-    if SPLIT_BY not in results.methods:
+def split_groups(results: Results, dataset: str, split: str = "median") -> pd.DataFrame:
+    """Accuracy and ECE of the images above and below a threshold of TPT's mean cosine similarity.
+
+    The threshold is the median, or with ``split`` "init" the similarity of the initial prompt. Rows are those of the
+    frame; the data sets are NAME:group 1 (above), NAME:group 2 and NAME (all), ``images`` and ``threshold`` theirs.
+    """
+    if SPLIT_BY not in results.whole.methods:
         raise OtptError(f"The groups are made by the similarity of {SPLIT_BY!r}, which the runs lack; add it to a run.")
-    cosines = mean_cosines(results, key._replace(method=SPLIT_BY))
-    threshold = float(np.median(cosines)) if split == "median" else init_cosine(results, key)
-    if threshold is None:
-        raise OtptError(
-            f"The initial similarity on {key.dataset!r} is not in the runs; add 'zero-shot' to the methods."
-        )
-    return threshold, cosines > threshold
-
-
-def group_value(results: Results, key: ResultKey, metric: str, group: Mask) -> float:
-    """Accuracy or ECE of the images of a group, (N,) booleans; nan for an empty one."""
-    rows = results.rows(key)
-    if len(rows) != len(group):
-        raise OtptError(f"{key.method!r} and {SPLIT_BY!r} did not see the same images of {key.dataset!r}.")
-    correct, confidence = rows.correct[group], rows.confidences[group]
-    if not len(correct):
-        return float("nan")
-    if metric == "accuracy":
-        return float(correct.mean())
-    return ece(confidence, correct, n_bins=results.n_bins, side=results.side)
+    found = []
+    for key in results.keys_of(dataset):
+        rows, cosines = results.rows(key), mean_cosines(results.whole, key._replace(method=SPLIT_BY))
+        if len(rows) != len(cosines):
+            raise OtptError(f"{key.method!r} and {SPLIT_BY!r} did not see the same images of {dataset!r}.")
+        threshold = float(np.median(cosines)) if split == "median" else init_cosine(results, key)
+        if threshold is None:
+            raise OtptError(
+                f"The initial similarity on {dataset!r} is not in the runs; add 'zero-shot' to the methods."
+            )
+        above = cosines > threshold
+        for name, group in ((":group 1", above), (":group 2", ~above), ("", np.ones_like(above))):
+            correct, confidence = rows.correct[group], rows.confidences[group]
+            values: dict[str, Any] = {"accuracy": np.nan, "ece": np.nan}
+            if group.any():
+                error = ece(confidence, correct, n_bins=results.n_bins, side=results.side)
+                values = {"accuracy": float(correct.mean()), "ece": error}
+            values |= {"images": int(group.sum()), "threshold": threshold}
+            found.append({**results.score(key), **values, "dataset": dataset + name})
+    return pd.DataFrame(found)
 
 
 def choose_images(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -12,25 +12,25 @@ import pandas as pd
 from otpt.errors import OtptError
 from otpt.metrics import METRICS, get_metric, percent
 from otpt.metrics.bootstrap import check_level
-from otpt.report.comparison import Resampled, difference, resample_method, saw_same_images
+from otpt.report.comparison import Resampled, difference, resample, saw_same_images
 from otpt.report.formats import FLAGS, KEYS, NOTHING, NUMBERS, Table, shown
 from otpt.report.papers import (
     AVERAGE,
     BACKBONES,
     DEVIATION,
     LAYOUTS,
+    choose,
     layout_datasets,
     layout_methods,
     layout_metrics,
     layout_tables,
-    method_title,
-    metric_title,
+    mark_errata,
+    printed_values,
     prompt_of,
     table_datasets,
-    wrong_averages,
 )
-from otpt.report.results import FEW, LEVEL, Results, check_names
-from otpt.report.rows import SPLIT_BY, SPLITS, group_value, init_cosine, split_images
+from otpt.report.results import FEW, ResultKey, Results, check_names
+from otpt.report.rows import SPLIT_BY, SPLITS, init_cosine, split_groups
 
 PRINTED = "printed"
 """Column of the averages that a paper prints."""
@@ -53,18 +53,9 @@ _MOST_LINES = 40
 
 _EMPTY: dict[str, Any] = {**dict.fromkeys(NUMBERS, np.nan), **dict.fromkeys(FLAGS, False)}
 
-Prompts = Mapping[tuple[str, str], str]
-"""(data set, method) → prompt."""
-
 
 def make_cells(
-    results: Results,
-    groups: Mapping[str, Sequence[str]],
-    prompts: Prompts,
-    methods: Sequence[str],
-    metrics: Sequence[str],
-    *,
-    level: float | None = None,
+    results: Results, groups: Mapping[str, Sequence[str]], metrics: Sequence[str], *, level: float | None = None
 ) -> pd.DataFrame:
     """Metrics of methods averaged over seeds and over groups of data sets, one row per number.
 
@@ -72,38 +63,41 @@ def make_cells(
     over seeds. "…_deviation" is the mean over data sets of their deviations. nan where a data set or a seed is missing.
 
     Args:
+        results: with one prompt of each data set and method.
         groups: data sets by the name of their column: {"dtd": ["dtd"], "average": ["dtd", "pets"]}.
-        prompts: under which a method is shown.
         level: of bootstrap intervals, None for none.
     """
     plain = list(dict.fromkeys(metric.removesuffix(DEVIATION) for metric in metrics))
     found = []
-    for method, (name, datasets) in product(methods, groups.items()):
-        own = results.frame[(results.frame["method"] == method) & results.frame["dataset"].isin(list(datasets))]
-        own = own[own["prompt"] == own["dataset"].map({each: prompts.get((each, method)) for each in datasets})]
+    for method, (name, datasets) in product(results.methods, groups.items()):
+        own = results.select(method=method)
+        own = own[own["dataset"].isin(list(datasets))]
         replicates = own.groupby(["variant", "seed"], sort=False)
         whole = 0 < len(own) == len(datasets) * replicates.ngroups
         by_seed = replicates[plain].sum(min_count=len(datasets)) / len(datasets)
         means, deviations = by_seed.mean(skipna=False), by_seed.std()
-        places = [(dataset, prompts.get((dataset, method), "")) for dataset in datasets]
         resampled: Mapping[str, Resampled] = {}
         if level is not None and whole and own["images"].all():
-            resampled = resample_method(results, plain, method, places)
-        shown_prompt = "; ".join(dict.fromkeys(prompt for _, prompt in places if prompt))
-        keys = {"dataset": name, "method": method, "prompt": shown_prompt, "partial": bool(own["partial"].any())}
+            resampled = resample(results, plain, method_keys(results, method, datasets))
+        prompt, partial = "; ".join(dict.fromkeys(own["prompt"])), bool(own["partial"].any())
         for metric in metrics:
             base = metric.removesuffix(DEVIATION)
             scale = 100.0 if METRICS[base].unit == "%" else 1.0
-            cell = {**_EMPTY, **keys, "metric": metric}
+            cell = {**_EMPTY, "dataset": name, "method": method, "prompt": prompt, "metric": metric, "partial": partial}
             if whole and metric != base:
                 cell["value"] = scale * own.groupby("dataset")[base].std().mean(skipna=False)
             elif whole:
                 cell["value"], cell["deviation"] = scale * means[base], scale * deviations[base]
-                if base in resampled and pd.notna(means[base]):
-                    interval = resampled[base].interval(level or LEVEL)
+                if level is not None and base in resampled and pd.notna(means[base]):
+                    interval = resampled[base].interval(level)
                     cell["low"], cell["high"] = scale * interval.low, scale * interval.high
             found.append(cell)
     return mark_best(pd.DataFrame(found, columns=[*KEYS, *NUMBERS, *FLAGS]))
+
+
+def method_keys(results: Results, method: str, datasets: Sequence[str]) -> list[ResultKey]:
+    """All results of a method, data set by data set."""
+    return [key for dataset in datasets for key in results.keys_of(dataset, method)]
 
 
 def mark_best(cells: pd.DataFrame) -> pd.DataFrame:
@@ -161,15 +155,16 @@ def build_tables(
         own_datasets = layout_datasets(results, layout, datasets)
         if layout == "groups":
             return _group_tables(results, own_datasets, own_methods, prompt, paper)
-        if layout != "prompts" or prompt is not None:
-            parts.append((own_datasets, own_methods, prompt, None))
-        else:
-            for each in results.prompts:
-                names = [name for name in own_datasets if each in results.prompts_of(name)]
-                own = [m for m in own_methods if any(each in results.prompts_of(name, m) for name in names)]
-                parts.append((names, own, each, None))
+        for each in results.prompts if layout == "prompts" and prompt is None else [prompt]:
+            held = results.select(prompt=each)
+            names = [name for name in own_datasets if name in set(held["dataset"])]
+            parts.append((names, [name for name in own_methods if name in set(held["method"])], each, None))
     level = None if layout == "seeds" else level
-    return [_table(results, layout, *part, shown_metrics, paper, level) for part in parts if part[0] and part[1]]
+    return [
+        _table(choose(results, names, own, each), layout, each, printed, shown_metrics, paper, level)
+        for names, own, each, printed in parts
+        if names and own
+    ]
 
 
 def evaluation_table(results: Results) -> Table:
@@ -184,12 +179,12 @@ def evaluation_table(results: Results) -> Table:
         groups = {AVERAGE: results.datasets}
         notes.append(f"The average over {len(results.datasets)} data sets; 'otpt metrics RUN' shows each.")
     columns = by_prompt(results)
-    cells = pd.concat([make_cells(results, groups, *own, HEADLINE) for own in columns], ignore_index=True)
+    cells = pd.concat([make_cells(each, groups, HEADLINE) for each in columns], ignore_index=True)
     missing = cells[(cells["dataset"] == AVERAGE) & (cells["metric"] == HEADLINE[0]) & cells["value"].isna()]
     cells = mark_best(cells.dropna(subset=["value"]))
     several = len(columns) > 1
     if not several and results.frame["images"].sum() <= _MOST_ROWS:
-        cells = _mark_ties(results, cells, groups, columns[0][0])
+        cells = _mark_ties(results, cells, groups)
     marks = {"best": "* best", "tie": "≈ may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)"}
     legend = [words for flag, words in marks.items() if cells[flag].any()]
     legend += ["± standard deviation over seeds"] if cells["deviation"].notna().any() else []
@@ -216,7 +211,7 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
     topics = (names,) if names else (ACROSS,) if several else TOPICS
     columns, groups = by_prompt(results), all_groups(results)
     chosen = [name for topic in topics for name in topic]
-    parts = [make_cells(results, groups, *own, chosen, level=level) for own in columns]
+    parts = [make_cells(each, groups, chosen, level=level) for each in columns]
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
     rows = ("method", "prompt") if len(columns) > 1 else ("method",)
     if several:
@@ -234,11 +229,8 @@ def set_table(results: Results) -> pd.DataFrame:
     ends = [f"{name}_{end}" for name in ("coverage", "risk") for end in ("low", "high")]
     found = results.frame.reindex(columns=["method", "dataset", "seed", *names, *ends]).dropna(subset=names, how="all")
 
-    def show(name: str) -> list[str]:
-        return [NOTHING if pd.isna(value) else percent(value) for value in found[name]]
-
-    def interval(name: str) -> list[str]:
-        return [" … ".join(pair) for pair in zip(show(f"{name}_low"), show(f"{name}_high"), strict=True)]
+    def show(name: str, to_text: Callable[[float], str] = percent) -> pd.Series:
+        return found[name].astype(object).map(to_text, na_action="ignore").astype(object).fillna(NOTHING)
 
     return pd.DataFrame(
         {
@@ -246,11 +238,11 @@ def set_table(results: Results) -> pd.DataFrame:
             "data set": found["dataset"],
             "seed": found["seed"].astype(str),
             "coverage %": show("coverage"),
-            "95 %": interval("coverage"),
-            "set size": [NOTHING if pd.isna(size) else f"{size:.2f}" for size in found["set_size"]],
+            "95 %": show("coverage_low") + " … " + show("coverage_high"),
+            "set size": show("set_size", "{:.2f}".format),
             "answered %": show("answered"),
             "risk %": show("risk"),
-            "95 % of it": interval("risk"),
+            "95 % of it": show("risk_low") + " … " + show("risk_high"),
         }
     )
 
@@ -274,27 +266,22 @@ def all_groups(results: Results) -> dict[str, Sequence[str]]:
     return {**groups, AVERAGE: results.datasets} if len(groups) > 1 else groups
 
 
-def by_prompt(results: Results) -> list[tuple[dict[tuple[str, str], str], list[str]]]:
-    """Prompts by data set and method, and the methods: once if all have one prompt per data set, else per prompt."""
-    pairs = results.frame[["dataset", "method", "prompt"]].drop_duplicates()
-    parts = [pairs]
-    if pairs.duplicated(["dataset", "method"]).any():
-        parts = [pairs[pairs["prompt"] == prompt] for prompt in results.prompts]
-    held = [own.set_index(["dataset", "method"])["prompt"].to_dict() for own in parts]
-    return [(own, [name for name in results.methods if any(name == m for _, m in own)]) for own in held]
+def by_prompt(results: Results) -> list[Results]:
+    """The results, if methods have one prompt per data set; else those of each prompt."""
+    if not results.frame.drop_duplicates(["dataset", "method", "prompt"]).duplicated(["dataset", "method"]).any():
+        return [results]
+    return [results.narrow(results.select(prompt=prompt)) for prompt in results.prompts]
 
 
-def _mark_ties(
-    results: Results, cells: pd.DataFrame, groups: Mapping[str, Sequence[str]], prompts: Prompts
-) -> pd.DataFrame:
+def _mark_ties(results: Results, cells: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """Mark the values that a paired bootstrap cannot tell from the best of their column."""
     cells = cells.copy()
     for name, datasets in groups.items():
         own = cells[(cells["dataset"] == name) & cells["value"].notna()]
-        sides = [(m, [(dataset, prompts[dataset, m]) for dataset in datasets]) for m in dict.fromkeys(own["method"])]
-        if len(sides) < 2 or not saw_same_images(results, sides):
+        sides = {method: method_keys(results, method, datasets) for method in dict.fromkeys(own["method"])}
+        if len(sides) < 2 or not saw_same_images(results, list(sides.values())):
             continue
-        resampled = {method: resample_method(results, HEADLINE, method, places) for method, places in sides}
+        resampled = {method: resample(results, HEADLINE, keys) for method, keys in sides.items()}
         for metric in HEADLINE:
             column = own[own["metric"] == metric]
             best = column.loc[column["value"].map(METRICS[metric].cost).idxmin(), "method"]
@@ -306,8 +293,6 @@ def _mark_ties(
 def _table(
     results: Results,
     layout: str,
-    datasets: Sequence[str],
-    methods: Sequence[str],
     prompt: str | None,
     printed: pd.DataFrame | None,
     metrics: Sequence[str],
@@ -315,29 +300,26 @@ def _table(
     level: float | None,
 ) -> Table:
     """A table of a layout; with a backbone, next to the ``printed`` numbers, those of the layout by default."""
-    form = LAYOUTS[layout]
-    prompts = {(d, method): prompt_of(results, d, method, prompt) for d in datasets for method in methods}
+    form, datasets = LAYOUTS[layout], results.datasets
     groups: dict[str, Sequence[str]] = {dataset: [dataset] for dataset in datasets}
     if form.average:
         groups[AVERAGE] = datasets
-    cells = make_cells(results, groups, prompts, methods, metrics, level=level)
-    notes = [*progress_notes(results), *_uneven(results, datasets, prompts)]
+    cells = make_cells(results, groups, metrics, level=level)
+    notes = [*progress_notes(results), *_uneven(results)]
     number = None
-    if backbone is not None:
-        if printed is None:  # Tables 9 and 10 are both of SCE; the longer one has all data sets
-            found = layout_tables(layout, backbone)
-            found = [each for each in found if layout != "prompts" or each["prompt"].iloc[0] == prompt]
-            printed = max(found, key=lambda table: len(table_datasets(table)), default=None)
-        if printed is None:
-            notes.append("The paper has no such table for this backbone and prompt.")
-        else:
-            own = [dataset for dataset in datasets if results.is_own(dataset)]
-            notes += [own_note(dataset) for dataset in own if dataset in table_datasets(printed)]
-            words, number = printed["prompt"].iloc[0], str(printed["table"].iloc[0])
-            if " " in words and words not in prompts.values():
-                notes.append(f"The paper's prompt is {words!r}.")
-            cells, wrong = _with_paper(cells, printed, datasets, own)
-            notes += wrong
+    if backbone is not None and printed is None:  # Tables 9 and 10 are both of SCE; the longer one has all data sets
+        tables = layout_tables(layout, backbone)
+        tables = [each for each in tables if layout != "prompts" or each["prompt"].iloc[0] == prompt]
+        printed = max(tables, key=lambda table: len(table_datasets(table)), default=None)
+        notes += ["The paper has no such table for this backbone and prompt."] if printed is None else []
+    if backbone is not None and printed is not None:
+        own = [dataset for dataset in datasets if results.is_own(dataset)]
+        notes += [own_note(dataset) for dataset in own if dataset in table_datasets(printed)]
+        words, number = printed["prompt"].iloc[0], str(printed["table"].iloc[0])
+        if " " in words and words not in results.prompts:
+            notes.append(f"The paper's prompt is {words!r}.")
+        cells, wrong = _with_paper(cells, printed, datasets, own)
+        notes += wrong
     if level is not None:
         notes.append(f"Intervals: {100 * level:g} % bootstrap over images.")
     title = f"{form.title}: {prompt!r}" if layout == "prompts" else form.title
@@ -352,44 +334,27 @@ def _with_paper(
     Its average is the mean of its values of the same data sets; what it prints as average has a column of its own.
     User-supplied data have no numbers, whatever they are called.
     """
-    values = printed.set_index(["dataset", "method", "metric"])["value"].to_dict()
-
-    def theirs(dataset: str, method: str, metric: str) -> float:
-        if dataset == AVERAGE:
-            return float(np.mean([theirs(name, method, metric) for name in datasets]))
-        return np.nan if dataset in own else values.get((dataset, method, metric), np.nan)
-
-    keys = zip(cells["dataset"], cells["method"], cells["metric"], strict=True)
-    cells = cells.assign(paper=[theirs(*key) for key in keys])
-    wrong = wrong_averages(printed).set_index(["method", "metric"])
-    added, notes = [], []
-    for cell in cells[cells["dataset"] == AVERAGE].to_dict("records"):
-        pair = cell["method"], cell["metric"]
-        keyed = {**_EMPTY, **{key: cell[key] for key in KEYS}, "dataset": PRINTED}
-        if not own:
-            keyed |= {"paper": values.get((AVERAGE, *pair), np.nan), "wrong": pair in wrong.index}
-        added.append(keyed)
-        if keyed["wrong"]:
-            what = f"{metric_title(pair[1])} of {method_title(pair[0])}"
-            number, each = printed["table"].iloc[0], wrong.loc[pair]
-            mean = f"the mean of its row is {each['mean']:.2f}"
-            notes.append(f"! Table {number} prints {each['printed']} as average {what}; {mean}.")
-    cells = pd.concat([cells, pd.DataFrame(added)], ignore_index=True) if added else cells
+    held = printed[~printed["dataset"].isin(own)]
+    cells = cells.assign(paper=printed_values(cells, held[held["dataset"] != AVERAGE], datasets))
+    averages = cells[cells["dataset"] == AVERAGE].assign(**_EMPTY)
+    notes: list[str] = []
+    if not own and len(averages):
+        averages["paper"] = printed_values(averages, printed, [])
+        averages, notes = mark_errata(averages, printed)
+    cells = pd.concat([cells, averages.assign(dataset=PRINTED)], ignore_index=True) if len(averages) else cells
     return cells.assign(difference=cells["value"] - cells["paper"]), notes
 
 
-def _uneven(results: Results, datasets: Sequence[str], prompts: Prompts) -> Iterator[str]:
+def _uneven(results: Results) -> Iterator[str]:
     """Notes on a run that has grown unevenly: methods with different seeds or images of a data set."""
-    for dataset in datasets:
-        own = [m for d, m in prompts if d == dataset and results.prompts_of(dataset, m)]
-        seeds = {m: [key.seed for key in results.keys_of(dataset, m, prompts[dataset, m])] for m in own}
-        if len({frozenset(each) for each in seeds.values()}) > 1:
-            words = "; ".join(f"{method} {', '.join(map(str, each))}" for method, each in seeds.items())
-            yield f"The methods have different seeds on {dataset!r}: {words}."
-        images = {method: results.images_of(dataset, method) for method in own}
-        if len(set(images.values())) > 1:
-            words = "; ".join(f"{method} {count}" for method, count in images.items())
-            yield f"The methods have different numbers of images of {dataset!r}: {words}."
+    for dataset in results.datasets:
+        by_method = results.select(dataset=dataset).groupby("method", sort=False)
+        seeds = by_method["seed"].agg(lambda own: ", ".join(map(str, own.unique())))
+        images = by_method["planned"].max()
+        for what, values in (("seeds on", seeds), ("numbers of images of", images)):
+            if values.nunique() > 1:
+                words = "; ".join(f"{method} {value}" for method, value in values[results.methods].items())
+                yield f"The methods have different {what} {dataset!r}: {words}."
 
 
 def _group_tables(
@@ -404,33 +369,26 @@ def _group_tables(
     tables = []
     for dataset in datasets:
         words = prompt_of(results, dataset, SPLIT_BY, prompt)
-        keys = results.keys_of(dataset, SPLIT_BY, words)
+        own = choose(
+            results, [dataset], [name for name in methods if words in results.prompts_of(dataset, name)], words
+        )
         notes = progress_notes(results)
-        splits = SPLITS if init_cosine(results, keys[0]) is not None else SPLITS[:1]
+        splits = SPLITS if init_cosine(results, own.keys_of()[0]) is not None else SPLITS[:1]
         if len(splits) == 1:
             notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
         printed = layout_tables("groups", paper)[0] if paper is not None and not results.is_own(dataset) else None
-        own_methods = [method for method in methods if words in results.prompts_of(dataset, method)]
         for split in splits:
-            groups = [split_images(results, key, split) for key in keys]
-            parts = {
-                ":group 1": [above for _, above in groups],
-                ":group 2": [~above for _, above in groups],
-                "": [np.ones_like(above) for _, above in groups],
-            }
-            found = []
-            for method, metric, (part, masks) in product(own_methods, ("accuracy", "ece"), parts.items()):
-                own = [key._replace(method=method) for key in keys]
-                values = [group_value(results, key, metric, mask) for key, mask in zip(own, masks, strict=True)]
-                keyed = {"dataset": dataset + part, "method": method, "prompt": words, "metric": metric}
-                partial = bool(results.select(dataset=dataset, method=method)["partial"].any())
-                found.append({**_EMPTY, **keyed, "value": 100.0 * float(np.mean(values)), "partial": partial})
-            cells, number = mark_best(pd.DataFrame(found)), None
+            frame = split_groups(own, dataset, split)
+            groups = {name: [name] for name in dict.fromkeys(frame["dataset"])}
+            cells = make_cells(own.narrow(frame, list(groups)), groups, ("accuracy", "ece")).assign(deviation=np.nan)
+            number = None
             if printed is not None:
                 cells, number = _with_paper(cells, printed, [dataset], [])[0], str(printed["table"].iloc[0])
-            sizes = [f"{above.sum()} above and {(~above).sum()} below {value:.4f}" for value, above in groups]
+            first = frame[frame["method"] == own.methods[0]].pivot(index=["variant", "seed"], columns="dataset")
+            sizes = zip(*(first["images", name] for name in groups), first["threshold", dataset], strict=True)
+            words_of_sizes = [f"{above} above and {below} below {value:.4f}" for above, below, _, value in sizes]
             at_value = "its median" if split == "median" else "the initial prompt's value"
             title = f"{dataset}: images split by TPT's mean cosine similarity at {at_value}"
-            own_notes = (*notes, f"Sizes of the groups: {'; '.join(sizes)}.")
+            own_notes = (*notes, f"Sizes of the groups: {'; '.join(words_of_sizes)}.")
             tables.append(Table("groups", title, cells, notes=own_notes, paper=number))
     return tables

@@ -37,7 +37,7 @@ class ModelConfig(_Part):
 class Scoring(_Part):
     """Number and closed side of the bins of calibration errors."""
 
-    bins: int = 20
+    n_bins: int = 20
     side: str = "right"
 
 

@@ -44,7 +44,7 @@ def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side:
         :class:`otpt.metrics.SetMetrics`, intervals as ``…_low`` and ``…_high``. Undefined values are NaN.
     """
     opened = [runs] if isinstance(runs, Run) else list(runs)
-    rows = [row for run in opened for row in _named(run, score_run(run, bins=n_bins, side=side))]
+    rows = [row for run in opened for row in _named(run, score_run(run, n_bins=n_bins, side=side))]
     return pd.DataFrame(rows, columns=None if rows else [*KEYS, "run", "images"])
 
 
@@ -52,17 +52,17 @@ def _named(run: Run, scores: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"model": run.config.backbone.name, "run": str(run.folder), **score} for score in scores]
 
 
-def score_run(run: Run, *, bins: int | None = None, side: str | None = None) -> list[dict[str, Any]]:
+def score_run(run: Run, *, n_bins: int | None = None, side: str | None = None) -> list[dict[str, Any]]:
     """The rows of :func:`results_frame` of one run, as in ``metrics.json``."""
     scoring = run.config.scoring
-    bins, side = scoring.bins if bins is None else bins, side or scoring.side
-    check_bins(bins, side, most=MAX_BINS)
-    if (bins, side) == (scoring.bins, scoring.side):
+    n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
+    check_bins(n_bins, side, most=MAX_BINS)
+    if (n_bins, side) == (scoring.n_bins, scoring.side):
         with suppress(OSError, ValueError, KeyError, TypeError):  # missing or damaged: computed again
             content = parse_json((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
             if content["state"] == _state(run):
                 return list(content["scores"])
-    return [_score(run, *key, bins, side) for key in run.everything()]
+    return [_score(run, *key, n_bins, side) for key in run.everything()]
 
 
 def write_metrics(run: Run) -> pd.DataFrame:
@@ -77,7 +77,7 @@ def write_metrics(run: Run) -> pd.DataFrame:
 def _state(run: Run) -> str:
     """A digest of what metrics depend on: version, bins, and name, size and time of every shard."""
     scoring, planned = run.config.scoring, [(*key, _planned(run, *key)) for key in run.everything()]
-    digest = hashlib.sha256(f"{__version__} {scoring.bins} {scoring.side} {planned}".encode())
+    digest = hashlib.sha256(f"{__version__} {scoring.n_bins} {scoring.side} {planned}".encode())
     for path in run.shard_files():
         with suppress(OSError):
             stat = path.stat()
@@ -89,7 +89,7 @@ def _planned(run: Run, dataset: str, seed: int, column: Column) -> int:
     return run.column(dataset, column).images[seed]
 
 
-def _score(run: Run, dataset: str, seed: int, column: Column, bins: int, side: str) -> dict[str, Any]:
+def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side: str) -> dict[str, Any]:
     config, rows = run.dataset(dataset), read_rows(run, dataset, seed, column)
     found: dict[str, Any] = {
         "dataset": config.base_name,
@@ -107,7 +107,7 @@ def _score(run: Run, dataset: str, seed: int, column: Column, bins: int, side: s
         return found
     cosine = math.fsum(rows.mean_cosines) / len(rows)
     found["mean_cosine"] = cosine if math.isfinite(cosine) else None
-    return {**found, **evaluate_rows(rows, n_bins=bins, side=side).as_dict(), **_set_scores(rows)}
+    return {**found, **evaluate_rows(rows, n_bins=n_bins, side=side).as_dict(), **_set_scores(rows)}
 
 
 def _set_scores(rows: Rows) -> dict[str, Any]:

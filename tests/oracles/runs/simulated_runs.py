@@ -53,7 +53,7 @@ def simulate_run(
         named = {"name": model, "architecture": model.partition("/")[0], "fingerprint": model}
         config.backbone = config.backbone.model_copy(update=named)
     run = Run.create(folder, config)
-    by_name = {data.name: data for data in datasets}
+    by_name = {data.unique_name: data for data in datasets}
     for item in run.missing()[:items]:
         data = by_name[item.dataset]
         for column in item.columns:

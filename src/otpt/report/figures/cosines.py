@@ -7,25 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
 from otpt.metrics import get_metric
-from otpt.report.figures.style import (
-    BLUE,
-    GREY,
-    Selection,
-    faint,
-    footnote,
-    ink,
-    legend,
-    looks,
-    panel_grid,
-    panels,
-    paper,
-    short,
-)
-from otpt.report.rows import SPLIT_BY, SPLITS, group_value, init_cosine, mean_cosines, split_images
+from otpt.report.figures import style
+from otpt.report.results import Results
+from otpt.report.rows import SPLITS, init_cosine, mean_cosines, split_groups
 
 Floats = npt.NDArray[np.float64]
 FEW = 100
@@ -34,83 +23,89 @@ MAX_PROMPTS = 24
 _FEWEST = 3
 
 
-def draw_cosine(selection: Selection) -> Figure:
-    """A line of panels for each data set: one point per image and method, their distribution, the initial value."""
-    figure, axes = panels(len(selection.datasets), 2, size=(2.6, 2.1), sharey="row", width_ratios=[3, 1])
-    for (points, marginal), dataset in zip(axes, selection.datasets, strict=True):
-        results = selection.results
-        found = {method: mean_cosines(results, selection.key(dataset, method)) for method in selection.methods}
+@style.figure("cosine", "tpt", "c-tpt", "o-tpt")
+def draw_cosine(results: Results) -> Figure:
+    """A panel for each data set: one point per image and method, their distribution at the right, the initial value."""
+    figure, axes = style.panels(len(results.datasets), size=(5.2, 2.1), across=1)
+    for points, dataset in zip(axes, results.datasets, strict=True):
+        marginal = points.inset_axes((1.04, 0, 0.33, 1), sharey=points)
+        marginal.tick_params(labelleft=False)
+        found = {method: mean_cosines(results, results.first_key(dataset, method)) for method in results.methods}
         values = np.concatenate(list(found.values()))
         edges = np.linspace(values.min(), values.max() + 1e-9, 41)
-        for method, look in looks(selection.methods).items():
-            own, indices = found[method], selection.rows(dataset, method).indices
-            dots: dict[str, Any] = {"marker": look.marker, "edgecolor": paper(), "linewidth": 0.2}
+        for method, look in style.looks(results.methods).items():
+            own, indices = found[method], style.first_rows(results, dataset, method).indices
+            dots: dict[str, Any] = {"marker": look.marker, "edgecolor": style.paper(), "linewidth": 0.2}
             dots |= {"s": float(np.clip(900 / len(own), 5.0, 18.0)), "rasterized": len(own) > 3000}
-            points.scatter(indices, own, color=look.colour, label=f"{short(method)}, mean {own.mean():.4f}", **dots)
+            points.scatter(
+                indices, own, color=look.colour, label=f"{style.short(method)}, mean {own.mean():.4f}", **dots
+            )
             fractions = np.histogram(own, edges)[0] / len(own)
             marginal.stairs(fractions, edges, orientation="horizontal", color=look.colour, fill=True, alpha=0.45)
-        initial = init_cosine(selection.results, selection.key(dataset, selection.methods[0]))
+        initial = init_cosine(results, results.first_key(dataset, results.methods[0]))
         if initial is not None:
-            points.axhline(initial, color=ink(), linewidth=1.0, dashes=(4, 2), label=f"initial prompt, {initial:.4f}")
-            marginal.axhline(initial, color=ink(), linewidth=1.0, dashes=(4, 2))
-        points.set(xlabel="test image", ylabel="mean cosine similarity")
-        points.set_title(short(dataset))
+            points.axhline(
+                initial, color=style.ink(), linewidth=1.0, dashes=(4, 2), label=f"initial prompt, {initial:.4f}"
+            )
+            marginal.axhline(initial, color=style.ink(), linewidth=1.0, dashes=(4, 2))
+        points.set(xlabel="test image", ylabel="mean cosine similarity", title=style.short(dataset))
         points.legend(loc="upper left", fontsize=6.5, ncols=2, bbox_to_anchor=(0, -0.22))
         marginal.set_xlabel("fraction")
-    footnote(figure, selection.note(one_seed=True, bins=False))
+    style.footnote(figure, style.note(results, one_seed=True, bins=False))
     return figure
 
 
-def draw_groups(selection: Selection) -> Figure:
+@style.figure("groups", "tpt", "c-tpt", "o-tpt")
+def draw_groups(results: Results) -> Figure:
     """Accuracy and ECE in the two groups of images that TPT's similarity makes; data sets down."""
-    datasets, results = selection.datasets, selection.results
-    known = all(init_cosine(results, selection.key(dataset, SPLIT_BY)) is not None for dataset in datasets)
-    splits = SPLITS if known else SPLITS[:1]
-    figure, axes = panels(len(datasets), 2 * len(splits), size=(2.1, 2.2))
-    width, few = 0.8 / len(selection.methods), False
-    for line, dataset in zip(axes, datasets, strict=True):
-        for at, panel in enumerate(line):
-            split, metric = splits[at // 2], ("accuracy", "ece")[at % 2]
-            threshold, above = split_images(results, selection.key(dataset, SPLIT_BY), split)
-            masks = (above, ~above)
-            small = [metric == "ece" and 0 < mask.sum() < FEW for mask in masks]
+    results = results.narrow(results.select(seed=results.seeds[0]))
+    known = all(init_cosine(results, key) is not None for key in results.keys_of())
+    columns = [(split, metric) for split in (SPLITS if known else SPLITS[:1]) for metric in ("accuracy", "ece")]
+    figure, axes = style.panels(len(results.datasets) * len(columns), size=(2.1, 2.2), across=len(columns))
+    few = False
+    for at, dataset in enumerate(results.datasets):
+        line = axes[at * len(columns) : (at + 1) * len(columns)]
+        for panel, (split, metric) in zip(line, columns, strict=True):
+            frame = split_groups(results, dataset, split)
+            groups = [frame[frame["dataset"] == f"{dataset}:group {number}"] for number in (1, 2)]
+            sizes = [own["images"].iloc[0] for own in groups]
+            small = [metric == "ece" and 0 < size < FEW for size in sizes]
             few |= any(small)
-            for k, (method, look) in enumerate(looks(selection.methods).items()):
-                key = selection.key(dataset, method)
-                heights = [100 * group_value(results, key, metric, mask) for mask in masks]
-                style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": paper()}
-                place = np.arange(2) - 0.4 + (k + 0.5) * width
-                bars = panel.bar(place, heights, width, label=short(method), linewidth=0.4, **style)
-                for bar, faded in zip(bars, small, strict=True):
+            heights = pd.DataFrame([100 * own.groupby("method")[metric].mean() for own in groups])[results.methods]
+            for drawn in style.bars(panel, heights):
+                for bar, faded in zip(drawn, small, strict=True):
                     bar.set_alpha(0.35 if faded else 1.0)
+            threshold = frame["threshold"].iloc[0]
             names = [
-                f"{sign} {threshold:.3f}\n{mask.sum()} images{' *' if faded else ''}"
-                for sign, mask, faded in zip(">≤", masks, small, strict=True)
+                f"{sign} {threshold:.3f}\n{size} images{' *' if faded else ''}"
+                for sign, size, faded in zip(">≤", sizes, small, strict=True)
             ]
             panel.set_xticks([0, 1], names)
-            panel.grid(visible=False, axis="x")
             at_value = "median" if split == "median" else "initial value"
             panel.set_title(f"{get_metric(metric).heading}, split at the {at_value}", fontsize=7.5)
         for k in (0, 1):
             top = max(panel.get_ylim()[1] for panel in line[k::2])
             for panel in line[k::2]:
                 panel.set_ylim(0, top)
-        line[0].set_ylabel(short(dataset))
-    legend(figure)
-    note = "" if known else "; the runs hold no initial value ('zero-shot')"
-    note += f"; * fewer than {FEW} images: such an ECE is mostly noise, so its bars are faint" if few else ""
-    footnote(figure, f"split by TPT's mean cosine similarity of each image{note}; {selection.note(one_seed=True)}")
+        line[0].set_ylabel(style.short(dataset))
+    style.legend(figure)
+    words = "" if known else "; the runs hold no initial value ('zero-shot')"
+    words += f"; * fewer than {FEW} images: such an ECE is mostly noise, so its bars are faint" if few else ""
+    style.footnote(
+        figure, f"split by TPT's mean cosine similarity of each image{words}; {style.note(results, one_seed=True)}"
+    )
     return figure
 
 
-def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
+@style.figure("templates", "zero-shot")
+def draw_templates(results: Results, *, best: int = 10) -> Figure:
     """ECE against mean cosine similarity, a point per template: the ``best`` most accurate in colour; correlations."""
-    method = selection.methods[0]
+    method = results.methods[0]
     if best < _FEWEST:
         raise OtptError(f"--best was given {best}; expected {_FEWEST} or more, since a correlation needs them.")
-    figure, axes = panel_grid(len(selection.datasets), size=(2.7, 2.5))
-    for panel, dataset in zip(axes, selection.datasets, strict=True):
-        own = selection.results.select(dataset=dataset, method=method)
+    figure, axes = style.panels(len(results.datasets), size=(2.7, 2.5))
+    for panel, dataset in zip(axes, results.datasets, strict=True):
+        own = results.whole.select(dataset=dataset, method=method)
         means = own.groupby("prompt", sort=False)[["ece", "accuracy", "mean_cosine"]].mean()
         if len(means) < _FEWEST:
             raise OtptError(
@@ -120,19 +115,21 @@ def draw_templates(selection: Selection, *, best: int = 10) -> Figure:
         top = means.sort_values("accuracy", ascending=False, kind="stable").head(best)
         rest = means.drop(top.index)
         panel.scatter(
-            100 * rest["ece"], rest["mean_cosine"], s=14, color="none", edgecolor=GREY, label="other templates"
+            100 * rest["ece"], rest["mean_cosine"], s=14, color="none", edgecolor=style.GREY, label="other templates"
         )
         label = f"{len(top)} most accurate"
-        panel.scatter(100 * top["ece"], top["mean_cosine"], s=26, color=BLUE, marker="D", label=label)
+        panel.scatter(100 * top["ece"], top["mean_cosine"], s=26, color=style.BLUE, marker="D", label=label)
         words = []
         for name, each in ((label, top), (f"all {len(means)}", means)):
             r, rho = (each[["ece", "mean_cosine"]].corr(kind).iloc[0, 1] for kind in ("pearson", "spearman"))
             words.append(f"{name}  r {r:+.2f}  ρ {rho:+.2f}".replace("-", "−"))
-        panel.annotate("\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=faint())
-        panel.set_title(short(dataset), pad=20)
+        panel.annotate(
+            "\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=style.faint()
+        )
+        panel.set_title(style.short(dataset), pad=20)
         panel.set(xlabel="ECE %", ylabel="mean cosine similarity")
-    legend(figure)
-    footnote(figure, f"{short(method)}; r Pearson, ρ Spearman; {selection.note(ece=True)}")
+    style.legend(figure)
+    style.footnote(figure, f"{style.short(method)}; r Pearson, ρ Spearman; {style.note(results, ece=True)}")
     return figure
 
 
@@ -145,22 +142,22 @@ def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *,
     """
     if not 1 <= len(cosines) <= MAX_PROMPTS:
         raise OtptError(f"{len(cosines)} prompts are chosen; expected 1 to {MAX_PROMPTS}, given after --prompts.")
-    figure, ((axes,),) = panels(1, 1, size=(6.0, 3.3))
+    figure, (axes,) = style.panels(1, size=(6.0, 3.3))
     everything = np.concatenate(list(cosines.values()))
     margin = 0.08 * max(float(np.ptp(everything)), 0.05)
     at = np.linspace(everything.min() - margin, min(everything.max() + margin, 1.0 + margin), 256)
     for (prompt, own), look in zip(
-        cosines.items(), looks([f"prompt {i}" for i in range(len(cosines))]).values(), strict=True
+        cosines.items(), style.looks([f"prompt {i}" for i in range(len(cosines))]).values(), strict=True
     ):
         values = density(own, at)
-        label = "\n".join(filter(None, [f"{short(prompt, 34)}, mean {own.mean():.3f}", labels.get(prompt, "")]))
+        label = "\n".join(filter(None, [f"{style.short(prompt, 34)}, mean {own.mean():.3f}", labels.get(prompt, "")]))
         line: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
         axes.plot(at, values, markevery=[int(values.argmax())], label=label, **line)
         axes.plot(own.mean(), 0, color=look.colour, marker=look.marker, clip_on=False, zorder=3)
-    axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=short(title, 60))
+    axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=style.short(title, 60))
     axes.set_ylim(0)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2, labelspacing=0.8)
-    footnote(figure, f"markers: the peak, and on the axis the mean; {note}")
+    style.footnote(figure, f"markers: the peak, and on the axis the mean; {note}")
     return figure
 
 

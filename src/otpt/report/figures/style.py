@@ -1,4 +1,4 @@
-"""What of the results a figure shows, and the style of all figures: themes, looks, grids of panels, saving.
+"""What of the results a figure shows, and the style of all figures: themes, looks, panels, saving.
 
 Colours are those of Okabe and Ito, with grey in place of black and olive in place of yellow, so that they are visible
 on light and dark backgrounds. A method has the same colour in every figure, and its own marker, dash and hatch.
@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
+from otpt.metrics import get_metric
 from otpt.report.papers import plain_methods, selected
-from otpt.report.results import FEW, ResultKey, Results
+from otpt.report.results import FEW, Results
 from otpt.runs import Rows
 
 ORANGE, SKY, GREEN, OLIVE = "#E69F00", "#56B4E9", "#009E73", "#8F8500"
@@ -38,6 +41,7 @@ _THEMES = {  # background, ink, secondary text, grid
     "neutral": ("none", "#7A7A7A", "#7A7A7A", "#7A7A7A44"),  # readable on both, for the page
 }
 THEMES = ("light", "dark")
+_Draw = TypeVar("_Draw", bound=Callable[..., Figure])
 _STYLE: Any = {  # matplotlib types its keys one by one
     "font.family": "DejaVu Sans", "font.size": 8.0, "axes.titlesize": 9.0, "legend.fontsize": 7.5,
     "xtick.labelsize": 7.0, "ytick.labelsize": 7.0, "axes.spines.top": False, "axes.spines.right": False,
@@ -51,6 +55,29 @@ _METADATA: dict[str, dict[str, Any]] = {  # the same bytes every time: no date, 
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A kind of figure: its function, and the methods that it shows by default, if the runs have one of them."""
+
+    draw: Callable[..., Figure]
+    methods: tuple[str, ...]
+    variants: bool
+
+
+FIGURES: dict[str, FigureKind] = {}
+"""Kinds of figures, by name."""
+
+
+def figure(name: str, *methods: str, variants: bool = False) -> Callable[[_Draw], _Draw]:
+    """Register a function of results as a kind of figure; ``variants``: it shows variants of a sweep, too."""
+
+    def register(draw: _Draw) -> _Draw:
+        FIGURES[name] = FigureKind(draw, methods, variants)
+        return draw
+
+    return register
 
 
 @dataclass(frozen=True)
@@ -120,27 +147,33 @@ def faint() -> str:
     return next(each[2] for each in _THEMES.values() if each[0] == paper())
 
 
-def panels(
-    rows: int, columns: int, *, size: tuple[float, float], most: int = MAX_PANELS, **subplots: Any
-) -> tuple[Figure, list[list[Axes]]]:
-    """A grid of panels, each of ``size`` inches; no window, no global state."""
-    if rows * columns > most:
+def panels(count: int, *, size: tuple[float, float], across: int = 3, **subplots: Any) -> tuple[Figure, list[Axes]]:
+    """``count`` panels of ``size`` inches, ``across`` of them in a row; no window, no global state."""
+    if count > MAX_PANELS:
         raise OtptError(
-            f"This figure would have {rows} × {columns} panels, more than the {most} that can be read; choose fewer "
-            "with --datasets and --methods."
+            f"This figure would have {count} panels, more than the {MAX_PANELS} that can be read; choose fewer with "
+            "--datasets and --methods."
         )
-    figure = Figure(figsize=(max(size[0] * columns + 0.4, 3.6), size[1] * rows + 0.3), layout="constrained")
-    return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False, **subplots)]
-
-
-def panel_grid(count: int, *, size: tuple[float, float], across: int = 3) -> tuple[Figure, list[Axes]]:
-    """``count`` panels of equal rank, ``across`` of them in a row."""
     columns = min(count, across)
-    figure, rows = panels(-(-count // columns), columns, size=size)
-    flat = [panel for row in rows for panel in row]
-    for panel in flat[count:]:
-        panel.set_visible(False)
-    return figure, flat[:count]
+    rows = -(-count // columns)
+    figure = Figure(figsize=(max(size[0] * columns + 0.4, 3.6), size[1] * rows + 0.3), layout="constrained")
+    found = list(figure.subplots(rows, columns, squeeze=False, **subplots).flat)
+    for panel in found[count:]:
+        panel.remove()
+    return figure, found[:count]
+
+
+def bars(axes: Axes, heights: Any, errors: Any = None) -> list[Any]:
+    """Bars of each method next to each other at 0, 1, …: ``heights[method]`` and ``errors[method]`` are sequences."""
+    width, found = 0.8 / len(list(heights)), []
+    for k, (method, look) in enumerate(looks(list(heights)).items()):
+        at = np.arange(len(heights[method])) - 0.4 + (k + 0.5) * width
+        over = {} if errors is None else {"yerr": errors[method]}
+        style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": paper(), "linewidth": 0.4}
+        whiskers: dict[str, Any] = {"ecolor": ink(), "elinewidth": 0.8, "capsize": 2.0}
+        found.append(axes.bar(at, heights[method], width, label=short(method), error_kw=whiskers, **over, **style))
+    axes.grid(visible=False, axis="x")
+    return found
 
 
 def short(name: str, length: int = 26) -> str:
@@ -188,87 +221,67 @@ def check_format(path: Path) -> str:
     return suffix
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Data sets and methods of results, and the prompt; None takes the first of each data set and method.
-
-    Figures of metrics show the mean over seeds; figures of single images show the first seed.
-    """
-
-    results: Results
-    datasets: list[str]
-    methods: list[str]
-    prompt: str | None = None
-
-    def prompt_of(self, dataset: str, method: str) -> str:
-        """The prompt under which a method is shown on a data set."""
-        held = self.results.prompts_of(dataset, method)
-        return held[0] if self.prompt is None and held else self.prompt or ""
-
-    def key(self, dataset: str, method: str) -> ResultKey:
-        """The images of a method on a data set under the first seed."""
-        return ResultKey(dataset, self.results.seeds[0], self.prompt_of(dataset, method), method)
-
-    def rows(self, dataset: str, method: str) -> Rows:
-        """The images under the first seed."""
-        return self.results.rows(self.key(dataset, method))
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Rows of the frame that are shown; :class:`OtptError` if a method lacks a data set."""
-        parts = []
-        for dataset in self.datasets:
-            for method in self.methods:
-                prompt = self.prompt_of(dataset, method)
-                own = self.results.select(dataset=dataset, method=method, prompt=prompt)
-                if own.empty or not own["images"].all():
-                    raise OtptError(
-                        f"The runs hold no images of {method!r} on {dataset!r} with the prompt {prompt!r}; choose "
-                        "others with --datasets, --methods or --prompt."
-                    )
-                parts.append(own)
-        return pd.concat(parts)
-
-    def mean(self, metric: str) -> pd.DataFrame:
-        """Means over seeds: methods down, data sets across."""
-        found = self.frame.pivot_table(metric, "method", "dataset", aggfunc="mean")
-        return found.loc[self.methods, self.datasets]
-
-    def deviation(self, metric: str) -> pd.DataFrame:
-        """Sample standard deviations over seeds, nan with one, of each data set and of their average."""
-        frame = self.frame
-        found = frame.pivot_table(metric, "method", "dataset", aggfunc="std", dropna=False)
-        found = found.reindex(index=self.methods, columns=self.datasets)
-        average = frame.groupby(["method", "seed"])[metric].mean().groupby("method").std()
-        return found.assign(average=average)
-
-    def note(self, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:
-        """What a reader must know: seeds, bins, and a caution about ``ece`` of few images."""
-        seeds = self.results.seeds[:1] if one_seed else self.results.seeds
-        words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
-        words += [f"{self.results.n_bins} bins"] if bins else []
-        least = min(self.results.images_of(dataset) for dataset in self.datasets)
-        if ece and least < FEW:
-            words.append(f"fewer than {FEW} images of a data set ({least} here): most of an ECE may be bias")
-        words += [f"run in progress, {done} of {total} images" for _, done, total in self.results.progress]
-        return "; ".join(words)
-
-
-def select(
+def narrow(
     results: Results,
     *,
     datasets: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     prompt: str | None = None,
     usual: Sequence[str] = (),
-) -> Selection:
-    """What was asked for, or everything; of the ``usual`` methods those that the runs have, or all plain ones."""
+) -> Results:
+    """What a figure shows: everything, or these, under this prompt or the first of each data set and method.
+
+    Of the ``usual`` methods those that the runs have, or all plain ones. :class:`OtptError` if a method lacks a data
+    set.
+    """
+    known = [name for name in usual if name in results.methods] or plain_methods(results.methods) or results.methods
+    names = results.datasets if datasets is None else selected("data set", datasets, results.datasets)
+    shown = known if methods is None else selected("method", methods, results.methods)
     if prompt is not None:
         selected("prompt", [prompt], results.prompts)
-    known = [name for name in usual if name in results.methods] or plain_methods(results.methods) or results.methods
-    return Selection(
-        results,
-        results.datasets if datasets is None else selected("data set", datasets, results.datasets),
-        list(known) if methods is None else selected("method", methods, results.methods),
-        prompt,
-    )
+    parts = []
+    for dataset, method in product(names, shown):
+        held = results.prompts_of(dataset, method)
+        own = results.select(dataset=dataset, method=method, prompt=prompt or (held[0] if held else ""))
+        if own.empty or not own["images"].all():
+            raise OtptError(
+                f"The runs hold no images of {method!r} on {dataset!r} with the prompt {prompt!r}; choose others with "
+                "--datasets, --methods or --prompt."
+            )
+        parts.append(own)
+    return results.narrow(pd.concat(parts), names, shown)
+
+
+def first_rows(results: Results, dataset: str, method: str) -> Rows:
+    """The images of a method on a data set under the first seed, which figures of single images show."""
+    return results.rows(results.first_key(dataset, method))
+
+
+def means(results: Results, metric: str) -> pd.DataFrame:
+    """Means over seeds: methods down, data sets across. Percentages are times 100."""
+    found = results.frame.pivot_table(metric, "method", "dataset", aggfunc="mean", dropna=False)
+    return _scale(metric) * found.reindex(index=results.methods, columns=results.datasets)
+
+
+def deviations(results: Results, metric: str) -> pd.DataFrame:
+    """Sample standard deviations over seeds, nan with one, of each data set and of their average."""
+    found = results.frame.pivot_table(metric, "method", "dataset", aggfunc="std", dropna=False)
+    average = results.frame.groupby(["method", "seed"])[metric].mean().groupby("method").std()
+    found = found.reindex(index=results.methods, columns=results.datasets)
+    return _scale(metric) * found.assign(average=average)
+
+
+def _scale(metric: str) -> float:
+    return 100.0 if get_metric(metric).unit == "%" else 1.0
+
+
+def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:
+    """What a reader must know: seeds, bins, and a caution about ``ece`` of few images."""
+    seeds = results.seeds[:1] if one_seed else results.seeds
+    words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
+    words += [f"{results.n_bins} bins"] if bins else []
+    least = min(results.images_of(dataset) for dataset in results.datasets)
+    if ece and least < FEW:
+        words.append(f"fewer than {FEW} images of a data set ({least} here): most of an ECE may be bias")
+    words += [f"run in progress, {done} of {total} images" for _, done, total in results.progress]
+    return "; ".join(words)

@@ -35,7 +35,7 @@ from otpt.report.figures.style import BLUE, figure_bytes, styled
 from otpt.report.formats import number_text
 from otpt.report.page.summary import isolated, summary
 from otpt.report.papers import AVERAGE, plain_methods, swept_settings
-from otpt.report.results import ResultKey, Results
+from otpt.report.results import Results
 from otpt.report.rows import choose_images
 from otpt.report.tables import all_groups, by_prompt, make_cells, mark_best, set_table
 from otpt.runs import DatasetConfig, Run
@@ -131,26 +131,23 @@ def write_page(path: Path, html: str) -> None:
 
 def _lines(model: str, results: Results) -> Iterator[Line]:
     """Everything that the tables of a model show, the best value of each data set and metric marked."""
-    parts = [make_cells(results, all_groups(results), *own, SHOWN) for own in by_prompt(results)]
-    cells = mark_best(pd.concat(parts, ignore_index=True))
-    for (dataset, method, prompt), own in cells.groupby(["dataset", "method", "prompt"], sort=False):
-        known = results.select(method=method)
-        known = known if dataset == AVERAGE else known[known["dataset"] == dataset]
-        known = known[known["prompt"].isin(prompt.split("; "))] if "; " in prompt else known[known["prompt"] == prompt]
-        if known.empty or (dataset == AVERAGE and own["value"].isna().all()):
+    groups, parts = all_groups(results), by_prompt(results)
+    cells = [make_cells(each, groups, SHOWN).assign(part=at) for at, each in enumerate(parts)]
+    lines = mark_best(pd.concat(cells, ignore_index=True)).groupby(["part", "dataset", "method"], sort=False)
+    for (part, dataset, method), own in lines:
+        known = parts[part].narrow(parts[part].select(dataset=None if dataset == AVERAGE else dataset, method=method))
+        if known.frame.empty or (dataset == AVERAGE and own["value"].isna().all()):
             continue
-        numbers = {cell["metric"]: _number(cell) for cell in own.to_dict("records") if pd.notna(cell["value"])}
-        images = known.groupby("dataset")["images"].max().sum()
         yield {
             "model": model,
             "dataset": dataset,
             "method": method,
-            "prompt": OWN_PROMPT if "; " in prompt else prompt,
-            "places": list(dict.fromkeys(zip(known["dataset"], known["prompt"], strict=True))),
-            "images": int(images),
-            "unreadable": int(known["unreadable"].max()),
-            "partial": bool(known["partial"].any()),
-            "numbers": numbers,
+            "prompt": known.prompts[0] if len(known.prompts) == 1 else OWN_PROMPT,
+            "keys": known.keys_of(),
+            "images": int(known.frame.groupby("dataset")["images"].max().sum()),
+            "unreadable": int(known.frame["unreadable"].max()),
+            "partial": bool(known.frame["partial"].any()),
+            "numbers": {cell["metric"]: _number(cell) for cell in own.to_dict("records") if pd.notna(cell["value"])},
         }
 
 
@@ -179,8 +176,8 @@ def _side_by_side(models: Mapping[str, Results]) -> dict[str, Any] | None:
         return None
     parts = []
     for model, results in models.items():
-        for own in by_prompt(results):
-            cells = make_cells(results, {"common": common}, *own, SHOWN).dropna(subset=["value"])
+        for each in by_prompt(results):
+            cells = make_cells(each, {"common": common}, SHOWN).dropna(subset=["value"])
             line = cells["method"] + "\n" + cells["prompt"]
             parts.append(cells.assign(dataset=line, method=model, name=cells["method"]))
     cells = mark_best(pd.concat(parts, ignore_index=True))
@@ -198,12 +195,12 @@ def _dataset(
     results: Results, model: str, dataset: str, lines: Sequence[Line], root: Path | None, count: int
 ) -> dict[str, Any]:
     """Diagrams and images of a data set under its first seed."""
-    config, seed = results.config_of(dataset), int(results.select(dataset=dataset)["seed"].iloc[0])
-    own = [line for line in lines if line["dataset"] == dataset]
+    config, own = results.configs_of(dataset)[0], [line for line in lines if line["dataset"] == dataset]
+    seed = results.keys_of(dataset)[0].seed
     known = []
     for line in own:
-        key = ResultKey(dataset, seed, line["prompt"], line["method"])
-        if line["numbers"] and results.score(key) is not None:
+        key = next((key for key in line["keys"] if key.seed == seed and results.score(key) is not None), None)
+        if line["numbers"] and key is not None:
             known.append({**line, "key": key})
     plain = plain_methods([line["method"] for line in known])
     known.sort(key=lambda line: line["method"] not in plain)  # variants of a sweep come last, and are left out first
@@ -270,11 +267,10 @@ def _diagram(results: Results, line: Line) -> dict[str, Any]:
     bins, score = make_bins(results, results.rows(line["key"])), results.score(line["key"])
     with styled("neutral"):
         figure = Figure(figsize=(2.4, 2.7))
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
-        figure.subplots_adjust(left=0.17, right=0.96, top=0.98, bottom=0.13, hspace=0.08)
-        draw_bins(upper, lower, bins, BLUE, "", "")
-        upper.set_ylabel("accuracy")
-        lower.set_xlabel("confidence")
+        axes = figure.subplots()
+        figure.subplots_adjust(left=0.17, right=0.96, top=0.98, bottom=0.32)
+        draw_bins(axes, bins, BLUE).set_xlabel("confidence")
+        axes.set_ylabel("accuracy")
         source = _data_uri(figure)
     gap = float(np.nansum(bins.counts * bins.gaps) / bins.total)
     ece, accuracy = percent(score["ece"]), percent(score["accuracy"])

@@ -55,7 +55,7 @@ def _best_calibrated(results: Results, deciding: Sequence[Line], known: Sequence
         words += " The debiased ECE of both is 0 or less: these images show no calibration error of either."
     if averaged:
         lowest = [_ranked([line for line in known if line["dataset"] == name], "ece")[0] for name in datasets]
-        count = sum(line["method"] == best["method"] and line["places"][0] in best["places"] for line in lowest)
+        count = sum(line["keys"][0] in best["keys"] for line in lowest)
         words += f" It has the lowest ECE on {count or 'none'} of the {len(datasets)} data sets."
     return words
 
@@ -76,7 +76,7 @@ def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line]
     alike = _alike(others, metric, others[0])
     verb = "is" if len(alike) == 1 else "are"
     words = f"; next {verb} {_listed(alike, deciding)} with {alike[0]['numbers'][metric]['mean']} %"
-    found = gap(results, metric, *((line["method"], line["places"]) for line in (best, others[0])))
+    found = gap(results, metric, best["keys"], others[0]["keys"])
     if found is None:
         return words
     if found.is_noise:
@@ -110,7 +110,7 @@ def _chance(line: Line, known: Sequence[Line]) -> float:
 
     The variance of a mean of independent hits is largest if all have the same probability, so this is a bound.
     """
-    own = [each for each in known if each["method"] == line["method"] and each["places"][0] in line["places"]]
+    own = [each for each in known if each["keys"][0] in line["keys"]]
     variances = [(a := each["numbers"]["accuracy"]["value"]) * (1 - a) / each["images"] for each in own]
     return 1.96 * math.sqrt(sum(variances)) / len(own)
 
