@@ -33,7 +33,6 @@ from otpt.methods import (
     columns,
     get_method,
     get_methods,
-    kind_of,
     stream,
 )
 from otpt.prediction import Failure, Prediction, predictions
@@ -84,7 +83,7 @@ class Classifier:
         if settings.classes:
             self._set(settings)
         else:
-            self._check(settings, settings.methods[:1])
+            check_fit(backbone, settings, settings.methods[:1], texts=False, trained=False)
 
     @property
     def method(self) -> Method:
@@ -378,23 +377,13 @@ class Classifier:
         key = (labels, methods)
         if key not in self._predictors:
             settings = self._settings_for(labels)
-            self._check(settings, methods)
+            # texts are tokenised when they are encoded
+            check_fit(self.backbone, settings, methods, texts=False, trained=False)
             while len(self._predictors) >= _PREPARED:
                 self._predictors.popitem(last=False)
             self._predictors[key] = Predictor(self.backbone, settings, methods)
         self._predictors.move_to_end(key)
         return self._predictors[key]
-
-    def _check(self, settings: Settings, methods: tuple[Method, ...]) -> None:
-        if not methods:
-            raise OtptError("No method was given; expected at least one.")
-        for method in methods:
-            if kind_of(method).trained:
-                raise OtptError(
-                    f"Method {method.name!r} predicts with a network that was trained for it; run it with 'otpt "
-                    "evaluate', in Python with otpt.evaluation.evaluate."
-                )
-        check_fit(self.backbone, settings, methods, texts=False)  # texts are tokenised when they are encoded
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
         """What a calibration of a method depends on."""
@@ -463,8 +452,10 @@ def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labe
         if template is not None:
             raise OtptError("hypothesis_template was given without candidate_labels; give both, or set_classes.")
         return None
-    given = [each.strip() for each in labels.split(",")] if isinstance(labels, str) else labels
-    return tuple(given), template
+    given = tuple(each.strip() for each in labels.split(",")) if isinstance(labels, str) else tuple(labels)
+    if not given:
+        raise OtptError("candidate_labels is empty; expected two class names at least.")
+    return given, template
 
 
 def _label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:

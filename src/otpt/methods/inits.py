@@ -124,13 +124,23 @@ def recipes_for(settings: Settings, methods: Sequence[Method]) -> tuple[ViewReci
 # ---- preparing methods ----------------------------------------------------------------------------------------------
 
 
-def check_fit(backbone: Any, settings: Settings, methods: Sequence[Method], *, texts: bool = True) -> None:
+def check_fit(
+    backbone: Any, settings: Settings, methods: Sequence[Method], *, texts: bool = True, trained: bool = True
+) -> None:
     """Raise an :class:`OtptError`, before anything is computed, if methods or prompts do not fit the backbone.
 
-    Without class names only what does not depend on them is checked; without ``texts`` nothing is tokenised.
+    Without class names only what does not depend on them is checked; without ``texts`` nothing is tokenised; without
+    ``trained`` methods with a network of their own are refused.
     """
+    if not methods:
+        raise OtptError("No method was given; expected at least one.")
     for method in methods:
         kind = kind_of(method)
+        if kind.trained and not trained:
+            raise OtptError(
+                f"Method {method.name!r} predicts with a network that was trained for it; run it with 'otpt evaluate', "
+                "in Python with otpt.evaluation.evaluate."
+            )
         if isinstance(backbone, Backbone) != kind.needs_text_tower:
             needed = "a text tower, that is a CLIP-like model" if kind.needs_text_tower else "a model without texts"
             raise OtptError(f"Method {method.name!r} needs {needed}; the model {backbone.name!r} is not of that kind.")

@@ -128,7 +128,8 @@ def compose(name: str) -> Method:
     named = [_split(each, name) for each in _PLUS.split(name)]
     name = "+".join(f"{part.name}[{brackets}]" if brackets else part.name for part, brackets in named)
     parts = [part for part, _ in named]
-    _check_parts(name, parts)
+    if len(parts) > 1 or parts[0].needs:
+        _check_parts(name, parts)
     values: dict[str, Any] = {}
     objectives: dict[str, Weight] = {}
     settings: dict[str, Any] = {}
