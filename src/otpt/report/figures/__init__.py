@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from otpt.errors import unknown
-from otpt.report.figures import metrics  # noqa: F401 (registers its figures)
+from otpt.report.figures import bins, cosines, metrics  # noqa: F401 (they register their figures)
 from otpt.report.figures.bins import draw_before_after
 from otpt.report.figures.cosines import draw_similarity, pairwise_cosines
 from otpt.report.figures.style import DPI, FIGURES, FORMATS, THEMES, FigureKind, check_format, narrow, save, styled

@@ -25,11 +25,10 @@ _FEWEST = 3
 
 @style.figure("cosine", "tpt", "c-tpt", "o-tpt")
 def draw_cosine(results: Results) -> Figure:
-    """A panel for each data set: one point per image and method, their distribution at the right, the initial value."""
-    figure, axes = style.panels(len(results.datasets), size=(5.2, 2.1), across=1)
-    for points, dataset in zip(axes, results.datasets, strict=True):
-        marginal = points.inset_axes((1.04, 0, 0.33, 1), sharey=points)
-        marginal.tick_params(labelleft=False)
+    """A row for each data set: one point per image and method, their distribution at the right, the initial value."""
+    count = 2 * len(results.datasets)
+    figure, axes = style.panels(count, size=(2.6, 2.1), across=2, sharey="row", width_ratios=[3, 1])
+    for points, marginal, dataset in zip(axes[::2], axes[1::2], results.datasets, strict=True):
         found = {method: mean_cosines(results, results.first_key(dataset, method)) for method in results.methods}
         values = np.concatenate(list(found.values()))
         edges = np.linspace(values.min(), values.max() + 1e-9, 41)
