@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,10 @@ MEMORY_BUDGET = 2 * 2**30
 """Bytes that the graphs of text features may take."""
 
 Family = Literal["fine-grained", "shift"]
+_OBJECTS = (
+    "methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", "attributes", "plugins"
+)  # fmt: skip
+"""Fields that may hold objects in memory."""
 _SINGULAR = {"method": "methods", "prompt": "prompts", "calibration": "calibrations", "context": "contexts"}
 
 
@@ -245,12 +250,8 @@ class Settings(Frozen):
             raise OtptError("A coverage or a risk was given without a calibration; expected both.")
         return self
 
-    @field_serializer("methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", when_used="json")
+    @field_serializer(*_OBJECTS, when_used="json")
     def _to_json(self, value: Any) -> Any:
-        return _plain(value)
-
-    @field_serializer("attributes", "plugins", when_used="json")
-    def _mapping_to_json(self, value: Any) -> Any:
         return _plain(value)
 
     @property
@@ -332,39 +333,33 @@ def _prompt(given: Any) -> Prompt:
 
 def _plain(value: Any) -> Any:
     """Plain data for JSON; objects that no file can hold become a digest or their type."""
+    from otpt.calibration import Calibrated
+    from otpt.methods import Method, get_method
+    from otpt.prompts import Descriptions, Prompt, Templates
+    from otpt.views import ViewRecipe
+
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
-    kind = type(value).__name__
     if isinstance(value, Sequence):
         return [_plain(each) for each in value]
-    if kind == "Prompt":
+    if isinstance(value, Prompt):
         if value.vectors is not None:
             return {"vectors": value.digest}
         return value.words if value.tokens is None else {"words": value.words, "tokens": value.tokens}
-    if kind == "Method":
-        return _method_to_json(value)
-    if kind == "Templates":
+    if isinstance(value, Templates):
         return {"name": value.name, "sentences": list(value.sentences)}
-    if kind == "Descriptions":
+    if isinstance(value, Descriptions):
         return {"descriptions": [list(own) for own in value.texts]}
-    if kind == "ViewRecipe":
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclass_fields(value)}
-    if kind == "Calibrated":
+    if isinstance(value, Calibrated):
         return _plain(value.key)
-    return {kind: str(getattr(value, "digest", ""))}
-
-
-def _method_to_json(method: Method) -> Any:
-    """A method by its name where that says everything, else by its fields."""
-    from otpt.methods import get_method
-
-    try:
-        if get_method(method.name) == method:
-            return method.name
-    except OtptError:
-        pass
-    return {each.name: _plain(getattr(method, each.name)) for each in dataclass_fields(method)}
+    if isinstance(value, Method):
+        with suppress(OtptError):  # a method's name says everything, unless it was made in memory
+            if get_method(value.name) == value:
+                return value.name
+    if isinstance(value, (Method, ViewRecipe)):
+        return {each.name: _plain(getattr(value, each.name)) for each in dataclass_fields(value)}
+    return {type(value).__name__: str(getattr(value, "digest", ""))}
