@@ -18,7 +18,7 @@ WORDS = np.random.default_rng(1).uniform(-0.2, 0.4, (5, 21))
 
 
 def value(name: str, *given: np.ndarray) -> np.ndarray:
-    found: np.ndarray = SCORES[name][0](*map(torch.from_numpy, given)).numpy()
+    found: np.ndarray = SCORES[name].function(*map(torch.from_numpy, given)).numpy()
     return found
 
 

@@ -6,7 +6,7 @@ import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from otpt.backbones.causal import CausalTower, read_causal_tower
 from otpt.errors import OtptError
 
-_CHECK_PROMPTS = ("x", "a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
+_CHECK_PROMPTS = ("a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
 """Prompts on which the canonical form is compared: short, long, with digits and punctuation."""
 
 
@@ -86,10 +86,13 @@ class ModelTextTower(TextTower):
         # the text tower's own length: CoCa's outer model counts its caption decoder
         self.context_length = int(text.context_length)
         self._tokenizer = Tokenizer(tokenizer, self.context_length)
-        prompts = [prompt for prompt in _CHECK_PROMPTS if self._tokenizer.fits(prompt)]
-        self.causal = read_causal_tower(text, self.tokenize(prompts), self._encode) if prompts else None
+        checked = [self.tokenize(["x"])]
         with torch.no_grad():
-            self.output_dim: int = self._encode(self.tokenize(["x"])).shape[1]
+            self.output_dim: int = self._encode(checked[0]).shape[1]
+        for prompt in _CHECK_PROMPTS:
+            with suppress(OtptError):  # too long for a tower of short texts
+                checked.append(self.tokenize([prompt]))
+        self.causal = read_causal_tower(text, torch.cat(checked), self._encode)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         ids = self._tokenizer(texts)
@@ -136,23 +139,20 @@ class Tokenizer:
             raise TypeError("expected a sequence of texts, got one string")
         ids = self._ids(texts, self.context_length)
         full = (ids[:, -2:] != self._padding).any(dim=1).nonzero()[:, 0].tolist()
-        for row in full:  # no padding at the end: was it truncated?
-            if not self._is_whole(texts[row], ids[row]):
-                text = texts[row]
-                shown = text if len(text) <= 60 else text[:57] + "..."
+        if not full:
+            return ids
+        # no padding at the end: was it truncated?
+        longer = self._ids([*(texts[row] for row in full), ""], 2 * self.context_length)
+        longer, empty = longer[:-1], longer[-1]
+        whole = torch.cat([ids[full], empty[self.context_length :].expand(len(full), -1)], dim=1)
+        for row, differs in zip(full, (longer != whole).any(dim=1).tolist(), strict=True):
+            if differs:
+                shown = texts[row] if len(texts[row]) <= 60 else texts[row][:57] + "..."
                 raise OtptError(
                     f"The text {shown!r} has more tokens than the {self.context_length} that the text tower reads; "
                     "shorten the class name or the prompt."
                 )
         return ids
-
-    def fits(self, text: str) -> bool:
-        """Whether a text has at most L tokens."""
-        return self._is_whole(text, self._ids([text], self.context_length)[0])
-
-    def _is_whole(self, text: str, ids: Tensor) -> bool:
-        longer, empty = self._ids([text, ""], 2 * len(ids))
-        return torch.equal(longer[: len(ids)], ids) and torch.equal(longer[len(ids) :], empty[len(ids) :])
 
     def _ids(self, texts: Sequence[str], length: int) -> Tensor:
         if self._is_transformers:

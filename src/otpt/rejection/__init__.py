@@ -12,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from importlib import resources
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,17 +76,33 @@ def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
     return torch.stack([torch.sigmoid(each - classes) for each in groups]).mean(dim=0)
 
 
-SCORES: dict[str, tuple[Callable[..., Tensor], float | None]] = {
-    "word-margin": (word_margin, 0.0),  # ten other words fit better, on average, than the best class
-    "msp": (msp, 0.5),  # no class has half of the probability
-    "mcm": (mcm, None),
-    "entropy": (entropy, 0.5),  # more than half of the largest possible entropy
-    "energy": (energy, None),
-    "max-cosine": (max_cosine, None),
-    "neg-label": (neg_label, 0.5),  # other words are more probable than the classes
+class Score(NamedTuple):
+    """A score function, and the threshold above which an image is rejected; None if no number means anything."""
+
+    function: Callable[..., Tensor]
+    threshold: float | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the function's parameters."""
+        return tuple(inspect.signature(self.function).parameters)
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether it compares the classes with negative words."""
+        return bool({"word_cosines", "word_logits"} & set(self.inputs))
+
+
+SCORES = {
+    "word-margin": Score(word_margin, 0.0),  # ten other words fit better, on average, than the best class
+    "msp": Score(msp, 0.5),  # no class has half of the probability
+    "mcm": Score(mcm),
+    "entropy": Score(entropy, 0.5),  # more than half of the largest possible entropy
+    "energy": Score(energy),
+    "max-cosine": Score(max_cosine),
+    "neg-label": Score(neg_label, 0.5),  # other words are more probable than the classes
 }
-"""Score functions by name, each with the threshold above which an image is rejected; None where no number means
-anything without labels."""
+"""All scores by name."""
 
 DEFAULT_SCORE = "word-margin"
 """Default of ``--reject``: the best on average in ``python -m benchmarks.rejection``."""
@@ -100,7 +117,7 @@ def get_threshold(score: str, given: float | None) -> float:
         )
     if score not in SCORES:
         raise unknown("score of unknown images", score, SCORES)
-    threshold = SCORES[score][1] if given is None else given
+    threshold = SCORES[score].threshold if given is None else given
     if threshold is None:
         raise OtptError(
             f"The score {score!r} has no threshold that means something without labels; give one "
@@ -129,14 +146,13 @@ class Rejector:
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         self.threshold = get_threshold(score, threshold)
-        self._function = SCORES[score][0]
-        self._inputs = tuple(inspect.signature(self._function).parameters)
+        self.score = SCORES[score]
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
         prompt = prompt or Prompt()
         self._classes = _text_features(backbone, class_names, prompt, memory_budget)
         self._words: Tensor | None = None
         self.words: tuple[str, ...] = ()
-        if {"word_cosines", "word_logits"} & set(self._inputs):
+        if self.score.needs_words:
             classes = {name.replace("_", " ").lower() for name in class_names}  # "Dog" and "dog" are one text to CLIP
             listed = [word for word in negative_words() if word not in classes]
             texts = _text_features(backbone, listed, prompt, memory_budget)
@@ -158,7 +174,7 @@ class Rejector:
         if self._words is not None:
             available["word_cosines"] = feature @ self._words.mT
             available["word_logits"] = self._scale * available["word_cosines"] + self._bias
-        return self._function(**{name: available[name] for name in self._inputs})
+        return self.score.function(**{name: available[name] for name in self.score.inputs})
 
 
 def negative_words() -> list[str]:
