@@ -195,11 +195,6 @@ def test_a_plugin_registers_a_source() -> None:
         del SOURCES["tiny"]
 
 
-def test_the_name_of_a_folder_does_not_choose_its_tokenizer(tmp_path: Path) -> None:
-    model = open_clip_local_dir(tmp_path / "better-than-siglip")
-    assert_same_model(str(tmp_path / "better-than-siglip"), model)
-
-
 def test_nan_weights(tmp_path: Path) -> None:
     model = tiny_clip_like(tiny_clip("vit", head_width=64), "vit")
     state = model.state_dict()
@@ -294,15 +289,6 @@ def test_devices_and_precisions() -> None:
     absent = "cuda:99"
     with pytest.raises(OtptError, match=r"Device 'cuda:99' is not available on this machine; available: cpu"):
         load_backbone("random:RN50", device=absent)
-
-
-def test_list_of_models_explains_forms_and_names_tags() -> None:
-    entries = {entry.name: entry.description for entry in list_models()}
-    assert "openai" in entries["ViT-B-16"]
-    assert "openai" in entries["RN50"]
-    for form in ("NAME/TAG", "hf-hub:ORG/NAME", "local-dir:FOLDER", "hf:ORG/NAME", "random:ARCHITECTURE"):
-        assert entries[form]
-    assert not any("\n" in description for description in entries.values())
 
 
 def test_no_warning_for_an_openai_file(tmp_path: Path) -> None:

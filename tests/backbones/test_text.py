@@ -104,13 +104,6 @@ def test_own_embeddings_give_the_models_own_features(backbone: Backbone) -> None
     assert not torch.allclose(expected[0], expected[1], atol=1e-2)  # the towers are not trivial
 
 
-def test_replaced_embeddings_act_like_replaced_tokens(backbone: Backbone) -> None:
-    text = backbone.text
-    ids, other = text.tokenize(["a cat", "a photo"]), text.tokenize(["a panda", "a cat"])
-    same_end = text.encode_embeddings(ids, text.embed(other))  # ids of equal length: same end, same padding
-    torch.testing.assert_close(same_end, text._model.encode_text(other))
-
-
 def test_gradient_in_the_embeddings_is_that_of_finite_differences(backbone: Backbone) -> None:
     text = backbone.text
     text._model.double()

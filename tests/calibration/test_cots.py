@@ -46,13 +46,6 @@ def test_the_reference_values_of_cots() -> None:
     assert int(logits[0].argmax()) == int(adapted[0].argmax()) == 1
 
 
-def test_the_reference_value_of_one_view() -> None:
-    adapted = torch.tensor([[3.0, 1.0, 0.0]], dtype=torch.float64)
-    zero_shot = torch.tensor([[0.6, 0.2, 0.2]], dtype=torch.float64).log()
-    assert float(confidence(adapted)) == pytest.approx(0.843794734481, abs=1e-12)
-    assert float(matching_temperature(adapted, zero_shot)) == pytest.approx(2.224883094453, abs=1e-12)
-
-
 # ---- against brute force ---------------------------------------------------------------------------------------------
 
 

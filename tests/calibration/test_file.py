@@ -129,13 +129,6 @@ def test_the_same_weights_under_another_name_are_the_same_model(calibration: Cal
     calibration.check({**calibration.facts, "model": {"name": "copy.pt", "fingerprint": "0123456789abcdef"}})
 
 
-def test_a_file_without_confidences_holds_no_risk(calibration: Calibration, tmp_path: Path) -> None:
-    empty = calibration.model_copy(update={"confidences": [], "correct": ""})
-    empty.write(tmp_path / "cal.json")
-    with pytest.raises(OtptError, match="No confidence threshold holds a risk"):
-        Calibrated(read_calibration(tmp_path / "cal.json"), risk=0.5)
-
-
 def test_bad_labels_are_refused() -> None:
     p, y = labelled(150, seed=41)
     with pytest.raises(OtptError, match="6 labelled images"):

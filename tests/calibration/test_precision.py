@@ -55,14 +55,6 @@ def test_official_by_hand():
     assert found[1].item() == round(p * 2**11) / 2**11
 
 
-def test_official_differs_by_a_percent_at_most():
-    logits = clip_like(2, (5000, 100))
-    plain = calibration.probabilities(logits).amax(-1)
-    official = calibration.probabilities(logits, official=True).amax(-1)
-    change = ((official - plain) / plain).abs().max().item()
-    assert 1e-3 < change < 1.5e-2  # a logit moves by up to 2^-7, a confidence by about as much of itself
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_plain_is_softmax_and_keeps_the_dtype(dtype):
     logits = clip_like(3).to(dtype)

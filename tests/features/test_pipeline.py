@@ -113,14 +113,6 @@ def test_stopping_early_leaves_no_threads(images: list[Path]) -> None:
     assert not [each for each in threading.enumerate() if each.name.startswith("otpt-features") and each not in before]
 
 
-@pytest.mark.equality
-def test_it_can_be_called_again_and_with_nothing(images: list[Path]) -> None:
-    pipeline = FeaturePipeline(backbone(), threads=2)
-    first, second = ([good(found).features[SOME.kind] for _, found in pipeline(tasks(images[:2]))] for _ in range(2))
-    assert all(map(torch.equal, first, second))
-    assert list(pipeline([])) == []
-
-
 def test_a_fault_of_ours_is_not_hidden(images: list[Path]) -> None:
     def broken() -> ImageSource:
         raise ZeroDivisionError

@@ -188,14 +188,6 @@ def test_chunks_of_rows_and_of_resamples_do_not_change_the_values(metric):
     assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_thousand_resamples_of_thirty_thousand_images():
-    rng = np.random.default_rng(0)
-    confidence = rng.random(30_000)
-    correct = rng.random(30_000) < confidence
-    found = metrics.bootstrap("ece", confidence, correct)
-    assert 0 <= found.low < found.high < 0.02
-
-
 def test_bad_input():
     p, y = predictions(seed=9)
     for bad in ("eec", 5):

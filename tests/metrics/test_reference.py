@@ -181,44 +181,6 @@ def test_reliability_bins_describe_each_bin():
     assert ece == pytest.approx(metrics.expected_calibration_error(p, y), abs=1e-15)
 
 
-def test_evaluate_gathers_the_single_functions():
-    p, y = predictions(seed=5, dtype=np.float32)
-    found = metrics.evaluate(p, y, n_bins=15, side="left", floor=1e-3)
-    pair = metrics.confidence_and_correct(p, y)
-    assert found.as_dict() == {
-        "images": 300,
-        "classes": 7,
-        "accuracy": metrics.accuracy(p, y),
-        "top5_accuracy": metrics.accuracy(p, y, top=5),
-        "macro_f1": metrics.macro_f1(p.argmax(axis=1), y),
-        "ece": metrics.expected_calibration_error(p, y, n_bins=15, side="left"),
-        "debiased_ece": metrics.debiased_ece(*pair, n_bins=15, side="left"),
-        "smooth_ece": metrics.smooth_ece(*pair),
-        "ks_error": metrics.ks_calibration_error(*pair),
-        "adaptive_ece": metrics.adaptive_calibration_error(p, y, n_bins=15),
-        "mce": metrics.maximum_calibration_error(p, y, n_bins=15, side="left"),
-        "sce": metrics.classwise_calibration_error(p, y, n_bins=15, side="left"),
-        "brier": metrics.brier_score(p, y),
-        "top_label_brier": metrics.top_label_brier_score(*pair),
-        "nll": metrics.negative_log_likelihood(p, y, floor=1e-3),
-        "confidence": pytest.approx(float(p.max(axis=1).astype(np.float64).mean()), abs=1e-15),
-        "overconfidence": metrics.overconfidence(p, y),
-        "entropy": metrics.mean_entropy(p, y),
-        "aurc": metrics.aurc(*pair),
-        "excess_aurc": metrics.excess_aurc(*pair),
-        "auroc": metrics.misclassification_auroc(*pair),
-        "fpr95": metrics.fpr95(*pair),
-        "selective_accuracy": metrics.selective_accuracy(*pair, coverage=0.8),
-        "coverage_at_risk": metrics.coverage_at_risk(*pair, risk=0.05),
-        "n_bins": 15,
-        "side": "left",
-    }
-    printed = found.as_percent(digits=1)
-    assert printed["accuracy"] == f"{100 * found.accuracy:.1f}"
-    assert printed["nll"] == f"{found.nll:.3f}"
-    assert set(printed) == set(found.as_dict()) - {"images", "classes", "n_bins", "side"}
-
-
 def test_percent_has_no_negative_zero():
     assert [metrics.percent(x) for x in (0.0477, -0.0123, -1e-9, 1.0)] == ["4.77", "-1.23", "0.00", "100.00"]
 

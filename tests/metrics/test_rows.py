@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.errors import OtptError
 from otpt.metrics import METRICS, evaluate_rows
 
 KEPT = 0.01
@@ -70,8 +69,3 @@ def test_weights_of_one_give_the_metric(metric: str) -> None:
     rows = stored(p, y)
     value = METRICS[metric].resampled(rows, np.ones((2, 70)), n_bins=15)
     assert value == pytest.approx([getattr(metrics.evaluate(p, y, n_bins=15), metric)] * 2, abs=1e-12)
-
-
-def test_bad_bins() -> None:
-    with pytest.raises(OtptError, match="0"):
-        evaluate_rows(stored(*predictions(5, 9, 4, 1.0)), n_bins=0, side="right")
