@@ -35,19 +35,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def evaluated(tmp_path_factory: pytest.TempPathFactory, model: str, images: Path) -> list[object]:
-    """An evaluation that has been run."""
+def run_folder(tmp_path_factory: pytest.TempPathFactory, model: str, images: Path) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
     words = ["evaluate", str(images), "--backbone", model, "--methods", "zero-shot", "o-tpt", "--views", "2"]
-    words += ["--no-cache", "--save-probabilities", "--seeds", "0", "1"]
-    words += ["--out", str(tmp_path_factory.mktemp("runs") / "run")]
-    assert main(words) == 0
-    return [*words]
-
-
-@pytest.fixture(scope="session")
-def run_folder(evaluated: list[object]) -> Path:
-    """Its folder."""
-    return Path(str(evaluated[-1]))
+    assert main([*words, "--out", str(folder), "--no-cache", "--save-probabilities", "--seeds", "0", "1"]) == 0
+    return folder
 
 
 @pytest.fixture

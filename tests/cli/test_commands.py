@@ -28,12 +28,6 @@ def test_help_of_an_evaluation_is_short(otpt: Run) -> None:
     assert shown <= 22 < 40 < whole
 
 
-def test_evaluate_again_adds_nothing(otpt: Run, evaluated: list[object]) -> None:
-    code, out, _ = otpt(*evaluated, "--json")
-    assert code == 0
-    assert {score["method"] for score in json.loads(out)["scores"]} == {"zero-shot", "o-tpt"}
-
-
 def test_default_folder_is_named_after_what_is_computed(otpt: Run, model: str, images: Path, tmp_path: Path) -> None:
     words = ("evaluate", images, "--backbone", model, "--methods", "zero-shot", "--no-cache")
     assert otpt(*words)[0] == otpt(*words, "--json", "--threads", "1")[0] == 0

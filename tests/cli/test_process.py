@@ -21,7 +21,6 @@ LISTED = (
     [
         (["--version"], 0),
         (["--help"], 0),
-        (["predict", "--help"], 0),
         (["evaluate", "--help-all"], 0),
         (["predict", "cat.jpg", "--clases", "cat"], 2),
         (["predict", "absent.jpg", "--classes", "cat", "dog"], 2),
