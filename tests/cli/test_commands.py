@@ -13,7 +13,7 @@ from otpt.cli.commands import all_commands
 
 from .conftest import Run
 
-COMMANDS = [name for own in all_commands().values() for name in own if name != "predict"]
+COMMANDS = [name for own in all_commands().values() for name in own]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

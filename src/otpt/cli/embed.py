@@ -30,7 +30,10 @@ def embed(
 ) -> int:
     """Encode images and write unit features, with the columns id, feature and error. 'otpt predict' and 'otpt evaluate'
     take the file in place of images. The same command continues a stopped job. Exit code 2 if an image could not be
-    read; the others are still encoded."""
+    read; the others are still encoded.
+
+    otpt embed photos/ --backbone ViT-B-16/openai --out features.parquet
+    """
     from otpt.cli.prediction_file import PredictionFile, check_output
 
     if check_output(out).endswith((".csv", ".jsonl")):

@@ -68,7 +68,11 @@ def predict(
 ) -> int:
     """Classify images among the given classes. For one image the best classes are printed, for several one line each.
     With --out, rows are written as they are made, and the same command continues a stopped job. Exit code 2 if an image
-    could not be read; the others are still predicted."""
+    could not be read; the others are still predicted.
+
+    otpt predict cat.jpg --classes cat dog "red panda"
+    otpt predict photos/ --classes @names.txt --methods o-tpt --out predictions.csv
+    """
     from otpt.cli.prediction_file import PredictionFile, check_output
 
     if out is not None:
