@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -98,7 +99,7 @@ def speed(backbone: str, count: int, threads: int, folder: Path, rounds: int) ->
                 labels += (100 * features @ texts.T).softmax(dim=1).max(dim=1).indices.tolist()
         return len(labels)
 
-    def ours(method: str, few: int | None = None, **fields: object) -> Callable[[], int]:
+    def ours(method: str, few: int | None = None, **fields: Any) -> Callable[[], int]:
         clf = otpt.Classifier(load_backbone(model, tokenizer=tokenizer, preprocess=preprocess), method, **fields)
         clf.set_classes(CLASSES)
         return lambda: sum(1 for _ in clf.stream(files[:few]))

@@ -263,7 +263,10 @@ def _given(image: ImageSource) -> ImageSource:
 def _range(path: str, offset: int, size: int) -> bytes:
     with reading(path), open(path, "rb") as file:
         file.seek(offset)
-        return file.read(size)
+        data = file.read(size)
+    if len(data) < size:
+        raise SourceError(f"The tar file {path!r} is cut off; copy it again. What is finished stays.")
+    return data
 
 
 def _suffix(word: str) -> str:
