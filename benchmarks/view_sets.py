@@ -14,10 +14,10 @@ from functools import partial
 
 import numpy as np
 import torch
-from otpt.calibration.sets import conformal_quantile, conformal_scores
 
 from otpt.backbones import load_backbone
 from otpt.calibration import fit_view_weights
+from otpt.calibration.conformal import conformal_quantile, conformal_scores
 from otpt.data import load_dataset, stratified
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.prompt_tuning import prompt_state
