@@ -66,13 +66,13 @@ def test_the_eighty_templates(tmp_path: Path) -> None:
 
 @pytest.mark.equality
 def test_many_prompts_keep_to_the_memory_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs beyond the budget are given up and made anew, with the same result."""
+    """Graphs beyond the budget are released and computed again, with the same result."""
     prompts = ["a photo of a", "an example of", "an image of the"]
     chosen = settings(methods=["o-tpt"], prompts=prompts)
-    evaluate(dataset(2), backbone(), chosen, out=tmp_path / "kept")
+    evaluate(dataset(2), backbone(), chosen, out=tmp_path / "held")
     monkeypatch.setattr(Linearisation, "graph_bytes", property(lambda self: 10**12))
-    evaluate(dataset(2), backbone(), chosen, out=tmp_path / "anew")
-    assert files(tmp_path / "kept") == files(tmp_path / "anew")
+    evaluate(dataset(2), backbone(), chosen, out=tmp_path / "again")
+    assert files(tmp_path / "held") == files(tmp_path / "again")
 
 
 def test_templates_from_a_file(tmp_path: Path) -> None:

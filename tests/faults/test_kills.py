@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -88,10 +89,11 @@ class KillActors(Progress):
 
     def _kill(self) -> None:
         for child in psutil.Process().children(recursive=True):
-            if "MapWorker" in " ".join(child.cmdline()) and child.pid not in self.killed:
-                self.killed.append(child.pid)
-                child.kill()
-                return
+            with suppress(psutil.Error):  # a process that has just ended
+                if "MapWorker" in " ".join(child.cmdline()) and len(self.killed) < self._kills:
+                    child.kill()
+                    self.killed.append(child.pid)
+                    return
 
 
 @pytest.mark.parametrize("piece", range(4))

@@ -196,7 +196,7 @@ def test_few_shot_init_is_a_context_of_coop(tmp_path: Path, monkeypatch: pytest.
 
 
 def own_method(path: Path) -> Path:
-    """The initial prompt as it is, without the test-time step; of CoOp in the second method."""
+    """The initial prompt without the test-time step; of CoOp in the second method."""
     text = '[fixed]\nadapt = "promptsmooth"\n[fixed-coop]\nadapt = "promptsmooth"\ninit = "coop"\n'
     path.write_text(text, encoding="utf-8")
     return path
@@ -204,7 +204,7 @@ def own_method(path: Path) -> Path:
 
 @pytest.mark.equality
 def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
-    """Alone and beside one that tunes: the softmax of the initial texts on the clean view, literally."""
+    """Alone and next to one that tunes: the softmax of the initial texts on the clean view, literally."""
     backbone, data = tiny("float64"), dataset(NAMES, each=1)
     vectors = coop_file(tmp_path / "a.pt", 1).double()
     initial = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES, "x x x x x").text_features(vectors)

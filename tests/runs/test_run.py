@@ -255,6 +255,16 @@ def test_folders_never_collide(tmp_path: Path) -> None:
     assert len(pd.read_parquet(tmp_path / "run/rows")) == len(folders), "readers skip names that begin with _ or ."
 
 
+def test_a_link_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    """Continuing a run of someone else would write and delete there."""
+    run = fill(tmp_path / "run", config(images=1))
+    place = run.folder_of("tiny", 0, (PROMPT, "tpt"))
+    place.rename(tmp_path / "outside")
+    place.symlink_to(tmp_path / "outside")
+    with pytest.raises(OtptError, match="link"):
+        Run(tmp_path / "run")
+
+
 def test_any_reader_of_parquet_sees_each_row_once_with_all_columns(tmp_path: Path) -> None:
     """Methods have extras of their own, and the first file decides the columns that pandas reads."""
     fill(tmp_path / "run", config(FOUR[:2], images=5))

@@ -217,7 +217,7 @@ class Evaluator:
         ]
 
     def _predictor(self, item: WorkItem) -> Predictor:
-        """The predictor of an item's data set and columns; the last one is used again, but a stream starts afresh."""
+        """The predictor of an item's data set and columns; the last one is reused, except for a stream."""
         key = item.dataset, item.columns
         if self._prepared is None or self._prepared[0] != key or item.in_order:
             settings = self._own[item.dataset]

@@ -127,7 +127,7 @@ class TunedImage:
     Attributes:
         clean: (3, S, S) normalised pixels; feature: (D,) of them.
         text_features: (C, D) under each config's prompt.
-        skipped: by config, (), whether its gradient was not finite and the initial prompt was kept.
+        skipped: by config, (), whether its gradient was not finite, so that it has the initial prompt.
     """
 
     clean: Tensor

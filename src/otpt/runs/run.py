@@ -91,6 +91,9 @@ class Run:
         self.config = read_config(self.folder)
         self._datasets = {each.name: each for each in self.config.datasets}
         self._announced: set[str] = set()
+        root = self.folder.resolve()
+        if any(not self.folder_of(*key).resolve().is_relative_to(root) for key in self.everything()):
+            raise OtptError(f"A link in the run {str(folder)!r} leads out of it; replace it by the folder itself.")
 
     @classmethod
     def create(cls, folder: str | Path, config: RunConfig) -> Run:

@@ -122,7 +122,7 @@ def image_number(row: dict[str, Any]) -> int:
 def confidences(
     folder: Path, given: EvaluationSettings, name: str = "tiny", *, count: int = COUNT
 ) -> dict[tuple[str, str], list[float]]:
-    """By (prompt, method), of each of so many images that are evaluated as given."""
+    """The confidence of each image by (prompt, method), evaluated as given."""
     run = evaluate(dataset(count, name), backbone(), given, out=folder).run
     found = {}
     for column in run.columns(name):
