@@ -29,7 +29,7 @@ from otpt.evaluation.ray import RayPool, connected, errors_in_words, quiet_ray
 from otpt.images import NamedImage, is_url
 from otpt.settings import Settings
 
-_RETRIES = 5
+_RETRIES = 20
 """Number of actors that may die on the same images before the prediction ends."""
 
 

@@ -102,7 +102,7 @@ def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
     process = run([*command, "--engine", "ray", "--ray-actors", "1", "2"], out)
     kills, chosen = 0, random.Random(0)
     while process.poll() is None and kills < KILLS:
-        time.sleep(1 + 6 * chosen.random())
+        time.sleep(4 + 12 * chosen.random())  # an actor must load its model again
         if process.poll() is None:
             children = psutil.Process(process.pid).children(recursive=True)
             actors = [each for each in children if "_Actor" in each.name()]
