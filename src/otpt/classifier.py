@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import Prompt, Templates, TextFeatures
 from otpt.settings import DEFAULT_METHOD, Settings
 from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from otpt.tasks.explain import HeatMap
 
 _PREPARED = 8
 """Class lists, under sets of methods, whose text features a classifier caches."""
@@ -105,6 +108,18 @@ class Classifier:
         """The views of methods that need views."""
         return self.settings.recipe
 
+    @property
+    def text_features(self) -> Tensor:
+        """Unit text features (C, D) of the classes under the method's initial prompt."""
+        group: Any = self._predictor((self.method,)).groups[0]
+        found: Tensor = group.state.class_features(group.state.text_features)
+        return found.detach()
+
+    @property
+    def calibrations(self) -> Mapping[str, Calibrated]:
+        """The calibrations in use, by method."""
+        return self._calibrations
+
     def __repr__(self) -> str:
         names = self.settings.classes
         shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
@@ -124,6 +139,7 @@ class Classifier:
         attributes: Mapping[str, Sequence[str]] | str | Path | None = None,
         templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
         text_features: Tensor | None = None,
+        groups: Mapping[str, Any] | str | Path | None = None,
     ) -> Classifier:
         """Prepare the text features, once for all images.
 
@@ -135,6 +151,7 @@ class Classifier:
             templates: sentences with ``{}`` for the class name, or functions of it, whose text features are averaged.
             text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
                 they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
+            groups: {group: class names}, nested or not, or a CSV file: see :mod:`otpt.tasks.groups`.
         """
         given = {"prompt": prompt, "templates": templates, "text_features": text_features}
         several = [name for name, value in given.items() if value is not None]
@@ -150,6 +167,7 @@ class Classifier:
                 prompts=None if prompt is None else (prompt,),
                 allow_duplicates=allow_duplicates,
                 attributes=attributes,
+                groups=groups,
                 **changes,
             )
         )
@@ -202,7 +220,7 @@ class Classifier:
         found: list[Any] = []
         for position, (image, answer) in enumerate(self._outputs(predictor, images, ids, workers, one=one)):
             if not isinstance(answer, Exception):
-                own = predictions(methods, answer, predictor.settings.classes, self._calibrations)
+                own = predictions(methods, answer, predictor.settings, self._calibrations)
                 found.append(own[methods[0].name])
             elif errors == "return" and isinstance(answer, OtptError):
                 found.append(Failure(image.task.key, position, answer))
@@ -270,7 +288,19 @@ class Classifier:
             )
         chosen = get_methods(methods)
         outputs = self._predictor(chosen).of_features(views)
-        return [predictions(chosen, each, self.class_names, self._calibrations) for each in outputs]
+        return [predictions(chosen, each, self.settings, self._calibrations) for each in outputs]
+
+    def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
+        """Where the image speaks for a label (by default the predicted one): see :func:`otpt.tasks.explain.explain`."""
+        from otpt.tasks.explain import explain
+
+        return explain(self, image, label, crops=crops, seed=seed)
+
+    def export(self, path: str | Path) -> None:
+        """Write the classifier as an ONNX file: see :func:`otpt.tasks.export.export_onnx`."""
+        from otpt.tasks.export import export_onnx
+
+        export_onnx(self, path)
 
     def calibrate(
         self, images: Iterable[ImageSource], labels: Sequence[int | str], *, maps: Sequence[str] | None = None
@@ -358,7 +388,7 @@ class Classifier:
             if isinstance(answer, Exception):
                 yield answer
             else:
-                yield predictions(methods, answer, self.class_names, self._calibrations)
+                yield predictions(methods, answer, self.settings, self._calibrations)
 
     def _settings_for(self, labels: Labels | None) -> Settings:
         """The settings with the classes that are set, or with those of one call."""

@@ -17,6 +17,8 @@ from otpt.rejection import REJECTED
 if TYPE_CHECKING:
     from otpt.calibration import Calibrated
     from otpt.methods import Method, Output
+    from otpt.settings import Settings
+    from otpt.tasks.groups import Answer, Groups
 
 
 class Scored(TypedDict):
@@ -46,6 +48,7 @@ class Prediction:
         set: the prediction set, most probable class first, where a coverage was asked for.
         abstained: whether the confidence is too low for the requested risk; None without one.
         rejected: whether the image fits none of the classes; None without ``reject=``.
+        grouping: the groups of the classes, for :attr:`groups` and :meth:`back_off`.
     """
 
     label: str
@@ -59,6 +62,21 @@ class Prediction:
     set: tuple[str, ...] | None = None
     abstained: bool | None = None
     rejected: bool | None = None
+    grouping: Groups | None = None
+
+    @property
+    def groups(self) -> dict[str, float] | None:
+        """The probability of each group of classes; None without groups."""
+        return None if self.grouping is None else self.grouping.probabilities(self.probabilities)
+
+    def back_off(self, threshold: float) -> Answer | None:
+        """The most specific answer whose probability reaches ``threshold``: the label, or a group; None if none does.
+
+        With ``set_classes(…, groups=…)``; "a dog of some kind, 93 %" where no breed is that probable.
+        """
+        if self.grouping is None:
+            raise OtptError("There are no groups to back off to; give them as set_classes(names, groups={…}).")
+        return self.grouping.back_off(self.probabilities, self.class_names, threshold)
 
     @property
     def mean_cosine(self) -> float:
@@ -77,7 +95,8 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain texts, numbers, lists and dictionaries, ready for JSON; None for a number that is not finite."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        found = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "grouping"}
+        return found if self.groups is None else {**found, "groups": self.groups}
 
     def __repr__(self) -> str:
         return f"Prediction(label={self.label!r}, confidence={self.confidence:.2f}, method={self.method!r})"
@@ -131,10 +150,10 @@ class Failure:
 
 
 def predictions(
-    methods: Sequence[Method], outputs: Sequence[Output], names: tuple[str, ...], calibrations: Mapping[str, Calibrated]
+    methods: Sequence[Method], outputs: Sequence[Output], settings: Settings, calibrations: Mapping[str, Calibrated]
 ) -> dict[str, Prediction]:
     """The predictions of one image by method; calibrated where there is a calibration of that name."""
-    found = {}
+    found, names = {}, settings.classes
     for method, output in zip(methods, outputs, strict=True):
         index, probabilities, extras = output.index, output.probabilities, dict(output.extras)
         classes, abstained = None, None
@@ -155,6 +174,7 @@ def predictions(
             set=classes,
             abstained=abstained,
             rejected=REJECTED in output.flags if "unknown_score" in extras else None,
+            grouping=settings.grouping,
         )
     return found
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from otpt.methods import Method
     from otpt.prompts import FixedTexts, Prompt, Templates
     from otpt.prompts.learned import LearnedPrompt
+    from otpt.tasks.groups import Groups
     from otpt.views import ViewRecipe
 else:  # validated by the functions below, which import the classes when they are used
     Calibrated = FixedTexts = LearnedPrompt = Method = Prompt = Templates = ViewRecipe = Any
@@ -36,7 +37,8 @@ MEMORY_BUDGET = 2 * 2**30
 
 Family = Literal["fine-grained", "shift"]
 _OBJECTS = (
-    "methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", "attributes", "plugins"
+    "methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", "attributes", "groups",
+    "plugins",
 )  # fmt: skip
 """Fields that may hold objects in memory."""
 _SINGULAR = {"method": "methods", "prompt": "prompts", "calibration": "calibrations", "context": "contexts"}
@@ -134,6 +136,7 @@ class Settings(Frozen):
         description="method names (see 'otpt methods') or TOML files",
     )
     classes: tuple[str, ...] = Field((), description="class names, two at least")
+    groups: Any = Field(None, description="CSV file of groups: a class, then its groups from narrow to wide")
     prompts: tuple[Prompt, ...] | None = Field(
         None, description="context words, [CLS] for a class name in the middle (default: 'a photo of a')"
     )
@@ -242,6 +245,8 @@ class Settings(Frozen):
 
         if self.classes:
             check_class_names(self.classes, allow_duplicates=self.allow_duplicates)
+        if self.groups is not None:
+            _ = self.grouping
         if self.reject is not None:
             get_threshold(self.reject, self.reject_threshold)
         elif self.reject_threshold is not None:
@@ -268,6 +273,13 @@ class Settings(Frozen):
             return ViewRecipe.within(self.budget)
         found: ViewRecipe = self.views if isinstance(self.views, ViewRecipe) else ViewRecipe(n_views=self.views)
         return found
+
+    @cached_property
+    def grouping(self) -> Groups | None:
+        """The groups of the classes, read from their file."""
+        from otpt.tasks.groups import Groups
+
+        return None if self.groups is None or not self.classes else Groups.read(self.groups, self.classes)
 
     @cached_property
     def learned(self) -> Mapping[str, LearnedPrompt]:

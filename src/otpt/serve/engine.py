@@ -244,7 +244,7 @@ def _answer(image: EncodedImage, outputs: list[Output] | Exception) -> Answer | 
     try:
         if isinstance(outputs, Exception):
             raise outputs
-        found = predictions(query.methods, outputs, query.settings.classes, query.calibrations)
+        found = predictions(query.methods, outputs, query.settings, query.calibrations)
         logits = unit.job.predictor.view_logits(image) if unit.show_views else None
         return Answer(found, image, None if logits is None else to_host([logits])[0])
     except (OtptError, Cancelled) as error:

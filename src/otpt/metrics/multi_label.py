@@ -1,0 +1,80 @@
+"""Metrics of several labels per image: probabilities (N, C) of independent labels, and which are there (N, C).
+
+ECE over all pairs of image and label is dominated by labels that are easily seen to be absent;
+``easy_negatives=False`` leaves out the pairs with a probability below 1 %, unless the label is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import average_precision_score
+
+from otpt.errors import OtptError
+
+EASY = 0.01
+"""Below this probability an absent label is an easy negative."""
+
+
+def _check(probabilities: Any, present: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    p, y = np.asarray(probabilities, np.float64), np.asarray(present, bool)
+    if p.ndim != 2 or p.shape != y.shape or p.size == 0:
+        raise OtptError(f"Probabilities of shape {p.shape} and labels of shape {y.shape} were given; expected (N, C).")
+    if not np.isfinite(p).all() or p.min() < 0 or p.max() > 1:
+        raise OtptError(f"Probabilities from {p.min():g} to {p.max():g} were given; expected numbers between 0 and 1.")
+    return p, y
+
+
+def mean_average_precision(probabilities: Any, present: Any) -> float:
+    """Mean over the labels of average precision; labels that no image has are left out, nan if none is left.
+
+    >>> mean_average_precision([[0.9, 0.2], [0.4, 0.6]], [[1, 0], [0, 1]])
+    1.0
+    """
+    p, y = _check(probabilities, present)
+    found = [average_precision_score(y[:, c], p[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, average: str = "micro") -> float:
+    """F1 of the labels at or above a threshold: over all pairs ("micro"), or the mean over labels ("macro").
+
+    >>> multi_label_f1([[0.9, 0.6], [0.4, 0.6]], [[1, 0], [0, 1]])
+    0.8
+    """
+    p, y = _check(probabilities, present)
+    if average not in ("micro", "macro"):
+        raise OtptError(f"average is {average!r}; expected 'micro' or 'macro'.")
+    axis = None if average == "micro" else 0
+    chosen = p >= threshold
+    right = np.asarray((chosen & y).sum(axis=axis), np.float64)
+    both = np.asarray(chosen.sum(axis=axis) + y.sum(axis=axis), np.float64)
+    known = both > 0
+    return float(np.mean(2 * right[known] / both[known])) if known.any() else float("nan")
+
+
+def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
+    """Expected calibration error of the pairs of image and label, with bins of equal width.
+
+    Σ_b |Σ_{i∈b} (p_i − y_i)| / n over the pairs i; see above for ``easy_negatives``.
+
+    >>> multi_label_ece([[0.5, 0.5]], [[1, 0]])
+    0.0
+    """
+    p, y = (each.ravel() for each in _check(probabilities, present))
+    if not easy_negatives:
+        kept = y | (p >= EASY)
+        p, y = p[kept], y[kept]
+    if p.size == 0:
+        return float("nan")
+    bins = np.minimum((p * n_bins).astype(np.int64), n_bins - 1)
+    return float(np.abs(np.bincount(bins, weights=p - y, minlength=n_bins)).sum() / p.size)
+
+
+def multi_label_nll(probabilities: Any, present: Any) -> float:
+    """Mean negative log-likelihood of the pairs, −y log p − (1 − y) log(1 − p), p clipped to [1e-12, 1 − 1e-12]."""
+    p, y = _check(probabilities, present)
+    p = np.clip(p, 1e-12, 1 - 1e-12)
+    return float(-np.where(y, np.log(p), np.log1p(-p)).mean())

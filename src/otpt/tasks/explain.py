@@ -1,0 +1,147 @@
+"""Heat maps: which part of an image speaks for a label, without gradients, for any backbone.
+
+Small random crops are classified by zero-shot. A place is hot where the crops that contain it give the label higher
+log-odds than the others do:
+
+    h(x) = Σ_i w_i·(z_i − z̄)·[x in crop i] / (Σ_i w_i·[x in crop i] + 0.3·mean coverage),    w_i = 1/area of crop i
+
+with z_i the log-odds of the label in crop i and z̄ their weighted mean. The constant in the denominator shrinks places
+that few crops contain towards 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from otpt.errors import OtptError, unknown
+from otpt.images import open_image
+from otpt.views import ViewRecipe, make_views
+from otpt.views.draws import CropBox, draw_view
+
+if TYPE_CHECKING:
+    from otpt.classifier import Classifier
+
+Floats = npt.NDArray[np.float64]
+
+AREA = (0.05, 0.30)
+"""Smallest and largest crop, as fractions of the image."""
+CROPS = 64
+SHRINKAGE = 0.3
+SIDE = 256
+"""Largest side of a map."""
+_LEAST = 1e-4  # probabilities below are not told apart
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Where an image speaks for a label.
+
+    Attributes:
+        values: (H, W), at most 256 on the longer side; above 0 where crops raise the log-odds of the label.
+        label: the class.
+        confidence: its probability by the classifier's method. Of a label that is wrong or improbable the map says
+            little.
+        image: that was explained.
+    """
+
+    values: Floats
+    label: str
+    confidence: float
+    image: Image.Image
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """The hottest place, (x, y) in pixels of the image."""
+        row, column = np.unravel_index(int(self.values.argmax()), self.values.shape)
+        x, y = (column + 0.5) / self.values.shape[1], (row + 0.5) / self.values.shape[0]
+        return int(x * self.image.width), int(y * self.image.height)
+
+    def overlay(self, *, strength: float = 0.55) -> Image.Image:
+        """The image under the map: red speaks for the label, blue against it."""
+        import matplotlib
+
+        scale = float(np.abs(self.values).max()) or 1.0
+        colours = matplotlib.colormaps["coolwarm"]((self.values / scale + 1) / 2)[..., :3]
+        heat = Image.fromarray((colours * 255).astype(np.uint8)).resize(self.image.size, Image.Resampling.BICUBIC)
+        return Image.blend(self.image, heat, strength)
+
+    def save(self, path: str | Path) -> None:
+        """Write the overlay as an image file."""
+        try:
+            self.overlay().save(path)
+        except (OSError, ValueError) as error:
+            raise OtptError(f"The heat map cannot be written to {str(path)!r}: {error}.") from None
+
+    def _repr_png_(self) -> bytes:
+        data = BytesIO()
+        self.overlay().save(data, "png")
+        return data.getvalue()
+
+
+def explain(
+    classifier: Classifier, image: Any, label: str | None = None, *, crops: int = CROPS, seed: int = 0
+) -> HeatMap:
+    """The heat map of a label, by default of the predicted one.
+
+    Args:
+        classifier: with its classes set.
+        image: in any form that :func:`otpt.images.open_image` takes.
+        label: one of the classes.
+        crops: number of crops, each encoded once; 256 locate better than 64.
+        seed: of the crops.
+    """
+    if isinstance(crops, bool) or not isinstance(crops, int) or crops < 2:
+        raise OtptError(f"The number of crops is {crops!r}; expected an integer of at least 2.")
+    names = classifier.class_names
+    if label is not None and label not in names:
+        raise unknown("label", label, names)
+    opened = open_image(image, urls=classifier.urls)
+    prediction = classifier.predict(opened)
+    index = prediction.index if label is None else names.index(label)
+    recipe = ViewRecipe(n_views=crops + 1, augmix=False, crop_scale=AREA, flip=0.0)
+    backbone, key = classifier.backbone, "explain"
+    views = make_views(opened, recipe, backbone.preprocessing, seed=seed, image_id=key, first=1)
+    pixels = torch.from_numpy(views).to(device=backbone.device, dtype=backbone.dtype)
+    features = backbone.encode_pixels(pixels, chunk=backbone.chunk)
+    answers = classifier.classify_features(features[:, None], ["zero-shot"])
+    probabilities = np.array([each["zero-shot"].probabilities[index] for each in answers])
+    clipped = np.clip(probabilities, _LEAST, 1 - _LEAST)
+    boxes = [
+        draw_view(
+            seed,
+            key,
+            view,
+            width=opened.width,
+            height=opened.height,
+            crop_scale=recipe.crop_scale,
+            crop_ratio=recipe.crop_ratio,
+            flip=recipe.flip,
+        ).crop
+        for view in range(1, recipe.n_views)
+    ]
+    values = heat_map(np.log(clipped / (1 - clipped)), boxes, opened.width, opened.height)
+    return HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+
+
+def heat_map(scores: Floats, boxes: list[CropBox], width: int, height: int) -> Floats:
+    """The map (H, W) of scores (N,) of crops of an image of ``width`` × ``height`` pixels; see above."""
+    scale = min(1.0, SIDE / max(width, height))
+    shape = max(1, round(height * scale)), max(1, round(width * scale))
+    weights = 1.0 / np.array([box.height * box.width for box in boxes], np.float64)
+    weights /= weights.mean()
+    centred = scores - (weights * scores).sum() / weights.sum()
+    total, coverage = np.zeros(shape), np.zeros(shape)
+    for score, weight, box in zip(centred, weights, boxes, strict=True):
+        top, bottom = (round(each / height * shape[0]) for each in (box.top, box.top + box.height))
+        left, right = (round(each / width * shape[1]) for each in (box.left, box.left + box.width))
+        total[top:bottom, left:right] += weight * score
+        coverage[top:bottom, left:right] += weight
+    return np.asarray(total / (coverage + SHRINKAGE * coverage.mean()))

@@ -1,0 +1,84 @@
+"""ONNX files: torch against onnxruntime, for every aggregation and map that is offered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import otpt
+from otpt.calibration.maps import MAPS as ALL_MAPS
+from otpt.calibration.maps import CalibrationMap
+from otpt.errors import OtptError
+from otpt.methods import get_method
+from otpt.tasks.export import AGGREGATIONS, MAPS, Exported, check_exportable
+
+onnxruntime = pytest.importorskip("onnxruntime")
+NAMES = ["red apple", "pizza", "hammer", "guitar", "dog face"]
+PARAMETERS: dict[str, dict[str, object]] = {
+    "identity": {},
+    "temperature": {"temperature": 1.7},
+    "beta": {"a": 0.6, "b": 0.9, "c": -0.3},
+    "isotonic": {"x": [0.2, 0.4, 0.4001, 0.9], "y": [0.25, 0.3, 0.55, 0.8]},
+    "bias": {"slopes": [0.8] * 5, "biases": [0.1, -0.2, 0.0, 0.3, 0.0]},
+    "vector": {"slopes": [0.8, 1.0, 1.1, 0.7, 0.9], "biases": [0.1, -0.2, 0.0, 0.3, 0.0]},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["zero-shot", "confident-half", "mean-logit", "mean-feature"])
+def test_a_file_says_what_the_classifier_says(method: str, tmp_path: Path) -> None:
+    """50 images from the package's views to probabilities, by onnxruntime alone."""
+    data = otpt.data.emoji.load_emoji("emoji/food")
+    clf = otpt.load("pocket", method, views=6, augmix=False).set_classes(NAMES)
+    clf.export(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["otpt"])
+    assert facts["classes"] == NAMES
+    assert facts["views"] == (1 if method == "zero-shot" else 6)
+    views = np.stack(
+        [
+            otpt.views.make_views(data.image(i), clf.recipe, clf.backbone.preprocessing, seed=0, image_id=str(i))
+            for i in range(50)
+        ]
+    )
+    found = session.run(None, {"views": views[:, : facts["views"]]})[0]
+    expected = [clf.predict(data.image(i), image_id=str(i)).probabilities for i in range(50)]
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+class _Flat(torch.nn.Module):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.flatten(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MAPS)
+def test_every_map(kind: str) -> None:
+    """The map of the calibration package, after an image tower that changes nothing."""
+    own = CalibrationMap(kind, PARAMETERS[kind])
+    module = Exported(
+        _Flat(), 3 * torch.eye(12)[:5], 0.0, get_method("zero-shot"), temperature=1.0, numbers={}, map=own
+    ).eval()
+    views = torch.rand(50, 1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    program = torch.onnx.export(module, (views[:2],), dynamic_shapes=({0: batch},), dynamo=True, verbose=False)
+    assert program is not None
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    (found,) = session.run(None, {session.get_inputs()[0].name: views.numpy()})
+    logits = 3 * torch.nn.functional.normalize(views.flatten(1), dim=-1)[:, :5]
+    np.testing.assert_allclose(found, own(logits.softmax(dim=-1).double().numpy()), atol=3e-6)
+
+
+def test_every_map_and_mean_is_offered() -> None:
+    assert set(MAPS) == set(ALL_MAPS)
+    assert get_method("confident-half").aggregate in AGGREGATIONS
+
+
+@pytest.mark.parametrize("method", ["o-tpt", "tda", "zero", "tpt+sals", "zero-shot+se", "o-tpt+agreement"])
+def test_what_cannot_be_exported_is_refused_by_name(method: str) -> None:
+    with pytest.raises(OtptError, match=method.replace("+", r"\+")):
+        check_exportable(get_method(method))

@@ -1,0 +1,73 @@
+"""Several labels per image: the grid of crops, its odds, Platt scaling, metrics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+
+from otpt.errors import OtptError
+from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
+from otpt.tasks.multi_label import CROPS, fit_platt, grid_boxes, log_odds, read_multi_labels
+
+
+@pytest.mark.parametrize(("width", "height"), [(256, 256), (640, 480), (3, 500), (1, 1)])
+def test_the_grid_covers_the_image(width: int, height: int) -> None:
+    boxes = grid_boxes(width, height)
+    assert len(boxes) == CROPS - 1
+    for part in (boxes[:4], boxes[4:]):
+        seen = np.zeros((height, width), bool)
+        for box in part:
+            assert box.top + box.height <= height
+            assert box.left + box.width <= width
+            seen[box.top : box.top + box.height, box.left : box.left + box.width] = True
+        assert seen.all()
+
+
+def test_odds_are_those_of_the_best_crop_divided_by_their_number() -> None:
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 3.0, 1.0]], dtype=torch.float64)
+    best = logits.softmax(dim=-1).amax(dim=0).numpy()
+    np.testing.assert_allclose(np.exp(log_odds(logits).numpy()), best / (1 - best) / 2, rtol=1e-12)
+    np.testing.assert_array_equal(log_odds(logits, sigmoid=True), logits[0])
+    extreme = log_odds(torch.tensor([[1000.0, 0.0]]))
+    assert bool(extreme.isfinite().all())
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_platt_finds_the_numbers_that_made_the_labels(per_class: bool) -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(0, 3, (4000, 3))
+    biases = np.array([-2.0, -1.0, 0.5]) if per_class else np.array([-1.0])
+    present = rng.random(odds.shape) < expit(0.7 * odds + biases)
+    found = fit_platt(odds, present, per_class=per_class)
+    assert found.slope == pytest.approx(0.7, abs=0.03)
+    assert found.biases == pytest.approx(tuple(biases), abs=0.15)
+    if not per_class:  # maximum likelihood: the mean probability is the frequency
+        assert found(odds).mean() == pytest.approx(present.mean(), abs=1e-3)
+
+
+def test_metrics_on_a_small_example() -> None:
+    p, y = [[0.9, 0.2], [0.6, 0.7], [0.3, 0.1]], [[1, 0], [0, 1], [1, 0]]
+    assert mean_average_precision(p, y) == pytest.approx((5 / 6 + 1) / 2)
+    assert multi_label_f1(p, y) == pytest.approx(2 / 3)
+    assert multi_label_f1(p, y, average="macro") == pytest.approx((0.5 + 1) / 2)
+    assert multi_label_ece(p, y, n_bins=2) == pytest.approx((abs(0.3 + 0.2 + 0.1 - 1) + abs(0.9 + 0.6 + 0.7 - 2)) / 6)
+    assert multi_label_nll([[0.5]], [[1]]) == pytest.approx(np.log(2))
+
+
+def test_easy_negatives_can_be_left_out() -> None:
+    p, y = [[0.001] * 98 + [0.5, 0.5]], [[0] * 98 + [1, 1]]
+    assert multi_label_ece(p, y, easy_negatives=False) == pytest.approx(0.5)
+    assert multi_label_ece(p, y) == pytest.approx((98 * 0.001 + 1) / 100)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(OtptError, match=r"\(2,\)"):
+        mean_average_precision([0.1, 0.2], [0, 1])
+    with pytest.raises(OtptError, match="1.5"):
+        multi_label_ece([[1.5]], [[1]])
+    with pytest.raises(OtptError, match="horse"):
+        read_multi_labels([["cat"], ["horse"]], ["cat", "dog"])
+    with pytest.raises(OtptError, match="absent"):
+        fit_platt(np.zeros((3, 2)), np.zeros((3, 2)))
