@@ -86,15 +86,12 @@ def several_labels(kind: Kind, count: int) -> pd.DataFrame:
     """Metrics of each rule on the last two thirds of the canvases; the first third fits Platt scaling."""
     codes, names = classes_of(kind)
     clf = otpt.load("pocket", "zero-shot").set_classes(names)
-    size, scale = clf.backbone.preprocessing.size, clf.backbone.logit_scale
+    scale = clf.backbone.logit_scale
     logits, views, present = [], [], np.zeros((count, len(names)), bool)
     for number in range(count):
         image, chosen, _ = canvas(codes, kind, number)
         present[number, chosen] = True
-        crops = [np.asarray(each) for each in (image.resize((size, size), Image.Resampling.BICUBIC), *grid_views(image, size))]
-        pixels = torch.from_numpy(np.stack(crops)).permute(0, 3, 1, 2).float() / 255
-        mean, std = (torch.tensor(each)[:, None, None] for each in (clf.backbone.preprocessing.mean, clf.backbone.preprocessing.std))
-        logits.append(_cosines(clf, (pixels - mean) / std) * scale)
+        logits.append(_cosines(clf, grid_views(image, clf.backbone.preprocessing)) * scale)
         made = make_views(image, ViewRecipe(augmix=False), clf.backbone.preprocessing, seed=0, image_id=str(number))
         views.append(_cosines(clf, torch.from_numpy(made)) * scale)
     grid, random = np.stack(logits), np.stack(views)
@@ -112,8 +109,8 @@ def several_labels(kind: Kind, count: int) -> pd.DataFrame:
     }
     y = present[fit:]
     rows = {}
-    for rule, p in scores.items():
-        p = p[fit:]
+    for rule, every in scores.items():
+        p = every[fit:]
         rows[rule] = {
             "mAP": mean_average_precision(p, y),
             "F1": multi_label_f1(p, y),

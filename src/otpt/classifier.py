@@ -42,6 +42,7 @@ from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
     from otpt.tasks.explain import HeatMap
+    from otpt.tasks.multi_label import Platt
 
 _PREPARED = 8
 """Class lists, under sets of methods, whose text features a classifier caches."""
@@ -303,13 +304,20 @@ class Classifier:
         export_onnx(self, path)
 
     def calibrate(
-        self, images: Iterable[ImageSource], labels: Sequence[int | str], *, maps: Sequence[str] | None = None
-    ) -> Calibration:
+        self, images: Iterable[ImageSource], labels: Sequence[Any], *, maps: Sequence[str] | None = None
+    ) -> Any:
         """Calibrate the method on labelled images and use that from now on; ``.write("cal.json")`` stores it.
 
-        ``labels`` are class names or their indices; ``maps`` are the candidates, see
-        :func:`otpt.calibration.maps.choose_map`.
+        Args:
+            images: that the method is to be calibrated on.
+            labels: class names or their indices; with ``multi_label`` a list of class names for each image.
+            maps: candidates, see :func:`otpt.calibration.maps.choose_map`.
+
+        Returns:
+            A :class:`~otpt.calibration.Calibration`; with ``multi_label`` a :class:`~otpt.tasks.multi_label.Platt`.
         """
+        if self.settings.multi_label:
+            return self._calibrate_labels(images, labels)
         indices = _label_indices(labels, self.class_names)
         if isinstance(images, Sized):  # fail early
             _check_one_label_each(len(images), len(indices))
@@ -328,6 +336,20 @@ class Classifier:
         )
         self.use_calibrations([calibration])
         return calibration
+
+    def _calibrate_labels(self, images: Iterable[ImageSource], labels: Sequence[Sequence[str]]) -> Platt:
+        from otpt.tasks.multi_label import fit_platt, read_multi_labels
+
+        present = read_multi_labels(labels, self.class_names)
+        self._set(self.settings.replace(calibrations=()))
+        found = [np.asarray(each.probabilities) for each in self.predict(list(images))]
+        _check_one_label_each(len(found), len(present))
+        odds = np.array(found)
+        fitted = fit_platt(np.log(odds) - np.log1p(-odds), present).replace(
+            classes=self.class_names, fingerprint=self.backbone.fingerprint
+        )
+        self._set(self.settings.replace(calibrations=(fitted,)))
+        return fitted
 
     def use_calibrations(
         self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None

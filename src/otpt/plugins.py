@@ -31,7 +31,7 @@ from otpt.registry import PLUGIN, reason, snapshot
 BUILT_IN = {
     "backbones": ("otpt.medical.medclip",),
     "data": ("otpt.medical.data",),
-    "methods": ("otpt.medical.baple", "otpt.medical.fpt", "otpt.medical.promptsmooth"),
+    "methods": ("otpt.medical.baple", "otpt.medical.fpt", "otpt.medical.promptsmooth", "otpt.tasks.multi_label"),
     "commands": ("otpt.medical",),
     "options": ("otpt.medical.options",),
 }

@@ -39,7 +39,7 @@ class Prediction:
         label: the name of the most probable class.
         confidence: its probability.
         index: its position in the class list.
-        probabilities: (C,) float64, summing to one.
+        probabilities: (C,) float64, summing to one; independent of each other with ``multi_label``.
         class_names: all classes.
         method: the method's name.
         flags: what was out of the ordinary (:data:`otpt.methods.KEPT_INIT`); empty as a rule.
@@ -87,6 +87,10 @@ class Prediction:
     def unknown_score(self) -> float:
         """The score that ``rejected`` is decided by, high for images that fit no class; nan without ``reject=``."""
         return self.extras.get("unknown_score", math.nan)
+
+    def labels_above(self, threshold: float = 0.5) -> list[str]:
+        """The labels whose probability reaches the threshold, most probable first; for ``multi_label``."""
+        return [name for name, score in self.top(len(self)) if score >= threshold]
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The most probable classes with their probabilities, best first."""

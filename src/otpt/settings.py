@@ -32,6 +32,7 @@ else:  # validated by the functions below, which import the classes when they ar
     Calibrated = FixedTexts = LearnedPrompt = Method = Prompt = Templates = ViewRecipe = Any
 
 DEFAULT_METHOD = "confident-half"
+MULTI_LABEL = "multi-label"
 MEMORY_BUDGET = 2 * 2**30
 """Bytes that the graphs of text features may take."""
 
@@ -136,6 +137,7 @@ class Settings(Frozen):
         description="method names (see 'otpt methods') or TOML files",
     )
     classes: tuple[str, ...] = Field((), description="class names, two at least")
+    multi_label: bool = Field(False, description="several labels per image: an independent probability of each")
     groups: Any = Field(None, description="CSV file of groups: a class, then its groups from narrow to wide")
     prompts: tuple[Prompt, ...] | None = Field(
         None, description="context words, [CLS] for a class name in the middle (default: 'a photo of a')"
@@ -251,6 +253,14 @@ class Settings(Frozen):
             get_threshold(self.reject, self.reject_threshold)
         elif self.reject_threshold is not None:
             raise OtptError("A rejection threshold was given without a score; expected both (--reject).")
+        if self.multi_label != (self.methods[0].adapt == MULTI_LABEL):
+            raise OtptError(
+                f"multi_label is {self.multi_label}, but the method is {self.methods[0].name!r}; several labels are "
+                f"predicted by {MULTI_LABEL!r}, and one label by all others."
+            )
+        refused = [name for name in ("coverage", "risk", "reject", "groups") if getattr(self, name) is not None]
+        if self.multi_label and refused:
+            raise OtptError(f"{refused[0]} was given together with multi_label; it needs one label per image.")
         if (self.coverage is not None or self.risk is not None) and not self.calibrations:
             raise OtptError("A coverage or a risk was given without a calibration; expected both.")
         return self
@@ -304,7 +314,7 @@ class Settings(Frozen):
         from otpt.calibration import Calibrated, Calibration, read_calibration
 
         found = []
-        for source in self.calibrations:
+        for source in () if self.multi_label else self.calibrations:
             if isinstance(source, Calibrated):
                 found.append(source)
                 continue

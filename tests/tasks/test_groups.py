@@ -79,5 +79,5 @@ def test_the_risk_of_backed_off_answers_is_held() -> None:
 
 def test_a_risk_that_cannot_be_held() -> None:
     p = np.tile([0.97, 0.01, 0.01, 0.01], (50, 1))
-    with pytest.raises(OtptError, match="0.05"):
+    with pytest.raises(OtptError, match=r"0\.05"):
         back_off_threshold(p, [1, 2] * 25, Groups.read({"rest": ["oak"]}, NAMES), NAMES, risk=0.05)

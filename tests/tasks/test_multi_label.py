@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.special import expit
 
+import otpt
 from otpt.errors import OtptError
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
-from otpt.tasks.multi_label import CROPS, fit_platt, grid_boxes, log_odds, read_multi_labels
+from otpt.tasks.multi_label import CROPS, fit_platt, grid_boxes, grid_views, log_odds, read_multi_labels
 
 
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (640, 480), (3, 500), (1, 1)])
@@ -65,9 +69,53 @@ def test_easy_negatives_can_be_left_out() -> None:
 def test_bad_input() -> None:
     with pytest.raises(OtptError, match=r"\(2,\)"):
         mean_average_precision([0.1, 0.2], [0, 1])
-    with pytest.raises(OtptError, match="1.5"):
+    with pytest.raises(OtptError, match=r"1\.5"):
         multi_label_ece([[1.5]], [[1]])
     with pytest.raises(OtptError, match="horse"):
         read_multi_labels([["cat"], ["horse"]], ["cat", "dog"])
     with pytest.raises(OtptError, match="absent"):
         fit_platt(np.zeros((3, 2)), np.zeros((3, 2)))
+
+
+def _canvas(names: list[str]) -> Image.Image:
+    data = otpt.data.emoji.load_emoji("emoji/food")
+    canvas = Image.new("RGB", (256, 256), (240, 240, 235))
+    for place, name in zip([(0, 0), (128, 0), (0, 128), (128, 128)], names, strict=False):
+        canvas.paste(data.image(data.class_names.index(name)), place)
+    return canvas
+
+
+LABELS = ["red apple", "pizza", "banana", "hamburger"]
+CANVASES = [["red apple", "pizza"], ["banana"], ["hamburger", "banana", "red apple"], ["pizza", "hamburger"]]
+
+
+def test_several_labels_of_an_image() -> None:
+    clf = otpt.load("pocket", multi_label=True).set_classes(LABELS)
+    for present in CANVASES:
+        prediction = clf.predict(_canvas(present))
+        assert {name for name, _ in prediction.top(len(present))} == set(present)
+        assert prediction.labels_above(0.0) == [name for name, _ in prediction.top(4)]
+        pixels = grid_views(_canvas(present), clf.backbone.preprocessing)
+        logits = clf.backbone.encode_pixels(pixels, chunk=clf.backbone.chunk) @ clf.text_features.mT
+        expected = expit(log_odds(clf.backbone.logit_scale * logits).numpy())
+        np.testing.assert_allclose(prediction.probabilities, expected, atol=1e-6)
+
+
+def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
+    clf = otpt.load("pocket", multi_label=True).set_classes(LABELS)
+    before = clf.predict(_canvas(CANVASES[0])).probabilities
+    fitted = clf.calibrate([_canvas(each) for each in CANVASES], CANVASES)
+    after = clf.predict(_canvas(CANVASES[0])).probabilities
+    odds = np.log(before) - np.log1p(-before)
+    np.testing.assert_allclose(after, fitted(odds), atol=1e-6)
+    fitted.write(tmp_path / "platt.json")
+    again = otpt.load("pocket", multi_label=True, calibration=tmp_path / "platt.json").set_classes(LABELS)
+    np.testing.assert_array_equal(again.predict(_canvas(CANVASES[0])).probabilities, after)
+    with pytest.raises(OtptError, match="other classes"):
+        again.set_classes(["cat", "dog"])
+
+
+@pytest.mark.parametrize("more", [{"method": "o-tpt"}, {"reject": True}, {"groups": {"a": ["cat"]}}])
+def test_what_needs_one_label_is_refused(more: dict[str, object]) -> None:
+    with pytest.raises(OtptError, match="multi_label"):
+        otpt.load("pocket", multi_label=True, classes=["cat", "dog"], **more)

@@ -1,9 +1,9 @@
 """Groups of classes: probabilities add up over members, and an uncertain answer backs off to a group.
 
-    clf.set_classes(["beagle", "pug", "tabby"], groups={"animal": {"dog": ["beagle", "pug"], "cat": ["tabby"]}})
-    prediction = clf.predict("photo.jpg")
-    prediction.groups                      # {'animal': 1.0, 'dog': 0.93, 'cat': 0.07}
-    prediction.back_off(0.9)               # Answer(name='dog', confidence=0.93, classes=2)
+clf.set_classes(["beagle", "pug", "tabby"], groups={"animal": {"dog": ["beagle", "pug"], "cat": ["tabby"]}})
+prediction = clf.predict("photo.jpg")
+prediction.groups                      # {'animal': 1.0, 'dog': 0.93, 'cat': 0.07}
+prediction.back_off(0.9)               # Answer(name='dog', confidence=0.93, classes=2)
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def back_off_threshold(
     check_fraction("guarantee", guarantee, such_as="0.95")
     found = None
     for threshold in THRESHOLDS:
-        answers = [(groups.back_off(p, names, threshold), label) for p, label in zip(probabilities, labels, strict=True)]
+        answers = [
+            (groups.back_off(p, names, threshold), label) for p, label in zip(probabilities, labels, strict=True)
+        ]
         right = [groups.contains(answer, names, label) for answer, label in answers if answer is not None]
         wrong = len(right) - sum(right)
         if not right or special.bdtr(wrong, len(right), risk) > 1 - guarantee:

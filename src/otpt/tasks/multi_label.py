@@ -12,20 +12,29 @@ have a bias of their own, and give σ(ℓ_c) of the whole image. With labelled i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from pydantic import FiniteFloat
 from scipy.optimize import minimize
 from scipy.special import expit
 from torch import Tensor
 
+from otpt.backbones import Backbone
 from otpt.errors import OtptError
-from otpt.views import CropBox
+from otpt.files import read_json, write_atomically
+from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
+from otpt.prompts import Prompt
+from otpt.settings import Frozen, Settings
+from otpt.transfers import to_host
+from otpt.views import CropBox, PreprocessingLike, normalised
+from otpt.views.recipe import clean_image, planar
 
+NAME = "multi-label"
 Floats = npt.NDArray[np.float64]
 GRID = ((2, 0.60), (3, 0.45))
 """n × n crops with this fraction of the sides of the image."""
@@ -50,23 +59,47 @@ def log_odds(logits: Tensor, *, sigmoid: bool = False) -> Tensor:
     return p - torch.log(-torch.expm1(p)) - float(np.log(logits.shape[-2]))
 
 
-@dataclass(frozen=True)
-class Platt:
+class Platt(Frozen):
     """Probabilities σ(slope·z + bias_c) of log-odds z; one bias for all labels, or one for each.
 
     Attributes:
         slope: a.
         biases: b, of length 1 or C.
         images: number of labelled images.
+        classes, fingerprint: class list and model that it was fitted for; empty for any.
     """
 
-    slope: float = 1.0
-    biases: tuple[float, ...] = (0.0,)
+    slope: FiniteFloat = 1.0
+    biases: tuple[FiniteFloat, ...] = (0.0,)
     images: int = 0
+    classes: tuple[str, ...] = ()
+    fingerprint: str = ""
 
     def __call__(self, odds: Any) -> Floats:
         """Probabilities (…, C) of log-odds (…, C)."""
         return np.asarray(expit(self.slope * np.asarray(odds, np.float64) + np.array(self.biases)))
+
+    def write(self, path: str | Path) -> None:
+        """Write it as a JSON file, for ``calibration=``."""
+        write_atomically(Path(path), self.model_dump_json(indent=1).encode())
+
+    def check(self, classes: Sequence[str], fingerprint: str) -> None:
+        """Raise if it was fitted for other classes or another model."""
+        if self.classes and (self.classes != tuple(classes) or self.fingerprint != fingerprint):
+            what = "another model" if self.classes == tuple(classes) else f"{len(self.classes)} other classes"
+            raise OtptError(f"The calibration of several labels was made for {what}; make one for these.")
+        if len(self.biases) not in (1, len(classes)):
+            raise OtptError(f"The calibration has {len(self.biases)} biases; expected 1 or {len(classes)}.")
+
+
+def read_platt(path: str | Path) -> Platt:
+    """Read a calibration of several labels from its JSON file."""
+    content = read_json(Path(path), "calibration of several labels")
+    if not isinstance(content, dict) or "slope" not in content:
+        raise OtptError(
+            f"The file {str(path)!r} is not a calibration of several labels (otpt calibrate --multi-label)."
+        )
+    return Platt(**content)
 
 
 def fit_platt(odds: Any, present: Any, *, per_class: bool = False) -> Platt:
@@ -91,17 +124,69 @@ def fit_platt(odds: Any, present: Any, *, per_class: bool = False) -> Platt:
 
     point = minimize(loss, np.array([1.0, 0.0, *[0.0] * classes]), jac=True, method="L-BFGS-B").x
     biases = (point[1] + point[2:]) if per_class else point[1:2]
-    return Platt(float(point[0]), tuple(biases.tolist()), len(z))
+    return Platt(slope=float(point[0]), biases=tuple(biases.tolist()), images=len(z))
 
 
-def grid_views(image: Image.Image, size: int) -> list[Image.Image]:
-    """The crops after the whole image, each resized to ``size`` × ``size``."""
-    return [
-        image.crop((box.left, box.top, box.left + box.width, box.top + box.height)).resize(
-            (size, size), Image.Resampling.BICUBIC
-        )
-        for box in grid_boxes(image.width, image.height)
+def grid_views(image: Image.Image, preprocessing: PreprocessingLike) -> Tensor:
+    """Normalised pixels (14, 3, S, S): the clean view, then the crops of the grid."""
+    size = preprocessing.size
+    whole = clean_image(image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode)
+    crops = [
+        image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + width, top + height))
+        for top, left, height, width in grid_boxes(image.width, image.height)
     ]
+    pixels = torch.from_numpy(np.stack([planar(each) for each in (whole, *crops)]))
+    return normalised(pixels.float() / 255, preprocessing.mean, preprocessing.std)
+
+
+class MultiLabelGroup:
+    """The method for several labels; see :class:`otpt.methods.Group`."""
+
+    def __init__(self, methods: Methods, backbone: Backbone, settings: Settings) -> None:
+        prompt = (settings.prompts or (Prompt(),))[0]
+        self.prompt, self.methods, self._backbone, self._settings = prompt.name, methods, backbone, settings
+        self.state = text_state(backbone, settings, prompt, ())
+        self._platt = Platt()
+        for given in settings.calibrations:
+            self._platt = given if isinstance(given, Platt) else read_platt(given)
+            self._platt.check(settings.classes, backbone.fingerprint)
+
+    def outputs(self, batch: Batch) -> list[list[Output]]:
+        """See :class:`otpt.methods.Group`; the probabilities are independent and do not sum to one."""
+        backbone = self._backbone
+        found = []
+        for image in batch.images:
+            pixels = grid_views(image.open()[0], backbone.preprocessing).to(backbone.device, backbone.dtype)
+            features = backbone.encode_pixels(pixels, chunk=backbone.chunk)
+            logits = self.state.logits(features, self.state.text_features)
+            (odds,) = to_host([log_odds(logits, sigmoid=backbone.logit_bias != 0)])
+            probabilities = self._platt(odds.numpy())
+            found.append(Output(probabilities, int(probabilities.argmax())))
+        return [found for _ in self.methods]
+
+
+register_kind(
+    NAME,
+    Kind(
+        lambda backbone, settings, methods, cache: [MultiLabelGroup(methods, backbone, settings)],
+        needs_image=lambda method: True,
+        needs_features=False,
+        served=True,
+    ),
+    only={"init": ("words",), "calibrate": ("none",), "aggregate": ("clean",), "gate": ("none",)},
+)
+register_methods(
+    {
+        "parts": {
+            NAME: {
+                "axis": "adapt",
+                "adapt": NAME,
+                "summary": "An independent probability of each label, from a grid of 14 crops.",
+                "source": "this project (docs/questions.md)",
+            }
+        }
+    }
+)
 
 
 def read_multi_labels(rows: Sequence[Sequence[str]], classes: Sequence[str]) -> npt.NDArray[np.bool_]:
