@@ -211,7 +211,9 @@ class Settings(Frozen):
                 if value is not None:
                     found[several] = (value,)
         methods = found.get("methods", cls.model_fields["methods"].default)
-        methods = [methods] if isinstance(methods, (str, Path, Method)) else methods
+        methods = [methods] if isinstance(methods, (str, Path, Method)) else list(methods)
+        if found.get("multi_label") and methods == [DEFAULT_METHOD]:
+            methods = [MULTI_LABEL]
         found["methods"] = get_methods([Method(**each) if isinstance(each, Mapping) else each for each in methods])
         for name in ("classes", "prompts"):
             if isinstance(found.get(name), str):

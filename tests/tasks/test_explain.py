@@ -9,7 +9,7 @@ from PIL import Image
 import otpt
 from otpt.errors import OtptError
 from otpt.tasks.explain import SHRINKAGE, heat_map
-from otpt.views import CropBox
+from otpt.views.draws import CropBox
 
 
 def test_the_map_is_the_formula() -> None:

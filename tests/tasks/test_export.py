@@ -33,7 +33,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
 def test_a_file_says_what_the_classifier_says(method: str, tmp_path: Path) -> None:
     """50 images from the package's views to probabilities, by onnxruntime alone."""
     data = otpt.data.emoji.load_emoji("emoji/food")
-    clf = otpt.load("pocket", method, views=6, augmix=False).set_classes(NAMES)
+    clf = otpt.load("pocket", method, views=otpt.ViewRecipe(n_views=6, augmix=False)).set_classes(NAMES)
     clf.export(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     facts = json.loads(session.get_modelmeta().custom_metadata_map["otpt"])

@@ -31,7 +31,8 @@ from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_m
 from otpt.prompts import Prompt
 from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
-from otpt.views import CropBox, PreprocessingLike, normalised
+from otpt.views import Preprocessing, normalised
+from otpt.views.draws import CropBox
 from otpt.views.recipe import clean_image, planar
 
 NAME = "multi-label"
@@ -127,10 +128,10 @@ def fit_platt(odds: Any, present: Any, *, per_class: bool = False) -> Platt:
     return Platt(slope=float(point[0]), biases=tuple(biases.tolist()), images=len(z))
 
 
-def grid_views(image: Image.Image, preprocessing: PreprocessingLike) -> Tensor:
+def grid_views(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
     """Normalised pixels (14, 3, S, S): the clean view, then the crops of the grid."""
     size = preprocessing.size
-    whole = clean_image(image, size, interpolation=preprocessing.interpolation, resize_mode=preprocessing.resize_mode)
+    whole = clean_image(image, preprocessing)
     crops = [
         image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + width, top + height))
         for top, left, height, width in grid_boxes(image.width, image.height)
