@@ -58,7 +58,7 @@ def tar(path: Path, **members: bytes) -> str:
 
 
 def table_of_one_row(folder: Path) -> str:
-    table = pa.table({"path": pa.repeat("a.jpg", 3_000_000), "label": pa.repeat("cat", 3_000_000)})
+    table = pa.table({"path": pa.repeat("a.jpg", 200_000), "label": pa.repeat("cat", 200_000)})
     pq.write_table(table, folder / "a.parquet", compression="zstd")
     return str(folder / "a.parquet")
 

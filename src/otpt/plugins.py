@@ -26,7 +26,6 @@ from pathlib import Path
 from types import ModuleType
 
 from otpt.errors import OtptError, cannot_read
-from otpt.registry import PLUGIN, reason, snapshot
 
 BUILT_IN = {
     "backbones": ("otpt.medical.medclip",),
@@ -46,6 +45,8 @@ def import_plugins(registry: str) -> list[ModuleType]:
 
 def load_plugin(path: str | Path) -> str:
     """Execute a user's Python file, whose decorators register its functions; returns a digest of the file."""
+    from otpt.registry import PLUGIN, reason, snapshot  # late: the command line starts without pydantic
+
     path = Path(path)
     if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules can be imported too, but have no source
         raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
