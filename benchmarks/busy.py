@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 
@@ -29,7 +30,7 @@ def cases(name: str, views: int) -> Iterator[tuple[str, str, float, Callable[[],
         pixels = torch.randn(views, 3, 224, 224, generator=torch.Generator().manual_seed(0))
         ways = encoders(random_model(name), compiled=False)
         for way in ("plain, one batch", "ours"):
-            yield f"{name.removeprefix(TIMM)}, encoding", way, views / 64, lambda way=way: ways[way](pixels)
+            yield f"{name.removeprefix(TIMM)}, encoding", way, views / 64, partial(ways[way], pixels)
         return
     classifier = otpt.load("pocket", "o-tpt", device="cpu").set_classes(class_names(CLASSES))
     photographs = [photograph(seed) for seed in range(8)]

@@ -18,7 +18,7 @@ from PIL import Image
 from scipy.special import expit, softmax
 
 import otpt
-from otpt.data.emoji import SIDE, UNITS, _background, _between, drawing, keyed_random, load_emoji, rasterise
+from otpt.data.emoji import SIDE, UNITS, _background, drawing, keyed_random, load_emoji, rasterise
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
 from otpt.tasks.explain import explain
 from otpt.tasks.multi_label import fit_platt, grid_views, log_odds
@@ -58,12 +58,12 @@ def canvas(codes: Sequence[str], kind: Kind, number: int) -> tuple[Image.Image, 
     body, boxes = _background(rng), list[Box]()
     for label in chosen:
         for _ in range(200):
-            size = _between(rng, *kind.sizes) * SIDE
-            x, y = (_between(rng, 0, SIDE - size) for _ in "xy")
+            size = rng.uniform(*kind.sizes) * SIDE
+            x, y = (rng.uniform(0, SIDE - size) for _ in "xy")
             if all(min(x + size, b[2]) - max(x, b[0]) < 6 or min(y + size, b[3]) - max(y, b[1]) < 6 for b in boxes):
                 break
         boxes.append((x, y, x + size, y + size))
-        middle, turn = f"{x + size / 2:.2f} {y + size / 2:.2f}", _between(rng, -15, 15)
+        middle, turn = f"{x + size / 2:.2f} {y + size / 2:.2f}", rng.uniform(-15, 15)
         body += (
             f'<g transform="translate({middle}) rotate({turn:.2f}) scale({size / UNITS:.4f}) '
             f'translate({-UNITS / 2} {-UNITS / 2})">{drawing(codes[label], lines_only=kind.lines)}</g>'
@@ -74,7 +74,7 @@ def canvas(codes: Sequence[str], kind: Kind, number: int) -> tuple[Image.Image, 
 
 def classes_of(kind: Kind) -> tuple[list[str], list[str]]:
     """Code points and names, each name once."""
-    found = {}
+    found: dict[str, str] = {}
     for name in kind.sets:
         data = load_emoji(name)
         for code, label in list(zip(data.codes, data.class_names, strict=True))[:: kind.step]:

@@ -114,7 +114,8 @@ def run_stream(name: str, data: FeatureDataset, seed: int, stop: float) -> dict[
     method = get_method(name)
     component = next(each for each in method.functions if each.function)
     settings = {**method.settings_for("fine-grained"), "stream_length": len(data)}
-    order, state = stream_order(seed, data.ids), {}
+    order = stream_order(seed, data.ids)
+    state: dict[str, Any] = {}
     found = np.empty(logits.shape)
     texts, begun = torch.from_numpy(data.text_features), time.perf_counter()
     for i in order:
@@ -253,7 +254,7 @@ def sets_table(benches: Sequence[Bench]) -> str:
             predictions = {
                 "": softmax(together),
                 "conf-ot, uniform: ": transport(together),
-                "conf-ot, label frequencies: ": transport(together, frequencies),
+                "conf-ot, label frequencies: ": transport(together, frequencies.astype(np.float64)),
             }
             for prefix, p in predictions.items():
                 for kind in ("lac", "aps") if prefix else ("lac", "aps", "raps"):
@@ -348,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise OtptError(f"There are no features in {str(given.features)!r}; expected caltech101_vitb32.npz and others.")
     given.work.mkdir(parents=True, exist_ok=True)
     stop, benches = time.time() + 60 * given.minutes, load(given.features)
-    tables = {
+    tables: dict[str, Callable[[], str]] = {
         "temperature": lambda: temperature_table(benches),
         "calibration": lambda: calibration_table(benches),
         "sets": lambda: sets_table(benches),

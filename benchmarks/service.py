@@ -201,10 +201,11 @@ def show_throughput(images: int, rounds: int) -> None:
     with service() as (address, process):
         run_load(address, process, asked[:2], clients=2, seconds=600, most=2)
         for _ in range(rounds):
-            for name, at, run in (
+            ways: tuple[tuple[str, psutil.Process, Callable[[], float]], ...] = (
                 ("predict", own, lambda: images / timed(lambda: classifier.predict(given))),
                 ("service", process, lambda: run_load(address, process, asked, **_AT_ONCE, most=images).rate),
-            ):
+            )
+            for name, at, run in ways:
                 before = processor_seconds(at)
                 rates[name].append(run())
                 seconds[name].append((processor_seconds(at) - before) / images)

@@ -60,6 +60,14 @@ def test_metrics_on_a_small_example() -> None:
     assert multi_label_nll([[0.5]], [[1]]) == pytest.approx(np.log(2))
 
 
+def test_average_precision_is_that_of_scikit_learn() -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    p, y = rng.random((60, 4)).round(1), rng.random((60, 4)) < 0.3  # with ties
+    expected = np.mean([sklearn.average_precision_score(y[:, c], p[:, c]) for c in range(4)])
+    assert mean_average_precision(p, y) == pytest.approx(expected, abs=1e-12)
+
+
 def test_easy_negatives_can_be_left_out() -> None:
     p, y = [[0.001] * 98 + [0.5, 0.5]], [[0] * 98 + [1, 1]]
     assert multi_label_ece(p, y, easy_negatives=False) == pytest.approx(0.5)

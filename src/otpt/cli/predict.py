@@ -95,7 +95,8 @@ def predict(
     if features:
         refuse_views(chosen, images[0])
     names = [each.name for each in chosen]
-    shown = [] if out is not None else [item.id for item in islice(source.features() if features else source, _SHOWN)]
+    ids = (each[0] for each in source.features()) if features else (item.id for item in source)
+    shown = [] if out is not None else list(islice(ids, _SHOWN))
     writers = make_writers(shown, names, listed.names, to_file=out is not None, as_json=json, top=top)
     o.use_threads(threads)
     attributes = find_attributes(method.attributes, "images", listed.names, chosen)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import average_precision_score
 
 from otpt.errors import OtptError
 
@@ -34,8 +33,16 @@ def mean_average_precision(probabilities: Any, present: Any) -> float:
     1.0
     """
     p, y = _check(probabilities, present)
-    found = [average_precision_score(y[:, c], p[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
+    found = [_average_precision(p[:, c], y[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
     return float(np.mean(found)) if found else float("nan")
+
+
+def _average_precision(p: npt.NDArray[np.float64], y: npt.NDArray[np.bool_]) -> float:
+    """Σ_k (R_k − R_{k−1})·P_k over the distinct scores, from the highest on."""
+    order = np.argsort(-p, kind="stable")
+    last = np.append(np.diff(p[order]) != 0, True)  # of images with equal scores only all together count
+    right, chosen = np.cumsum(y[order])[last], np.flatnonzero(last) + 1
+    return float((np.diff(right, prepend=0) / y.sum() * right / chosen).sum())
 
 
 def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, average: str = "micro") -> float:
@@ -63,7 +70,8 @@ def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_
     >>> multi_label_ece([[0.5, 0.5]], [[1, 0]])
     0.0
     """
-    p, y = (each.ravel() for each in _check(probabilities, present))
+    pairs = _check(probabilities, present)
+    p, y = pairs[0].ravel(), pairs[1].ravel()
     if not easy_negatives:
         kept = y | (p >= EASY)
         p, y = p[kept], y[kept]

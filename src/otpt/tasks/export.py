@@ -147,6 +147,16 @@ class Exported(nn.Module):
         map: of the probabilities.
     """
 
+    texts: Tensor
+    map_temperature: Tensor
+    map_a: Tensor
+    map_b: Tensor
+    map_c: Tensor
+    map_x: Tensor
+    map_y: Tensor
+    map_slopes: Tensor
+    map_biases: Tensor
+
     def __init__(
         self,
         visual: nn.Module,
