@@ -224,7 +224,7 @@ class Service:
         own, total, most = self._in_progress[client], self._in_progress.total(), self.limits.queue
         wait = total * self._rate
         later = max(math.ceil(wait), 1)
-        if total > _ALWAYS and wait > self.limits.seconds:
+        if total > _ALWAYS and wait > 0.8 * self.limits.seconds:  # an estimate
             raise busy(later, f"The {total} images in progress take longer than {self.limits.seconds:g} s.")
         if total + images > most:
             raise busy(later, f"The queue holds {total} of at most {most} images, and {images} more were sent.")
