@@ -174,7 +174,12 @@ class FeaturePipeline:
         at_once = self._backbone.views_at_once
         waiting: list[EncodedImage] = []
         views = 0
-        for image in look_ahead(partial(self._prepare, in_rounds=in_rounds), tasks, self._threads):
+        for coming in _look_ahead(partial(self._prepare, in_rounds=in_rounds), tasks, self._threads):
+            if waiting and not self._fixed_chunks and not coming.done():  # need not wait for a large image
+                self._encode(waiting)
+                yield waiting
+                waiting, views = [], 0
+            image = coming.result()
             waiting.append(image)
             views += sum(len(pixels) for pixels in image.pixels.values())
             if views == 0 or views >= at_once:
@@ -330,8 +335,15 @@ class FeaturePipeline:
 
 def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
     """The results in order; ``threads`` are at work on the next items, read no further ahead than two more."""
+    return (coming.result() for coming in _look_ahead(work, items, threads))
+
+
+def _look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[Future[_Out]]:
     if threads == 0:
-        yield from map(work, items)
+        for item in items:
+            done: Future[_Out] = Future()
+            done.set_result(work(item))
+            yield done
         return
     source = iter(items)
     under_way: deque[Future[_Out]] = deque()
@@ -342,6 +354,6 @@ def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) 
                 under_way.append(pool.submit(work, item))
             if not under_way:
                 return
-            yield under_way.popleft().result()
+            yield under_way.popleft()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
