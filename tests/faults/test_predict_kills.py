@@ -96,19 +96,20 @@ def test_several_processes(kind: str, job: tuple[list[str], pd.DataFrame], tmp_p
 
 
 def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
-    """An actor of Ray is killed after every few images; the command goes on."""
+    """An actor of Ray is killed whenever new rows are written; the command goes on."""
     command, expected = job
     out = tmp_path / "p.parquet"
     process = run([*command, "--engine", "ray", "--ray-actors", "1", "2"], out)
-    kills, chosen = 0, random.Random(0)
+    kills, chosen, before = 0, random.Random(0), ""
     while process.poll() is None and kills < KILLS:
-        time.sleep(4 + 12 * chosen.random())  # an actor must load its model again
-        if process.poll() is None:
-            children = psutil.Process(process.pid).children(recursive=True)
-            actors = [each for each in children if "_Actor" in each.name()]
-            if actors:
-                chosen.choice(actors).kill()
-                kills += 1
+        time.sleep(0.5 + chosen.random())
+        written = str(sorted(path.name for path in tmp_path.rglob("part-*")))
+        if written == before or process.poll() is not None:  # nothing new since the last kill
+            continue
+        actors = [each for each in psutil.Process(process.pid).children(recursive=True) if "_Actor" in each.name()]
+        if actors:
+            chosen.choice(actors).kill()
+            kills, before = kills + 1, written
     assert process.wait(300) == 2, (tmp_path / "printed.txt").read_text(encoding="utf-8")
     assert kills
     check(out, expected)
