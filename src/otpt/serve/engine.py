@@ -48,10 +48,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """The predictions for one image by method; the image and its views' zero-shot logits where they are shown."""
+    """The predictions for one image by method; the image and its views' zero-shot logits only where they are shown.
+
+    The image leads back to this answer: such a cycle stays in memory until the garbage collector finds it.
+    """
 
     predictions: Mapping[str, Prediction]
-    image: EncodedImage
+    image: EncodedImage | None = None
     view_logits: Tensor | None = None
 
 
@@ -245,7 +248,9 @@ def _answer(image: EncodedImage, outputs: list[Output] | Exception) -> Answer | 
         if isinstance(outputs, Exception):
             raise outputs
         found = predictions(query.methods, outputs, query.settings, query.calibrations)
-        logits = unit.job.predictor.view_logits(image) if unit.show_views else None
+        if not unit.show_views:
+            return Answer(found)
+        logits = unit.job.predictor.view_logits(image)
         return Answer(found, image, None if logits is None else to_host([logits])[0])
     except (OtptError, Cancelled) as error:
         return error

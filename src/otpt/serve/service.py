@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from prometheus_client import Gauge, generate_latest
+from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import Calibration, read_calibration
 from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError
-from otpt.features.pipeline import PixelBudget
+from otpt.features.pipeline import EncodedImage, PixelBudget
 from otpt.images import is_url
 from otpt.methods import Predictor
 from otpt.objectives import select_fraction, view_entropies
@@ -188,8 +189,8 @@ class Service:
             with self._admitted(client, len(images)):
                 async with asyncio.timeout(self.limits.seconds):
                     query = await _run(self._readers, self.catalogue.query, asked, asked.methods, self.limits)
-                    shown = min(asked.top, len(query.settings.classes)) * len(query.methods) * len(images)
-                    check_count("scores", shown, self.limits.scores)
+                    scores = min(asked.top, len(query.settings.classes)) * len(query.methods) * len(images)
+                    check_count("scores", scores, self.limits.scores)
                     deadline = begun + self.limits.seconds / 2
                     files = [await self._file(each, client, deadline) for each in images]
                     read = time.perf_counter()
@@ -197,8 +198,9 @@ class Service:
                     job.seconds["texts"] = job.accepted - read
                     answers = await self._compute(job, files, asked.show_views)
                     results = [_content(each, query, asked.top) for each in answers]
-                    if asked.show_views and isinstance(answers[0], Answer):
-                        results[0]["views"] = await _run(self._readers, self._views, answers[0])
+                    if isinstance(answers[0], Answer) and answers[0].image is not None:
+                        shown = self._views, answers[0].image, answers[0].view_logits
+                        results[0]["views"] = await _run(self._readers, *shown)
         except TimeoutError:
             message = f"The request was not answered within {self.limits.seconds:g} s."
             hint = "Send fewer images, labels, views or methods; or try again when the service is less busy."
@@ -286,20 +288,19 @@ class Service:
                 raise each
         return [found.get(i, each) for i, each in enumerate(files)]
 
-    def _views(self, answer: Answer) -> dict[str, Any]:
+    def _views(self, image: EncodedImage, logits: Tensor | None) -> dict[str, Any]:
         """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
-        image, logits = answer.image, answer.view_logits
         unit: Unit = image.task.key
         preprocessing = self.catalogue.models[unit.job.query.model].preprocessing
         recipe = max(image.task.recipes, key=lambda each: each.n_views)
         with self._pixels.hold(unit.file.pixels):
             opened, digest = image.open()
             views = make_views(opened, recipe, preprocessing, seed=image.task.seed, image_id=digest)
-        shown: dict[str, Any] = {"images": data_urls(views, preprocessing), "entropies": None, "selected": []}
+        found: dict[str, Any] = {"images": data_urls(views, preprocessing), "entropies": None, "selected": []}
         if logits is not None:
-            shown["entropies"] = view_entropies(logits).tolist()
-            shown["selected"] = select_fraction(logits, _SELECTED).tolist()
-        return shown
+            found["entropies"] = view_entropies(logits).tolist()
+            found["selected"] = select_fraction(logits, _SELECTED).tolist()
+        return found
 
     def _count(
         self, classes: str | None, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]
