@@ -36,7 +36,7 @@ def test_starts_without_torch(words: list[str], code: int) -> None:
 def test_a_signal_ends_with_one_line_and_keeps_what_is_finished(
     number: int, code: int, model: str, images: Path, tmp_path: Path
 ) -> None:
-    words = ["evaluate", str(images), "--backbone", model, "--methods", "o-tpt", "--no-cache"]
+    words = ["evaluate", str(images), "--backbone", model, "--methods", "zero-shot", "--no-cache"]
     more = ["--seeds", *map(str, range(200)), "--shard-size", "2", "--out", "run"]
     process = subprocess.Popen(
         [*OTPT, *words, *more],

@@ -164,7 +164,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "none.pt" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
     assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
     other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))
-    assert "another class list" in sentence(methods=["coop"], contexts=[other])
+    assert "its class 1 is" in sentence(methods=["coop"], contexts=[other])
 
 
 def test_a_prompt_of_vectors_may_still_be_given_by_hand(tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ def slow_start(logits, state):
 '''
 
 
+@pytest.mark.long
 def test_worker_processes_share_a_run_with_streams(tmp_path: Path) -> None:
     """Each stream is one process's, while the other ones go on with what is left."""
     plugin = tmp_path / "plugin.py"

@@ -21,13 +21,19 @@ RUN_OF = {"templates": "prompts", "sweep": "sweep", "pareto": "sweep"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FIGURES)
-def test_every_figure_in_every_format(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_every_figure(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
     results = open_results([runs[RUN_OF.get(kind, "main")]])
     options = {"best": 3} if kind == "templates" else {}
-    for theme, form in (("light", "png"), ("dark", "svg"), ("light", "pdf")):
-        save(draw(kind, results, theme=theme, **options), tmp_path / f"figure.{form}", dpi=60)
-        assert (tmp_path / f"figure.{form}").stat().st_size > 1000
-    save(draw(kind, results, **options), tmp_path / "again.png", dpi=60)
+    save(draw(kind, results, theme="dark", **options), tmp_path / "figure.png", dpi=60)
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_every_format_and_the_same_bytes_again(runs: dict[str, Path], tmp_path: Path) -> None:
+    results = open_results([runs["main"]])
+    for name in ("figure.png", "again.png", "figure.svg", "figure.pdf"):
+        save(draw("posthoc", results), tmp_path / name, dpi=60)
+        assert (tmp_path / name).stat().st_size > 1000
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
 
 

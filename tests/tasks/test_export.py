@@ -28,7 +28,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["zero-shot", "confident-half", "mean-logit", "mean-feature"])
 def test_a_file_says_what_the_classifier_says(method: str, tmp_path: Path) -> None:
     """50 images from the package's views to probabilities, by onnxruntime alone."""
@@ -55,22 +55,34 @@ class _Flat(torch.nn.Module):
         return pixels.flatten(1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", MAPS)
-def test_every_map(kind: str) -> None:
-    """The map of the calibration package, after an image tower that changes nothing."""
+def _exported(kind: str) -> tuple[Exported, CalibrationMap]:
+    """A map after an image tower that changes nothing."""
     own = CalibrationMap(kind, PARAMETERS[kind])
-    module = Exported(
-        _Flat(), 3 * torch.eye(12)[:5], 0.0, get_method("zero-shot"), temperature=1.0, numbers={}, map=own
-    ).eval()
-    views = torch.rand(50, 1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    texts = 3 * torch.eye(12)[:5]
+    return Exported(_Flat(), texts, 0.0, get_method("zero-shot"), temperature=1.0, numbers={}, map=own).eval(), own
+
+
+VIEWS = torch.rand(50, 1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+LOGITS = 3 * torch.nn.functional.normalize(VIEWS.flatten(1), dim=-1)[:, :5]
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_every_map_is_that_of_the_calibration(kind: str) -> None:
+    module, own = _exported(kind)
+    expected = own(LOGITS.softmax(dim=-1).double().numpy())
+    np.testing.assert_allclose(module(VIEWS).numpy(), expected, atol=3e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", MAPS)
+def test_every_map_as_a_file(kind: str) -> None:
+    module, own = _exported(kind)
     batch = torch.export.Dim("batch", min=1, max=4096)
-    program = torch.onnx.export(module, (views[:2],), dynamic_shapes=({0: batch},), dynamo=True, verbose=False)
+    program = torch.onnx.export(module, (VIEWS[:2],), dynamic_shapes=({0: batch},), dynamo=True, verbose=False)
     assert program is not None
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
-    (found,) = session.run(None, {session.get_inputs()[0].name: views.numpy()})
-    logits = 3 * torch.nn.functional.normalize(views.flatten(1), dim=-1)[:, :5]
-    np.testing.assert_allclose(found, own(logits.softmax(dim=-1).double().numpy()), atol=3e-6)
+    (found,) = session.run(None, {session.get_inputs()[0].name: VIEWS.numpy()})
+    np.testing.assert_allclose(found, own(LOGITS.softmax(dim=-1).double().numpy()), atol=3e-6)
 
 
 def test_every_map_and_mean_is_offered() -> None:

@@ -62,19 +62,19 @@ def test_bad_input(given: object, value: str) -> None:
 
 
 def test_the_risk_of_backed_off_answers_is_held() -> None:
-    """Calibrated synthetic probabilities: of 40 draws of labels few exceed the risk on fresh images."""
+    """Calibrated synthetic probabilities: of 15 draws of labels few exceed the risk on fresh images."""
     rng = np.random.default_rng(0)
     groups, broken = Groups.read(NESTED, NAMES), 0
-    fresh = rng.dirichlet(np.full(4, 0.5), 4000)
+    fresh = rng.dirichlet(np.full(4, 0.5), 1000)
     truth = np.array([rng.choice(4, p=p) for p in fresh])
-    for _ in range(40):
+    for _ in range(15):
         p = rng.dirichlet(np.full(4, 0.5), 300)
         labels = [int(rng.choice(4, p=each)) for each in p]
         threshold = back_off_threshold(p, labels, groups, NAMES, risk=0.15, guarantee=0.9)
         answers = [(groups.back_off(q, NAMES, threshold), y) for q, y in zip(fresh, truth, strict=True)]
         wrong = [not groups.contains(answer, NAMES, y) for answer, y in answers if answer is not None]
         broken += float(np.mean(wrong)) > 0.15
-    assert broken <= 8  # 4 are expected at most
+    assert broken <= 4  # 1.5 are expected at most
 
 
 def test_a_risk_that_cannot_be_held() -> None:
