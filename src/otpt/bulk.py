@@ -1,7 +1,7 @@
 """Predictions of many images: in this process, in several, or on Ray (:mod:`otpt.ray`).
 
 Each way takes a :class:`ClassifierJob`, says what decides the predictions (``facts``), and turns images into answers
-in their order; images are taken as they are needed, a few ahead.
+in their order; images are taken lazily, a few ahead.
 """
 
 from __future__ import annotations

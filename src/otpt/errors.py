@@ -1,4 +1,4 @@
-"""What the user is told when something given cannot be used.
+"""Errors for the user: something that was given cannot be used.
 
 Every message is one sentence or two: what was given, what was expected, what to do. The command line prints it
 and ends with exit code 2; in Python it is a ``ValueError`` like any other.

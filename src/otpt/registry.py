@@ -398,7 +398,7 @@ _REGISTRIES: tuple[dict[str, Any], ...] = (OBJECTIVES, ADAPTATIONS, CALIBRATIONS
 
 
 def snapshot() -> Callable[[], None]:
-    """Return a function that restores the registries as they are now."""
+    """Return a function that restores the present content of the registries."""
     kept = [dict(each) for each in _REGISTRIES]
 
     def restore() -> None:

@@ -67,7 +67,7 @@ def predict(
     ray: o.RayOptions = o.RayOptions(),
 ) -> int:
     """Classify images among the given classes. For one image the best classes are printed, for several one line each.
-    With --out, rows are written as they are made, and the same command continues a stopped job. Exit code 2 if an image
+    With --out, finished rows are written at once, and the same command continues a stopped job. Exit code 2 if an image
     could not be read; the others are still predicted.
 
     otpt predict cat.jpg --classes cat dog "red panda"

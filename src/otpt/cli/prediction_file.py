@@ -1,4 +1,4 @@
-"""Rows that are appended as they are made, and a job that continues where it was stopped: ``otpt predict -o``.
+"""Append finished rows, and continue a stopped job where it was: ``otpt predict -o``.
 
 Next to the output, ``NAME.job.json`` describes the job. CSV and JSON lines grow row by row. A ``.parquet`` file is
 collected in parts in ``NAME.parts`` and joined at the end; an output without a suffix is a folder of such parts. Parts
@@ -102,7 +102,7 @@ class PredictionFile:
         return self.done
 
     def _stored_form(self, name: str) -> str:
-        """The name of an image as it is read back; names of files may hold any bytes."""
+        """The name of an image when it is read back; names of files may hold any bytes."""
         if self._is_csv:
             return csv_cell(name).encode("utf-8", "backslashreplace").decode()
         return _valid_text(name) if self._in_parts else name

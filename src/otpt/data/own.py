@@ -339,7 +339,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
 
 
 def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
-    """A split as ``datasets`` loads it; with ``streaming`` its rows are read as they are needed."""
+    """A split as ``datasets`` loads it; with ``streaming`` its rows are read lazily."""
     try:
         library: Any = importlib.import_module("datasets")
     except ImportError:

@@ -120,7 +120,7 @@ class Place:
 
     entry: DatasetEntry
     folder: Path
-    beside: tuple[Path, ...]
+    near: tuple[Path, ...]
     split: str
 
     @property
@@ -130,13 +130,13 @@ class Place:
 
     def find(self, *names: str) -> Path | None:
         """The first file of one of these names in the folders that may hold lists."""
-        return next((path / name for name in names for path in self.beside if os.path.isfile(path / name)), None)
+        return next((path / name for name in names for path in self.near if os.path.isfile(path / name)), None)
 
     def need(self, what: str, *names: str) -> Path:
         """:meth:`find`, or an error that names the folders searched."""
         found = self.find(*names)
         if found is None:
-            places = ", ".join(str(path) for path in self.beside)
+            places = ", ".join(str(path) for path in self.near)
             raise OtptError(f"its {what} {' or '.join(names)} was not found in {places}")
         return found
 
@@ -380,7 +380,7 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
         folder = base / layout.folder
         if not os.path.isdir(folder):
             continue
-        place = Place(entry, folder, _beside(folder, base, root), split)
+        place = Place(entry, folder, _near(folder, base, root), split)
         try:
             found = READERS[layout.reader or entry.reader](place)
             _check_start(folder, found)
@@ -397,7 +397,7 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
 
 
 def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
-    """Each layout below the root, and beside it in case the root is the folder of the data set itself."""
+    """Each layout below the root, and near it in case the root is the folder of the data set itself."""
     for layout in entry.layouts:
         yield layout, root
     for layout in entry.layouts:
@@ -405,7 +405,7 @@ def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]
             yield layout, root.resolve().parent
 
 
-def _beside(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
+def _near(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
     """The folder itself, those above it up to the root, and ``data_splits`` as TPT has it."""
     above = [folder]
     while above[-1] != base:

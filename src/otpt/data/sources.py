@@ -471,7 +471,7 @@ def _no_image(name: str, column: str, value: Any) -> ImageSource:
 
 
 def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:
-    """The rows of a Hugging Face data set, read as they are needed and decoded here."""
+    """The rows of a Hugging Face data set, read lazily and decoded here."""
     import datasets  # type: ignore[import-untyped]
 
     table = hub_table(word.removeprefix("hf:"), split, streaming=True)

@@ -336,7 +336,7 @@ def _loader(backbone: Any) -> Callable[[str], Any]:
 
 
 def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
-    """What stands for the model of data sets that have the features of images and texts."""
+    """The place of the model for data sets that have the features of images and texts."""
     models = {
         (each.text_features.shape[1], each.logit_scale, each.backbone) if isinstance(each, FeatureDataset) else None
         for each in datasets

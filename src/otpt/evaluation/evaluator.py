@@ -166,7 +166,7 @@ class Evaluator:
             self._check_calibrations(own)
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard]]]:
-        """Yield the shards of each item as they are finished; the last ones of an item end at its ``stop``."""
+        """Yield the finished shards of each item; the last ones of an item end at its ``stop``."""
         answers = chain.from_iterable(stream(self._image_tasks(items), self._pipeline))
         for item, own in groupby(answers, key=lambda pair: pair[0].task.key.item):
             yield from self._shards(item, own)

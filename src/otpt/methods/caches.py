@@ -109,7 +109,7 @@ def affinity(features: Tensor, others: Tensor, beta: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """An image, as it is compared with others and kept.
+    """An image in a cache.
 
     Attributes:
         feature: (D,); a mean over views is not made unit.

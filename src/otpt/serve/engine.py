@@ -68,7 +68,7 @@ class Unit:
     future: Future[Answer] = field(default_factory=Future)
 
     def settle(self, answer: Answer | Exception) -> None:
-        """Give the answer, if somebody still waits for it."""
+        """Give the answer, unless the request was cancelled."""
         with suppress(InvalidStateError):
             if isinstance(answer, Exception):
                 self.future.set_exception(answer)
@@ -190,7 +190,7 @@ class Engine:
             self._pass(unit.job.query.model)
 
     def _next_unit(self) -> Unit | None:
-        """The image whose turn it is; those that nobody waits for are dropped."""
+        """The next image; images of cancelled requests are dropped."""
         for client in list(self._waiting):
             units = self._waiting[client]
             while units and units[0].future.done():
