@@ -126,7 +126,7 @@ class Comparison:
         if self.partial:
             words.append("the run is still in progress")
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
-        return f"{where}, {self.images} images, {seeds}: {'; '.join(words)}."
+        return f"{where}, {self.a} against {self.b}, {self.images} images, {seeds}: {'; '.join(words)}."
 
 
 def compare_methods(
