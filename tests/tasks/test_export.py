@@ -90,7 +90,9 @@ def test_every_map_and_mean_is_offered() -> None:
     assert get_method("confident-half").aggregate in AGGREGATIONS
 
 
-@pytest.mark.parametrize("method", ["o-tpt", "tda", "zero", "tpt+sals", "zero-shot+se", "o-tpt+agreement"])
+@pytest.mark.parametrize(
+    "method", ["o-tpt", "tda", "zero", "tpt+sals", "zero-shot+se", "o-tpt+agreement", "maple", "cocoop"]
+)
 def test_what_cannot_be_exported_is_refused_by_name(method: str) -> None:
     with pytest.raises(OtptError, match=method.replace("+", r"\+")):
         check_exportable(get_method(method))

@@ -95,7 +95,7 @@ def explain(
         classifier: with its classes set.
         image: in any form that :func:`otpt.images.open_image` takes.
         label: one of the classes.
-        crops: number of crops, each encoded once; 256 locate better than 64.
+        crops: number of crops, each encoded once; more give a smoother map.
         seed: of the crops.
     """
     if isinstance(crops, bool) or not isinstance(crops, int) or crops < 2:

@@ -25,6 +25,7 @@ from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.methods import Method
 from otpt.objectives import view_entropies
+from otpt.registry import INITS, kind_of
 
 if TYPE_CHECKING:
     from otpt.classifier import Classifier
@@ -38,13 +39,12 @@ _TINY = float(np.finfo(np.float32).tiny)
 _BISECTIONS = 40  # float32 has 24 bits
 
 
-def export_onnx(classifier: Classifier, path: str | Path, *, check: bool = True) -> None:
-    """Write a classifier as an ONNX file.
+def export_onnx(classifier: Classifier, path: str | Path) -> None:
+    """Write a classifier as an ONNX file, after onnxruntime and torch agreed on random views.
 
     Args:
         classifier: with its classes set; its method must not tune, and its calibration is part of the file.
         path: of the file.
-        check: compare the file with torch on random views by onnxruntime before it is moved to its place.
     """
     try:
         import onnx
@@ -71,11 +71,10 @@ def export_onnx(classifier: Classifier, path: str | Path, *, check: bool = True)
     proto = program.model_proto
     onnx.helper.set_model_props(proto, {"otpt": json.dumps(describe(classifier), ensure_ascii=False)})
     data = proto.SerializeToString()
-    if check:
-        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-        difference = float(np.abs(session.run(None, {"views": views.numpy()})[0] - expected).max())
-        if not difference <= 1e-4:
-            raise OtptError(f"The exported model differs from torch by {difference:g}; it was not written.")
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    difference = float(np.abs(session.run(None, {"views": views.numpy()})[0] - expected).max())
+    if not difference <= 1e-4:
+        raise OtptError(f"The exported model differs from torch by {difference:g}; it was not written.")
     write_atomically(Path(path), data)
 
 
@@ -104,6 +103,8 @@ def check_exportable(method: Method) -> None:
     reason = ""
     if method.tunes or method.scope != "image" or method.adapt != "context":
         reason = "it adapts to the images that it sees"
+    elif not (INITS[method.init].shares_texts and INITS[method.init].one_text) or kind_of(method).needs_image(method):
+        reason = f"its prompt {method.init!r} is not one text per class for all images"
     elif method.gate != "none":
         reason = f"its gate {method.gate!r} decides image by image"
     elif method.calibrate not in ("none", "temperature"):
