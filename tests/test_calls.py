@@ -89,15 +89,6 @@ def test_a_prediction_reads_like_the_list_of_a_pipeline() -> None:
     assert found[:2] == list(found)[:2]
 
 
-def test_predictions_are_equal_if_all_of_them_is() -> None:
-    found, again, other = (shared()(image(seed)) for seed in (1, 1, 2))
-    assert found == again
-    assert hash(found) == hash(again)
-    assert found != other
-    assert found != found.label
-    assert len({found, again, other}) == 2
-
-
 def test_text_features_of_label_lists_are_kept_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, ...]] = []
     real = module.Predictor
@@ -217,13 +208,6 @@ def test_pickles_answer_alike() -> None:
     assert same(clf.compare(image(), ["o-tpt"])["o-tpt"], expected["o-tpt"]), "the original goes on"
 
 
-def test_repr_tells_model_method_and_classes() -> None:
-    assert (
-        repr(shared()) == "Classifier('tiny-vit', method='confident-half', classes: 4 ('cat', 'dog', 'red panda', …))"
-    )
-    assert repr(fresh("tpt")) == "Classifier('tiny-vit', method='tpt', classes: not set)"
-
-
 def test_moving_to_a_device() -> None:
     clf = fresh().set_classes(NAMES)
     assert clf.to("cpu") is clf
@@ -321,12 +305,6 @@ def test_methods_that_need_words_refuse_in_a_sentence() -> None:
     assert clf.class_names == ("cat", "dog"), "a refused class list changes nothing"
 
 
-def test_templates_given_with_the_classes_serve_the_part_templates() -> None:
-    found = fresh("zero-shot+templates").set_classes(NAMES, templates=["a {}.", "the {}."])(image())
-    expected = fresh("zero-shot+templates", templates=["a {}.", "the {}."]).set_classes(NAMES)(image())
-    assert same(found, expected)
-
-
 def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(tmp_path: Path) -> None:
     context = CoopContext(torch.randn(4, 64, generator=torch.Generator().manual_seed(0)))
     path = tmp_path / "coop.safetensors"
@@ -343,8 +321,3 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
     file.write_text(json.dumps(attributes), encoding="utf-8")
     one, two = (fresh("tca").set_classes(NAMES, attributes=given)(image()) for given in (attributes, file))
     assert same(one, two)
-
-
-def test_loading_by_path_object() -> None:
-    with pytest.raises(OtptError, match=r"nowhere\.pt"):
-        otpt.load(Path("nowhere.pt"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,27 +103,6 @@ def test_seed_and_content_decide_the_views() -> None:
 
 
 @pytest.mark.equality
-def test_same_pixels_same_answer(tmp_path: Path) -> None:
-    clf = classifier()
-    expected = clf.predict(image(1)).probabilities
-    sources: list[otpt.images.ImageSource] = [np.asarray(image(1)), torch.from_numpy(np.array(image(1))).movedim(2, 0)]
-    for form in ("BMP", "TIFF", "PNG"):
-        path = tmp_path / f"image.{form.lower()}"
-        image(1).save(path)
-        with path.open("rb") as file:
-            sources += [path, str(path), path.read_bytes(), io.BytesIO(path.read_bytes()), Image.open(path), file]
-            for found in clf.predict(sources):
-                assert found.probabilities == pytest.approx(expected, abs=1e-6)
-            sources.clear()
-
-
-def test_addresses_are_refused_where_the_caller_says_so() -> None:
-    clf = Classifier(classifier().backbone, views=RECIPE, urls=None).set_classes(NAMES)
-    with pytest.raises(OtptError, match="Addresses are not accepted here, but 'https://example"):
-        clf.predict("https://example.org/cat.jpg")
-
-
-@pytest.mark.equality
 def test_methods_together_equal_each_alone() -> None:
     clf = classifier()
     names = ["zero-shot", "tpt", "o-tpt", "tpt+sals", "c-tpt+zs"]
@@ -146,16 +124,6 @@ def test_another_method_for_one_call() -> None:
         clf(image(5), method="ttp")
 
 
-def test_what_calibration_may_and_may_not_change() -> None:
-    found = classifier().compare(image(6), ["tpt", "tpt+ts", "tpt+sals", "zero-shot"])
-    assert found["tpt"].index == found["tpt+ts"].index == found["tpt+sals"].index
-    assert found["tpt+ts"].confidence < found["tpt"].confidence
-    logits = {name: np.log(each.probabilities) for name, each in found.items()}
-    spread = {name: each.max() - each.min() for name, each in logits.items()}
-    assert spread["tpt+sals"] == pytest.approx(spread["zero-shot"], rel=1e-4)
-    assert spread["tpt+ts"] == pytest.approx(spread["tpt"] / 1.16, rel=1e-4)
-
-
 def test_official_precision_rounds_to_float16() -> None:
     clf = classifier()
     official = Classifier(clf.backbone, views=RECIPE, official_precision=True).set_classes(NAMES)
@@ -165,14 +133,6 @@ def test_official_precision_rounds_to_float16() -> None:
     assert rounded == pytest.approx(plain, rel=0.05, abs=1e-3)
     kept = official.compare(image(1), ["tpt+sals"])["tpt+sals"].probabilities
     assert not np.array_equal(kept, kept.astype(np.float16).astype(np.float64)), "SaLS rounds the logits only"
-
-
-def test_a_bad_image_among_good_ones() -> None:
-    answers = list(classifier().stream([image(1), b"no image", image(2)], ["o-tpt"]))
-    assert [isinstance(answer, OtptError) for answer in answers] == [False, True, False]
-    with pytest.raises(OtptError):
-        classifier().predict([image(1), b"no image"])
-    assert [p.label for p in classifier().predict([image(1)])] == [classifier().predict(image(1)).label]
 
 
 def test_a_gradient_that_is_not_finite_is_flagged() -> None:

@@ -56,24 +56,6 @@ def test_evaluate_repeated_computes_nothing_again(run: Path, folder: Path) -> No
     assert before
 
 
-def test_table(run: Path, tmp_path: Path) -> None:
-    assert main(["table", str(run), "--format", "csv", "--out", str(tmp_path / "table.csv")]) == 0
-    text = (tmp_path / "table.csv").read_text(encoding="utf-8")
-    assert all(method in text.lower() for method in ("zero-shot", "o-tpt"))
-
-
-def test_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(run)]) == 0
-    assert "confident-half" in capsys.readouterr().out
-
-
-def test_report(run: Path, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    assert main(["report", str(run), "--out", str(page)]) == 0
-    text = page.read_text(encoding="utf-8")
-    assert all(name in text for name in (*METHODS, "shapes"))
-
-
 def test_predict_gives_what_the_evaluation_stored(run: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.csv"
     images = [str(path) for path in sorted(folder.rglob("*.png"))]
@@ -84,32 +66,6 @@ def test_predict_gives_what_the_evaluation_stored(run: Path, folder: Path, tmp_p
     classifier = otpt.load("pocket", method="o-tpt", views=4, device="cpu").set_classes(CLASSES)
     expected = [classifier.predict(path).confidence for path in images]
     assert [float(row["confidence"]) for row in rows] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("arguments", [["methods"], ["models"], ["datasets"], ["doctor"]])
-def test_listings(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) in (0, None)
-    assert capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "offending"),
-    [
-        (["predict", "nowhere.png", "--classes", "cat", "dog", "--backbone", "pocket"], "nowhere.png"),
-        (["evaluate", "emoji/food", "--backbone", "pocket", "--methods", "nonsense"], "nonsense"),
-        (["table", "no-such-run"], "no-such-run"),
-        (["evaluat"], "evaluat"),
-    ],
-)
-def test_bad_input(arguments: list[str], offending: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = stop.code
-    assert code == 2
-    err = capsys.readouterr().err
-    assert offending in err
-    assert "Traceback" not in err
 
 
 @pytest.fixture(scope="module")

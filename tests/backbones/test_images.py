@@ -71,16 +71,6 @@ def test_a_view_has_the_same_bits_in_every_batch(kind: str, precision: str) -> N
     assert torch.equal(encode(pixels), together)
 
 
-def test_features_may_take_part_in_later_gradients() -> None:
-    backbone = tiny_backbone()
-    features = backbone.encode_pixels(images(32, 2))
-    assert not features.is_inference()
-    weights = torch.ones(32, requires_grad=True)
-    (features @ weights).sum().backward()
-    assert weights.grad is not None
-    torch.testing.assert_close(weights.grad, features.sum(dim=0))
-
-
 def test_no_views_and_views_of_another_size() -> None:
     backbone = tiny_backbone()
     assert backbone.encode_pixels(torch.empty(0, 3, 32, 32)).shape == (0, 32)
@@ -162,20 +152,6 @@ def test_an_activation_of_a_sum_stays() -> None:
     assert tune(visual, 8, 4, pack=True) is visual
     found = ImageTower(visual, 8)(images(8, 3))
     torch.testing.assert_close(found, F.normalize(visual(images(8, 3)), dim=-1), rtol=0, atol=5e-6)
-
-
-def test_folding_is_the_formula() -> None:
-    tower = nn.Sequential(nn.Conv2d(3, 4, 3, bias=True), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)).double()
-    randomise(tower)
-    pixels = images(8, 1, torch.float64)
-    folded: Any = fold_batch_norms(tower, pixels)
-    conv, norm = tower[0], tower[1]
-    for channel in range(4):
-        factor = norm.weight[channel] / (norm.running_var[channel] + norm.eps) ** 0.5
-        torch.testing.assert_close(folded[0].weight[channel], conv.weight[channel] * factor)
-        shift = (conv.bias[channel] - norm.running_mean[channel]) * factor + norm.bias[channel]
-        torch.testing.assert_close(folded[0].bias[channel], shift)
-    torch.testing.assert_close(folded(pixels), tower(pixels), rtol=0, atol=1e-13)
 
 
 def test_a_norm_that_does_not_follow_a_convolution_stays() -> None:

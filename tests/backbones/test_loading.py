@@ -6,7 +6,6 @@ import json
 import socket
 import time
 import urllib.request
-import warnings
 from pathlib import Path
 
 import pytest
@@ -172,15 +171,6 @@ def test_a_folder_whose_weights_do_not_fit(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_asks_for_code_to_be_run(tmp_path: Path) -> None:
-    open_clip_local_dir(tmp_path)
-    config = json.loads((tmp_path / "open_clip_config.json").read_text())
-    config["model_cfg"]["text_cfg"] |= {"hf_tokenizer_name": "x/y", "tokenizer_kwargs": {"trust_remote_code": True}}
-    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
-    with pytest.raises(OtptError, match="trust_remote_code"):
-        load_backbone(str(tmp_path), device="cpu")
-
-
 def test_a_plugin_registers_a_source() -> None:
     def load(name: str, quick_gelu: bool | None) -> Parts:
         return Parts(tiny_clip("vit", int(name)), tokenizer(), {}, "tiny")
@@ -289,13 +279,6 @@ def test_devices_and_precisions() -> None:
     absent = "cuda:99"
     with pytest.raises(OtptError, match=r"Device 'cuda:99' is not available on this machine; available: cpu"):
         load_backbone("random:RN50", device=absent)
-
-
-def test_no_warning_for_an_openai_file(tmp_path: Path) -> None:
-    openai_archive(tmp_path / "a.pt")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_backbone(str(tmp_path / "a.pt"), device="cpu")
 
 
 def test_a_folder_does_not_hide_the_embedded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,13 +143,3 @@ def test_threads_do_not_see_each_others_embeddings() -> None:
         assert len(found) == 10
         assert all(torch.allclose(features, expected, atol=1e-5) for features in found)
     assert torch.equal(text.embed(ids), inputs[0])  # and nothing is left behind
-
-
-def test_special_tokens_before_the_text(tmp_path: Path) -> None:
-    assert tiny_backbone().text.start_length == 1
-    assert bert(tmp_path).text.start_length == 1
-
-
-def test_too_long_for_bert_is_refused_too(tmp_path: Path) -> None:
-    with pytest.raises(OtptError, match="24"):
-        bert(tmp_path).text.tokenize(["x " * 30])

@@ -100,12 +100,6 @@ def test_no_change_gives_one_exactly(dtype: torch.dtype) -> None:
     assert torch.equal(cor(logits, logits), logits)
 
 
-def test_a_factor_is_found_again() -> None:
-    logits = draw(64, 10, scale=3.0)
-    for factor in (0.01, 0.5, 1.7, 20.0):
-        assert float(cots_temperature(factor * logits, logits)) == pytest.approx(factor, rel=1e-12)
-
-
 def test_confidences_of_one_to_the_last_bit_still_have_a_temperature() -> None:
     zero_shot = torch.tensor([[200.0, 0.0, 0.0]]).expand(11, -1)
     assert float(confidence(zero_shot[0].double())) == 1.0

@@ -14,7 +14,6 @@ from oracles.data.labelled import facts, labelled
 
 from otpt.calibration import Calibrated, Calibration, fit_calibration, read_calibration
 from otpt.calibration.conformal import conformal_scores
-from otpt.calibration.fitted import _checksum
 from otpt.calibration.maps import as_stored
 from otpt.errors import OtptError
 
@@ -163,14 +162,6 @@ def test_reliability_is_of_images_that_the_map_has_not_seen(calibration: Calibra
         before.ece, abs=1e-6
     )
     assert json.loads(json.dumps(calibration.as_dict())) == calibration.as_dict()
-
-
-def test_content_of_another_shape(calibration: Calibration, tmp_path: Path) -> None:
-    content = calibration.as_dict() | {"confidences": "high"}
-    path = tmp_path / "cal.json"
-    path.write_text(json.dumps({**content, "checksum": _checksum(content)}), encoding="utf-8")
-    with pytest.raises(OtptError, match="confidences"):
-        read_calibration(path)
 
 
 def test_every_class_is_in_the_sets_without_scores(calibration: Calibration) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -63,13 +62,6 @@ def test_gradients():
     logits = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     zero_shot = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(calibration.sals, (logits, zero_shot))
-
-
-def test_numpy():
-    logits = np.array([[1.0, 3.0, 2.5], [0.0, 1.0, 0.25]])
-    zero_shot = np.array([[10.0, 12.0, 11.0], [12.0, 10.0, 11.0]])
-    expected = torch.tensor([[10.0, 12.0, 11.5], [10.0, 12.0, 10.5]], dtype=torch.float64)
-    torch.testing.assert_close(calibration.sals(logits, zero_shot), expected)
 
 
 def test_dtype_is_that_of_the_logits():

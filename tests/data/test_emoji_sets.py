@@ -9,10 +9,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from otpt.data import load_dataset
-from otpt.data.emoji import EMOJI_SETS, PINNED, drawing, load_emoji, rasterise
+from otpt.data.emoji import EMOJI_SETS, PINNED, drawing, load_emoji
 from otpt.errors import OtptError
 
 pytest.importorskip("resvg_py")
@@ -31,13 +30,6 @@ def test_every_set_is_large_enough_balanced_and_named(name: str) -> None:
     assert sorted(labels[: len(data.class_names)]) == list(range(len(data.class_names)))
     assert len({data.image_id(index) for index in range(len(data))}) == len(data)
     assert not any(re.search(r"skin tone|[“”:]", class_name) for class_name in data.class_names)
-
-
-def test_names_are_unicodes_in_the_words_of_a_prompt() -> None:
-    assert {"dog face", "red apple", "flag of France", "keycap 1", "jack-o-lantern"} <= {
-        class_name for name in EMOJI_SETS for class_name in load_emoji(name).class_names
-    }
-    assert load_emoji("emoji/food").template.format("red apple") == "a photo of a red apple."
 
 
 GOLDEN = {
@@ -87,16 +79,6 @@ def test_emoji_sets_are_data_sets() -> None:
     assert load_dataset("emoji/grey").family == "shift"
 
 
-def test_line_art_is_black_on_white_and_keeps_the_outlines() -> None:
-    for code in load_emoji("emoji/objects").codes[::20]:
-        lines = np.asarray(rasterise(drawing(code, lines_only=True), 72)).astype(int)
-        whole = np.asarray(rasterise(drawing(code), 72)).astype(int)
-        assert lines.min() < 128, code  # something is drawn
-        # Outlines lie above the colours: what is black in the line art is black in the whole drawing.
-        assert (whole[(lines < 20).all(-1)] < 80).mean() > 0.95, code
-        assert (np.ptp(lines, axis=-1) > 8).mean() < 0.05, code  # no colour
-
-
 def test_shifts_show_the_same_compositions_of_the_same_classes() -> None:
     clean = load_emoji("emoji/objects")
     original = np.asarray(clean.image(10)).astype(float)
@@ -107,19 +89,6 @@ def test_shifts_show_the_same_compositions_of_the_same_classes() -> None:
     grey = np.asarray(load_emoji("emoji/grey").image(10)).astype(float)
     luma = original @ np.array([0.299, 0.587, 0.114])
     assert np.abs(grey - luma[..., None]).max() <= 1.0
-
-
-def test_noise_is_normal_with_the_stated_spread() -> None:
-    from otpt.data.emoji import NOISE_SIGMA
-    from otpt.data.emoji import _noise as noise
-
-    middle = Image.new("RGB", (128, 128), (128, 128, 128))
-    values = np.asarray(noise(middle, "key")).astype(float) - 128
-    inside = np.abs(values) < 2 * NOISE_SIGMA
-    assert abs(inside.mean() - 0.9545) < 0.005
-    assert abs((np.abs(values) < NOISE_SIGMA).mean() - 0.6827) < 0.01
-    assert abs(values.mean()) < 1.0
-    assert np.asarray(noise(middle, "other")).tobytes() != np.asarray(noise(middle, "key")).tobytes()
 
 
 def test_image_that_does_not_exist() -> None:

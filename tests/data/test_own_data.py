@@ -21,8 +21,6 @@ from otpt.images import open_image
 
 from .test_bad_input import write_shard
 
-REAL = Path(__file__).resolve().parents[2] / "../shared/real"
-
 
 def test_image_folder_as_torchvision_reads_it(tmp_path: Path) -> None:
     put_images(tmp_path, ["dog/b.jpg", "dog/a.JPG", "cat/deep/c.png", "Zebra/1.jpeg", "Zebra/10.jpeg", "cat/d.webp"])
@@ -59,16 +57,6 @@ def test_a_relative_path_may_lie_under_the_root_and_a_name_needs_a_dot(tmp_path:
     assert load_dataset("./dtd").class_names == ("a", "b")
     with pytest.raises(OtptError, match="needs a data root"):
         load_dataset("dtd")
-
-
-def test_real_photographs_in_their_own_label_order() -> None:
-    if not REAL.is_dir():
-        pytest.skip("no real photographs beside the repository")
-    data = load_dataset(str(REAL / "eurosat"))
-    assert (len(data), len(data.class_names)) == (500, 10)
-    assert data.class_names[0] == "Annual Crop Land"
-    assert all(data.class_names[label] == id.split("/")[0] for id, label in zip(data.ids, data.labels, strict=True))
-    assert open_image(data[0].source).size[0] > 0
 
 
 def write_table(path: Path, rows: list[dict[str, object]]) -> None:

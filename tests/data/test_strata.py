@@ -39,12 +39,6 @@ def test_every_beginning_holds_each_class_in_proportion(counts: list[int], seed:
         ), fractions
 
 
-def test_the_first_images_of_equal_classes_show_each_once() -> None:
-    data = stratified(make([7] * 30))
-    for start in range(0, 210, 30):
-        assert sorted(data.labels[start : start + 30]) == list(range(30))
-
-
 def test_only_ids_and_labels_decide() -> None:
     orders = [stratified(make([5, 3, 9], seed)) for seed in range(4)]
     assert len({each.ids for each in orders}) == 1

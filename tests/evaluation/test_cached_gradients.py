@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
-from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image, settings
+from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, settings
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.data import Dataset
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 from otpt.methods import Method, get_method
@@ -80,16 +79,6 @@ def test_each_view_objective_and_reference_has_its_own(tmp_path: Path, backward:
 
 
 @pytest.mark.equality
-def test_images_known_and_unknown_in_any_order(tmp_path: Path, backward: list[int]) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    run(tmp_path / "few", cache, ["tpt"], 3)
-    backward.clear()
-    some = run(tmp_path / "more", cache, ["tpt"], 5)
-    assert len(backward) == 2
-    assert some == run(tmp_path / "without", None, ["tpt"], 5)
-
-
-@pytest.mark.equality
 @pytest.mark.parametrize("damage", ["flip", "empty", "shape"])
 def test_a_damaged_or_foreign_gradient_is_recomputed(tmp_path: Path, damage: str) -> None:
     cache = FeatureCache(tmp_path / "cache")
@@ -146,22 +135,6 @@ def test_every_fact_is_in_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.equality
-def test_another_ratio_of_views_or_class_list_is_another_gradient(tmp_path: Path, backward: list[int]) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    run(tmp_path / "first", cache, ["tpt"], 2)
-    half = [replace(get_method("tpt").override({"selection-ratio": "0.5"}), name="tpt[selection-ratio=0.5]")]
-    without = run(tmp_path / "half-without", None, half, 2)
-    backward.clear()
-    assert run(tmp_path / "half", cache, half, 2) == without
-    assert (len(backward), cache.info().gradients) == (2, 4)
-    sources = [image(0), image(1)]
-    renamed = Dataset("tiny", ("lynx", *NAMES[1:]), ["p/0", "p/1"], [0, 1], sources.__getitem__)
-    without = run(tmp_path / "lynx-without", None, ["tpt"], data=renamed)
-    assert run(tmp_path / "lynx", cache, ["tpt"], data=renamed) == without
-    assert (cache.info().entries, cache.info().gradients) == (2, 6)
-
-
-@pytest.mark.equality
 def test_the_batch_of_a_gpu_asks_only_for_what_is_missing(tmp_path: Path, backward: list[int]) -> None:
     """Eight contexts go through the text tower together there: rows that are known are left out, bits are the same."""
     cache = FeatureCache(tmp_path / "cache")
@@ -201,15 +174,3 @@ def test_gradients_count_towards_the_bound_and_go_when_oldest(tmp_path: Path) ->
     cache.put("bb" * 32, value, kind="gradients")
     assert cache.clear() == whole
     assert cache.info().bytes == 0
-
-
-@pytest.mark.equality
-def test_threads_that_predict_images_share_a_cache(tmp_path: Path, backward: list[int]) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    expected = run(tmp_path / "one-thread", None, ["tpt"])
-    torch.set_num_threads(3)  # the fixture of this folder takes it back
-    assert run(tmp_path / "cold", cache, ["tpt"]) == expected
-    backward.clear()
-    assert run(tmp_path / "warm", cache, ["tpt"]) == expected
-    assert backward == []
-    assert cache.info().gradients == 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -138,18 +137,6 @@ def test_only_the_context_of_a_file(tmp_path: Path) -> None:
     assert found == confidences(tmp_path / "by-hand", by_hand, "some")
 
 
-def test_words_and_learned_prompts_side_by_side(tmp_path: Path) -> None:
-    given = settings(methods=["zero-shot", "coop"], prompts=["a photo of a", "an example of"], contexts=[coop()])
-    found = confidences(tmp_path, given)
-    assert list(found) == [("a photo of a", "zero-shot"), ("coop", "coop"), ("an example of", "zero-shot")]
-    assert all(len(values) == COUNT for values in found.values())
-
-
-def test_settings_can_be_sent_to_worker_processes() -> None:
-    given = pickle.loads(pickle.dumps(settings(methods=["coop"], contexts=[coop()])))
-    assert fingerprint(given.contexts_for("tiny")["coop"]) == fingerprint(coop())
-
-
 def test_what_is_refused(tmp_path: Path) -> None:
     def sentence(**changes: object) -> str:
         with pytest.raises(OtptError) as error:
@@ -165,11 +152,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
     other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))
     assert "its class 1 is" in sentence(methods=["coop"], contexts=[other])
-
-
-def test_a_prompt_of_vectors_may_still_be_given_by_hand(tmp_path: Path) -> None:
-    found = confidences(tmp_path, settings(methods=["tpt"], prompts=[Prompt.learned(coop().vectors)]))
-    assert len(found) == 1
 
 
 FPP = Fpp(steps=3, seed=5)
@@ -239,10 +221,3 @@ def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
         answers = classifier.compare(image(i), METHODS)
         assert {name: answers[name].confidence for name in METHODS} == {name: found[i, name] for name in METHODS}
         assert len({found[i, name] for name in METHODS}) == len(METHODS), "each says something of its own"
-
-
-def test_a_run_is_not_continued_with_other_attributes(tmp_path: Path) -> None:
-    evaluate(dataset(2), backbone(), settings(methods=["attributes"], attributes=ATTRIBUTES), out=tmp_path / "run")
-    other = {**ATTRIBUTES, NAMES[0]: ["small 0", "new 0"]}
-    with pytest.raises(OtptError, match="attributes"):
-        evaluate(dataset(2), backbone(), settings(methods=["attributes"], attributes=other), out=tmp_path / "run")

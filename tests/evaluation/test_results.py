@@ -95,18 +95,6 @@ def test_nothing_depends_on_threads_or_shards(tmp_path: Path) -> None:
         assert other.frame.drop(columns="run").equals(one.frame.drop(columns="run"))
 
 
-def test_metrics_do_not_depend_on_the_order_of_the_images(tmp_path: Path) -> None:
-    frames = []
-    for number in range(2):
-        order = np.random.default_rng(number).permutation(40).tolist()
-        labels = [i % len(NAMES) for i in order]
-        ids = [f"{number}/{i}" for i in order]  # other names: they are evaluated in another order
-        data = Dataset("mixed", NAMES, ids, labels, [image(i) for i in order].__getitem__)
-        given = settings(methods=["zero-shot"], shard_size=20)
-        frames.append(evaluate(data, backbone(), given, out=tmp_path / str(number)).frame.drop(columns="run"))
-    pd.testing.assert_frame_equal(*frames, rtol=0, atol=1e-8)
-
-
 def test_methods_prompts_and_seeds_together_equal_each_alone(tmp_path: Path) -> None:
     prompts = ["a photo of a", "an image of [CLS] outside"]
     evaluate(dataset(3), backbone(), settings(prompts=prompts, seeds=(0, 7), views=4), out=tmp_path / "all")

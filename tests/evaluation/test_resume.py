@@ -21,15 +21,13 @@ from oracles.runs.evaluation_bench import (
     image,
     settings,
     shard,
-    write_images,
 )
 from oracles.runs.growing_bench import grow, whole
 
 from otpt import OtptError, get_method
-from otpt.backbones import Backbone, ClipBackbone
+from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.evaluation import ProcessEngine, Progress, duration, evaluate
-from otpt.features import FeatureCache
 from otpt.runs import Run
 
 TWO = ["zero-shot", "o-tpt"]
@@ -86,25 +84,6 @@ def test_only_what_is_missing_is_computed(finished: Path, tmp_path: Path) -> Non
     assert sum(images) == 2
     assert shard(tmp_path / "run", "zero-shot", 2, 4).stat().st_mtime_ns == untouched
     assert files(tmp_path / "run") == files(finished)
-
-
-def test_a_further_method_needs_no_image_tower_with_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    data = dataset(images=write_images(tmp_path / "images", 4))
-
-    def run(folder: str, methods: list[str], store: FeatureCache | None) -> None:
-        evaluate(data, backbone(), settings(methods=methods, views=4), out=tmp_path / folder, cache=store)
-
-    run("run", TWO, cache)
-
-    def refuse(self: Backbone, *_: object, **__: object) -> None:
-        raise AssertionError("the image tower was used")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClipBackbone, "encode_pixels", refuse)
-        run("run", [*TWO, "tpt"], cache)
-    run("whole", [*TWO, "tpt"], None)
-    assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
 def test_a_damaged_shard_is_named_and_recomputed(finished: Path, tmp_path: Path) -> None:

@@ -18,18 +18,13 @@ from oracles.runs.evaluation_bench import (
     image,
     image_number,
     settings,
-    shard,
     small_dataset,
-    write_images,
 )
 from oracles.runs.growing_bench import STREAM
 
 from otpt import OtptError, load_plugin
-from otpt.backbones import ClipBackbone
 from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
-from otpt.features import FeatureCache
-from otpt.features import pipeline as pipeline_module
 from otpt.images import image_digest
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.runs import Run
@@ -127,15 +122,6 @@ def test_stopped_and_resumed_it_has_the_same_bytes(tmp_path: Path, after: int) -
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
-def test_a_damaged_shard_in_the_middle_is_recomputed(finished: Path, tmp_path: Path) -> None:
-    run(tmp_path / "run", seeds=[0, 1])
-    path = shard(tmp_path / "run", STREAM, 4, 8)
-    path.write_bytes(b"")
-    with pytest.warns(UserWarning, match="is damaged"):
-        run(tmp_path / "run", seeds=[0, 1])
-    assert files(tmp_path / "run") == files(finished)
-
-
 def test_unreadable_images_leave_the_state_alone_and_a_retry_repeats_the_stream(tmp_path: Path) -> None:
     broken = stream_order(0, IDS)[2]
     images: list[Any] = [image(i) for i in range(11)]
@@ -178,29 +164,6 @@ def test_each_prompt_and_method_has_a_state_of_its_own(tmp_path: Path) -> None:
             run(folder, [method], images=6, prompts=[prompt])
             alone += files(folder, suffix=".parquet").values()
     assert sorted(alone) == together
-
-
-def test_with_the_cache_the_stream_needs_neither_tower_nor_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    data = dataset(images=write_images(tmp_path / "images", 11))
-    run(tmp_path / "cold", data=data, cache=cache)
-    run(tmp_path / "without", data=data)
-    run(tmp_path / "run", ["zero-shot", "o-tpt"], data=data, cache=cache)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("an image was read or encoded")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClipBackbone, "encode_pixels", refuse)
-        patch.setattr(pipeline_module, "open_with_digest", refuse)
-        run(tmp_path / "run", data=data, cache=cache)
-        run(tmp_path / "warm", data=data, cache=cache)
-    expected = files(tmp_path / "without")
-    assert files(tmp_path / "cold") == expected
-    assert files(tmp_path / "warm") == expected
-    assert files(tmp_path / "run", suffix=".parquet") == files(tmp_path / "without", suffix=".parquet")
 
 
 PLUGIN = '''

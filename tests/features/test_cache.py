@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.runs.evaluation_bench import RECIPE, backbone, dataset, files, image, settings, write_images
+from oracles.runs.evaluation_bench import RECIPE, backbone, dataset, files, settings, write_images
 
 from otpt.backbones import Backbone, ClipBackbone
 from otpt.errors import OtptError
@@ -68,17 +68,6 @@ def test_other_methods_prompts_and_names_need_neither_tower_nor_images(
     monkeypatch.undo()
     evaluate(dataset(images=paths), backbone(), more, out=tmp_path / "again")
     assert files(tmp_path / "more") == files(tmp_path / "again")
-
-
-def test_a_changed_image_is_read_again(tmp_path: Path, paths: list[Path]) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "before", cache=cache)
-    image(77).save(paths[2])
-    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "cached", cache=cache)
-    evaluate(dataset(images=paths), backbone(), settings(), out=tmp_path / "fresh")
-    assert files(tmp_path / "cached") == files(tmp_path / "fresh")
-    assert files(tmp_path / "cached") != files(tmp_path / "before")
-    assert cache.info().entries == 6
 
 
 def test_an_image_written_just_now_is_not_trusted_by_its_looks(
@@ -176,22 +165,6 @@ def test_concurrent_writers_and_readers(tmp_path: Path) -> None:
         thread.join()
     assert not wrong
     assert cache.info().entries >= 1
-
-
-@pytest.mark.equality
-def test_float16_features_are_the_same_fresh_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    full = FeatureCache(tmp_path / "full")
-    half = settings(features="float16")
-    evaluate(dataset(3), backbone(), half, out=tmp_path / "fresh")
-    evaluate(dataset(3), backbone(), half, out=tmp_path / "cold", cache=cache)
-    evaluate(dataset(3), backbone(), settings(), out=tmp_path / "full-run", cache=full)
-    no_encoding(monkeypatch)
-    evaluate(dataset(3), backbone(), half, out=tmp_path / "warm", cache=cache)
-    assert files(tmp_path / "fresh") == files(tmp_path / "cold") == files(tmp_path / "warm")
-    sizes = [sum(map(len, files(each.folder, suffix=".features").values())) for each in (cache, full)]
-    assert sizes[0] < 0.6 * sizes[1]
-    assert files(tmp_path / "fresh", suffix=".parquet") != files(tmp_path / "full-run", suffix=".parquet")
 
 
 @pytest.mark.equality

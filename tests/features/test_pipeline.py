@@ -236,19 +236,6 @@ def test_damaged_digests_are_as_none(images: list[Path], tmp_path: Path, damage:
     assert ShardDigests(cache, "data", 0, 8).find(file_state(images[0])) is None
 
 
-def test_the_clock_is_told_of_the_passes_that_an_image_was_in(images: list[Path], tmp_path: Path) -> None:
-    cache = FeatureCache(tmp_path / "cache")
-    list(FeaturePipeline(backbone(), cache=cache)(tasks(images[1:2])))
-    told: list[tuple[int, str]] = []
-
-    def note(task: ImageTask, part: str, seconds: float) -> None:
-        told.append((task.key, part))
-
-    list(FeaturePipeline(backbone(), cache=cache, threads=0, clock=note)(tasks(images[:2])))
-    passes = [each for each in told if each[1] != "decode"]
-    assert passes == [(0, "views"), (0, "encode")], "the other one came from the cache"
-
-
 def test_an_impossible_number_of_threads() -> None:
     with pytest.raises(OtptError, match="number of threads is -1; expected 0 or more"):
         FeaturePipeline(backbone(), threads=-1)

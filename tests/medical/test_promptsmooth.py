@@ -281,22 +281,6 @@ def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "certified accuracy %" in printed
 
 
-def test_bad_certification(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "certify", "nothing", "--methods", "tpt")
-    assert (code, "'tpt'" in err) == (2, True), err
-
-
-def test_side_by_side_with_other_methods(tmp_path: Path) -> None:
-    """The one evaluation runs them all: each says what it says alone."""
-    data = dataset(each=1)
-    recipe = otpt.ViewRecipe(n_views=6)
-    both = settings(methods=["o-tpt", "promptsmooth"], views=recipe, save_probabilities=True)
-    run_of_both = evaluate(data, tiny(), both, out=tmp_path / "both").run
-    for name in ("o-tpt", "promptsmooth"):
-        alone = settings(methods=[name], views=recipe, save_probabilities=True)
-        assert rows_of(evaluate(data, tiny(), alone, out=tmp_path / name).run) == rows_of(run_of_both, name)
-
-
 @pytest.mark.parametrize("wrong", [{"sigma": 0.0}, {"alpha": 1.0}, {"copies": 0}, {"samples": 0}])
 def test_wrong_numbers(wrong: dict[str, float]) -> None:
     with pytest.raises(OtptError, match=next(iter(wrong))):

@@ -45,11 +45,6 @@ def test_files_that_cannot_be_used(name: str, text: str, tmp_path: Path) -> None
         read_attributes(tmp_path / name)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(OtptError, match=r"Cannot read the attribute file .*: No such file"):
-        read_attributes(tmp_path / "none.json")
-
-
 def test_a_class_has_the_sum_over_its_texts() -> None:
     """Zero-shot with attributes, from the probabilities of all six texts as classes of their own."""
     backbone = tiny_backbone("vit", "float64")
@@ -82,12 +77,6 @@ def test_functions_of_all_views_see_the_classes() -> None:
     classifier.set_classes(NAMES, attributes=ATTRIBUTES)
     for answer in classifier.classify_features(views, ["tca", "tca+seen-by-tca"]):
         assert not np.allclose(answer["tca"].probabilities, answer["tca+seen-by-tca"].probabilities)
-
-
-def test_methods_that_need_attributes_say_so() -> None:
-    classifier = Classifier(tiny_backbone("vit"), "tca")
-    with pytest.raises(OtptError, match="No attributes of the classes were given"):
-        classifier.set_classes(NAMES)
 
 
 def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from oracles.models.tiny import tiny_backbone
-from oracles.runs.evaluation_bench import dataset, rows, settings
 from torch import Tensor
 from torch.nn import functional as F
 
 from otpt import Classifier, ViewRecipe
 from otpt.backbones import Backbone
-from otpt.evaluation import evaluate
 from otpt.features.pipeline import EncodedImage, ImageTask
 from otpt.methods import Batch, Output, get_methods
 from otpt.methods.path import PromptGroup
@@ -105,19 +102,3 @@ def test_methods_with_and_without_a_gate_share_passes() -> None:
     assert [each.index for each in found[1]] == [each.index for each in alone]
     for one, other in zip(found[1], alone, strict=True):
         assert np.array_equal(one.probabilities, other.probabilities)
-
-
-def test_nothing_is_computed_where_all_gates_are_closed() -> None:
-    group = _group("o-tpt+agreement")
-    views = _views(group.state.text_features)
-    with counting() as passes:
-        _predict(group, views[[0, 2, 3, 5]])
-    assert passes == {"forward": 0, "backward": 0}
-
-
-def test_an_evaluation_spares_them_too(tmp_path: Path) -> None:
-    with counting() as passes:
-        evaluate(dataset(12), backbone(), settings(methods=["tpt+agreement"], views=RECIPE), out=tmp_path)
-    adapted = int(sum(row["adapted"] for row in rows(tmp_path)))
-    assert 0 < adapted < 12, "or the test shows nothing"
-    assert passes == {"forward": adapted, "backward": adapted}

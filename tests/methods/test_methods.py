@@ -13,8 +13,6 @@ from otpt.errors import OtptError
 from otpt.methods import Method, get_method, load_methods
 from otpt.registry import number_for
 
-CORE = ["zero-shot", "tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+ts", "tpt+penalty", "c-tpt+penalty", "c-tpt+zs"]
-
 
 @pytest.mark.parametrize("init", ["coop", "cocoop", "maple"])
 def test_learned_inits(init: str) -> None:
@@ -52,15 +50,6 @@ def test_another_calibrator_drops_settings_of_the_first() -> None:
     method = get_method("tpt+cots").override({"strong-ratio": 0.2})
     assert method.override({"calibrate": "sals"}).settings == {}
     assert method.override({"calibrate": "cots"}).settings == {"strong_ratio": 0.2}
-
-
-def test_which_settings_a_method_has() -> None:
-    has = {name: get_method(name).has_setting for name in CORE}
-    assert [name for name in CORE if has[name]("lambda")] == [n for n in CORE if n.startswith(("o-tpt", "c-tpt"))]
-    assert [name for name in CORE if has[name]("temperature")] == ["tpt+ts"]
-    assert [name for name in CORE if has[name]("range_penalty")] == ["tpt+penalty", "c-tpt+penalty"]
-    assert [name for name in CORE if not has[name]("steps")] == ["zero-shot"]
-    assert not has["o-tpt"]("lamda")
 
 
 @pytest.mark.parametrize(

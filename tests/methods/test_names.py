@@ -10,8 +10,7 @@ import pytest
 
 from otpt.errors import OtptError
 from otpt.evaluation.sweeps import sweep_method
-from otpt.methods import Method, compose, get_method, get_methods, known_parts, list_methods, list_parts
-from otpt.registry import ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, GATES, OBJECTIVES
+from otpt.methods import Method, compose, get_method, get_methods
 
 DISPERSION = {"fine-grained": 50.0, "shift": 20.0}
 ORTHOGONALITY = {"fine-grained": 18.0, "shift": 2.0}
@@ -254,28 +253,3 @@ def test_each_method_is_run_once() -> None:
         get_methods(["tpt+sals", "o-tpt", "TPT+sals"])
     with pytest.raises(OtptError, match="'tpt'"):
         get_methods("tpt")  # type: ignore[arg-type]
-
-
-def test_rows_describe_every_part_and_method() -> None:
-    parts = {row["name"]: row for row in list_parts()}
-    assert list(parts) == list(known_parts())
-    of_users = {
-        name
-        for axis in (ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, GATES, OBJECTIVES)
-        for name, each in axis.items()
-        if each.digest
-    }
-    assert all(row["summary"].endswith(".") and row["source"] for row in parts.values() if row["name"] not in of_users)
-    assert parts["confident-half"]["settings"] == {"mean-fraction": 0.5, "clean-weight": 0.0}
-    assert parts["orthogonality"]["axis"] == "objective"
-    methods = {row["name"]: row for row in list_methods()}
-    assert methods["o-tpt"]["objectives"] == O_TPT
-    assert {row["axis"] for row in methods.values()} == {"paper", "field"}
-
-
-@pytest.mark.parametrize("name", ["soc", "d-tpt", "tca", "tca-single", "coop+d-tpt+sals", "soc+static"])
-def test_uncertain_constants_have_a_caution(name: str) -> None:
-    """On all data sets, since these constants do not depend on one."""
-    assert compose(name).caution
-    assert compose(name).caution_on(["pets"]) == compose(name).caution
-    assert compose("a-tpt").caution == ""

@@ -58,11 +58,6 @@ def test_enough_is_the_literal_rule(seed: int) -> None:
     assert is_enough(logits) == literal_enough(logits)
 
 
-def test_the_bench_has_images_of_every_number_of_views() -> None:
-    clf = classifier(ViewRecipe(n_views=12))
-    assert {literal_count(clf, image(i)) for i in SEEDS} == {6, 9, 12}
-
-
 @pytest.mark.equality
 @pytest.mark.parametrize("method", METHODS)
 def test_an_image_gets_what_its_first_views_give(method: str) -> None:
@@ -141,24 +136,6 @@ def test_rounds_belong_to_the_run(tmp_path: Path) -> None:
     evaluate(dataset(4), backbone(), settings(methods=["tpt"], views=IN_ROUNDS), out=tmp_path / "run")
     with pytest.raises(OtptError, match="rounds=6,9"):
         evaluate(dataset(4), backbone(), settings(methods=["tpt"], views=IN_ROUNDS.of(12)), out=tmp_path / "run")
-
-
-def test_an_image_that_is_gone_in_a_later_round_is_an_error(tmp_path: Path) -> None:
-    paths = write_images(tmp_path, 12)
-    cache = FeatureCache(tmp_path / "cache")
-    calls: dict[int, int] = {}
-
-    def source(i: int) -> Path:
-        calls[i] = calls.get(i, 0) + 1
-        return paths[i] if calls[i] == 1 else tmp_path / "gone.png"
-
-    task = Settings(classes=NAMES, views=IN_ROUNDS)
-    predictor = Predictor(backbone(), task, get_methods(["tpt"]))
-    given = [predictor.task(i, lambda i=i: source(i), seed=0) for i in range(12)]
-    # the image is kept while its rounds last, so that it is read once
-    answers = [each for batch in stream(given, FeaturePipeline(backbone(), cache=cache)) for _, each in batch]
-    assert not any(isinstance(found, OtptError) for found in answers)
-    assert set(calls.values()) == {1}
 
 
 @pytest.mark.parametrize("rounds", [(1,), (12,), (8, 8), (8, 3)])

@@ -143,26 +143,3 @@ def test_extras_must_be_numbers() -> None:
 
     with pytest.raises(OtptError, match=r"'wordy' returned extras that are not numbers for the image .*name: number"):
         predicted("zero-shot+wordy")
-
-
-def test_a_step_that_no_view_decides_is_one_context_for_all_images() -> None:
-    static = Method("static", objectives={"orthogonality": 18.0})
-    assert not static.needs_views("fine-grained")
-    side = otpt.methods.prompt_tuning.prompt_state(backbone(), NAMES)
-    passes = 0
-    encode = side.encoder.encode
-
-    def counted(contexts: Tensor) -> Tensor:
-        nonlocal passes
-        passes += 1
-        return encode(contexts)
-
-    side.encoder.encode = counted  # type: ignore[method-assign]
-    config = static.tuning("fine-grained")
-    assert config is not None
-    features = torch.stack([classifier().encode_views(image(seed), image_id=str(seed)) for seed in range(5)])
-    for batch in features.split(2):
-        tuned = otpt.methods.prompt_tuning.tune(side, batch, [config])[config]
-        context = tuned.contexts[0]
-    assert passes == 1
-    assert torch.equal(tuned.logits[0], side.logits(features[4][:1], encode(context[None])[0])[0])

@@ -11,8 +11,6 @@ import torch
 from oracles.data.images import image
 
 import otpt
-from otpt.data import Dataset
-from otpt.evaluation import EvaluationSettings, evaluate
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "add-a-method.md"
 METHODS = ("zero-shot", "tpt", "tpt+largest-cosine", "zero-shot+agreement-weighted", "recent-classes")
@@ -40,10 +38,3 @@ def test_worked_examples(tmp_path: Path) -> None:
         weighted = zero_shot / (counts / counts.mean())
         np.testing.assert_allclose(own, weighted / weighted.sum(), rtol=0, atol=1e-5)
         counts[zero_shot.argmax()] += 1
-
-
-def test_worked_examples_in_an_evaluation(tmp_path: Path) -> None:
-    load_example(tmp_path)
-    data = Dataset("tiny", NAMES, ["0", "1", "2"], [0, 1, 2], image)
-    settings = EvaluationSettings(methods=METHODS, views=8)
-    evaluate(data, "pocket", settings, out=tmp_path / "run")

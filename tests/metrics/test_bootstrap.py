@@ -75,19 +75,6 @@ def test_left_bins_too(metric, bins):
     assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
 
 
-def test_ties_stay_together_in_adaptive_bins():
-    rng = np.random.default_rng(0)
-    confidence = rng.choice([0.5, 0.6, 0.7, 0.8], size=80)  # bins end within runs of equal confidences
-    correct = rng.random(80) < confidence
-    generator = np.random.default_rng(4)
-    values = []
-    for _ in range(30):
-        drawn = generator.integers(0, 80, size=80)
-        values.append(metrics.adaptive_ece(confidence[drawn], correct[drawn], n_bins=BINS))
-    found = metrics.bootstrap("adaptive_ece", confidence, correct, resamples=30, level=0.5, seed=4, n_bins=BINS)
-    assert [found.low, found.high] == pytest.approx(shifted(values, found.estimate, 0.5, (0, 1)), abs=1e-12)
-
-
 @pytest.mark.parametrize("metric", OF_CONFIDENCE)
 def test_confidence_form_is_the_same(metric):
     p, y = predictions(seed=2)
@@ -117,29 +104,11 @@ def test_difference_draws_the_same_images_for_both(metric):
     assert same.contains(0)
 
 
-def test_pairing_narrows_the_interval():
-    rng = np.random.default_rng(0)
-    p, y = predictions(seed=6, n=1000, decimals=6)
-    q = 0.95 * p + 0.05 * rng.dirichlet(np.ones(p.shape[1]), size=len(p))  # nearly the same method
-    paired = metrics.bootstrap_difference("accuracy", (p, y), (q, y))
-    alone = metrics.bootstrap("accuracy", p, y)
-    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
-
-
 def test_a_function_as_metric():
     p, y = predictions(seed=7)
     found = metrics.bootstrap(lambda p, y: float(p[np.arange(len(y)), y].mean()), p, y, resamples=30, seed=1)
     expected = literal(lambda p, y: p[np.arange(len(y)), y].mean(), p, y, 30, 0.95, 1, (-np.inf, np.inf))
     assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
-
-
-def test_accuracy_interval_is_the_binomial_one():
-    n, right = 2000, 1300
-    correct = np.arange(n) < right
-    found = metrics.bootstrap("accuracy", np.full(n, 0.5), correct, resamples=4000)
-    half = 1.96 * np.sqrt(0.65 * 0.35 / n)
-    assert found.low == pytest.approx(0.65 - half, abs=0.1 * half)
-    assert found.high == pytest.approx(0.65 + half, abs=0.1 * half)
 
 
 @pytest.mark.parametrize("n", [1, 5, 80, 300])
@@ -170,13 +139,6 @@ def test_coverage_of_the_expectation(metric, over):
     expectation = np.mean([each.estimate for each in found])
     covered = np.mean([each.contains(expectation) for each in found])
     assert covered > 0.95 - 3 * np.sqrt(0.95 * 0.05 / samples)
-
-
-def test_seed_decides():
-    p, y = predictions(seed=8)
-    first = metrics.bootstrap("ece", p, y, resamples=50)
-    assert metrics.bootstrap("ece", p, y, resamples=50) == first
-    assert metrics.bootstrap("ece", p, y, resamples=50, seed=1) != first
 
 
 @pytest.mark.slow

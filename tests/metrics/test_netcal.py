@@ -47,12 +47,3 @@ def test_equal_mass_bins(bins):
     p, y = predictions(2)
     theirs = ECE(bins, equal_intervals=False).measure(p, y)
     assert metrics.adaptive_calibration_error(p, y, n_bins=bins) == pytest.approx(theirs, abs=1e-12)
-
-
-def test_the_side_matters_on_an_edge():
-    # 0.5 belongs to the upper bin for netcal, to the lower one for the field
-    confidence, correct = np.array([0.4, 0.5, 0.9]), np.array([0, 1, 1])
-    theirs = ECE(2).measure(confidence, correct)
-    assert metrics.ece(confidence, correct, n_bins=2, side="left") == pytest.approx(theirs)
-    assert theirs == pytest.approx((0.4 + 0.6) / 3)
-    assert metrics.ece(confidence, correct, n_bins=2) == pytest.approx((0.1 + 0.1) / 3)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
-from otpt import metrics
 from otpt.errors import OtptError
 from otpt.metrics import METRICS, get_metric
 
@@ -26,15 +23,6 @@ def test_aliases(alias: str, name: str) -> None:
 def test_unknown_metric() -> None:
     with pytest.raises(OtptError, match="pce"):
         get_metric("pce")
-
-
-def test_usual_names_in_python() -> None:
-    p, y = [[0.9, 0.1], [0.2, 0.8]], [0, 0]
-    assert metrics.adaptive_ece(p, y, n_bins=15) == metrics.adaptive_calibration_error(p, y, n_bins=15)
-    assert metrics.classwise_ece(p, y, n_bins=15) == metrics.sce(p, y, n_bins=15) == metrics.evaluate(p, y).sce
-    assert metrics.nll(p, y) == metrics.evaluate(p, y).nll
-    assert list(inspect.signature(metrics.ece).parameters) == ["confidence", "correct", "n_bins", "side"]
-    assert list(inspect.signature(metrics.sce).parameters) == ["probabilities", "labels", "n_bins", "side"]
 
 
 def test_cost_ranks_the_best_value_lowest() -> None:

@@ -59,12 +59,6 @@ def test_coop(tokens: int, dtype: torch.dtype, tmp_path: Path) -> None:
     assert found.class_names is None
 
 
-def test_class_specific_coop(tmp_path: Path) -> None:
-    found = read_learned(dassl(tmp_path / "a", {"ctx": normal(7, 4, 512).half()}))
-    assert isinstance(found, CoopContext)
-    assert found.vectors.shape == (7, 4, 512)
-
-
 def test_cocoop(tmp_path: Path) -> None:
     state = {
         "ctx": normal(4, 512).half(),
@@ -142,11 +136,6 @@ def test_the_context_alone(tmp_path: Path) -> None:
     assert torch.equal(context_alone(CocoopContext(normal(4, 64), *net)).vectors, normal(4, 64))
     own = CoopContext(normal(2, 4, 64), ("a", "b"))
     assert context_alone(own) is own
-
-
-def test_fingerprints_differ() -> None:
-    vectors = normal(4, 64)
-    assert fingerprint(CoopContext(vectors)) != fingerprint(CoopContext(vectors + 1e-6))
 
 
 class _Harm:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from otpt import OtptError
 from otpt.report import Results, open_results
@@ -37,15 +36,6 @@ def test_every_format_and_the_same_bytes_again(runs: dict[str, Path], tmp_path: 
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
 
 
-def test_five_diagrams_are_a_grid(runs: dict[str, Path], tmp_path: Path) -> None:
-    results = open_results([runs["special"]])
-    methods = results.methods[:5]
-    save(draw("reliability", results, datasets=["dtd"], methods=methods), tmp_path / "figure.png")
-    with Image.open(tmp_path / "figure.png") as image:
-        width, height = image.size
-    assert 0.5 < width / height < 2
-
-
 def test_sweep_draws_the_metric_against_the_setting(runs: dict[str, Path]) -> None:
     results = open_results([runs["sweep"]])
     figure = draw("sweep", results, metric="nll", datasets=["dtd"])
@@ -53,13 +43,6 @@ def test_sweep_draws_the_metric_against_the_setting(runs: dict[str, Path]) -> No
     frame = results.select(dataset="dtd").set_index("method")["nll"]
     assert list(line.get_xdata()) == [0, 2, 18]
     assert list(line.get_ydata()) == pytest.approx([frame[f"o-tpt[lambda={x}]"] for x in (0, 2, 18)])
-
-
-def test_pareto_legend_has_the_colour_of_the_line(runs: dict[str, Path]) -> None:
-    figure = draw("pareto", open_results([runs["sweep"]]), datasets=["dtd"])
-    drawn = figure.axes[0].lines[0].get_color()
-    shown = {line.get_label(): line.get_color() for line in figure.legends[0].get_lines()}
-    assert drawn in shown.values()
 
 
 def test_bars_are_percentages(results: Results) -> None:

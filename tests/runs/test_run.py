@@ -42,16 +42,6 @@ def test_methods_seeds_images_and_data_sets_one_after_the_other(tmp_path: Path) 
     assert run.progress() == (44, 44)
 
 
-def test_prompts_and_methods_in_any_order_make_the_same_columns(tmp_path: Path) -> None:
-    both = (PROMPT, "an example of")
-    fill(tmp_path / "methods first", config(FOUR[:2], prompts=both[:1]))
-    fill(tmp_path / "methods first", config(FOUR, prompts=both))
-    fill(tmp_path / "prompts first", config(FOUR[:2], prompts=both))
-    fill(tmp_path / "prompts first", config(FOUR[2:], prompts=both))
-    fill(tmp_path / "whole", config(FOUR, prompts=both))
-    assert files(tmp_path / "methods first") == files(tmp_path / "prompts first") == files(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_random_requests_and_random_deaths(tmp_path: Path, seed: int) -> None:
     """Each request is abandoned after some shards, also between the columns of an item."""

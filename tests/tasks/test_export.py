@@ -10,11 +10,10 @@ import pytest
 import torch
 
 import otpt
-from otpt.calibration.maps import MAPS as ALL_MAPS
 from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.tasks.export import AGGREGATIONS, MAPS, Exported, check_exportable
+from otpt.tasks.export import MAPS, Exported, check_exportable
 
 onnxruntime = pytest.importorskip("onnxruntime")
 NAMES = ["red apple", "pizza", "hammer", "guitar", "dog face"]
@@ -83,11 +82,6 @@ def test_every_map_as_a_file(kind: str) -> None:
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
     (found,) = session.run(None, {session.get_inputs()[0].name: VIEWS.numpy()})
     np.testing.assert_allclose(found, own(LOGITS.softmax(dim=-1).double().numpy()), atol=3e-6)
-
-
-def test_every_map_and_mean_is_offered() -> None:
-    assert set(MAPS) == set(ALL_MAPS)
-    assert get_method("confident-half").aggregate in AGGREGATIONS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import platform
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from oracles.methods.augmix import literal_chain
@@ -19,7 +19,6 @@ from otpt.views.augmix import (
     autocontrast_table,
     equalize_table,
     extremes,
-    histogram_after,
     posterize_table,
     run_chain,
     solarize_table,
@@ -89,16 +88,6 @@ def test_shear(size, kind):
         np.testing.assert_array_equal(shear_y(planes, factor), _affine(image, (1, 0, 0, factor, 1, 0)))
 
 
-@needs_plain_pillow
-@settings(max_examples=40, deadline=None)
-@given(st.floats(-0.03, 0.03), st.sampled_from([64, 100]), st.integers(0, 10**6))
-def test_shear_by_any_factor(factor, size, seed):
-    planes = _noise(size, seed)
-    image = _image(planes)
-    np.testing.assert_array_equal(shear_x(planes, factor), _affine(image, (1, factor, 0, 0, 1, 0)))
-    np.testing.assert_array_equal(shear_y(planes, factor), _affine(image, (1, 0, 0, factor, 1, 0)))
-
-
 POINT = {
     "autocontrast": (lambda h: autocontrast_table(*extremes(h)), ImageOps.autocontrast),
     "equalize": (equalize_table, ImageOps.equalize),
@@ -128,14 +117,6 @@ def test_equalize_where_the_table_overflows(ones):
     np.testing.assert_array_equal(apply_table(planes, equalize_table(Planes(planes).histogram)), expected)
 
 
-def test_histograms_against_numpy():
-    planes = _noise(50, 1, kind="flat")
-    counts = np.stack([np.bincount(plane.ravel(), minlength=256) for plane in planes])
-    np.testing.assert_array_equal(Planes(planes).histogram, counts)
-    table = np.random.default_rng(0).integers(0, 256, (3, 256), dtype=np.uint8)
-    np.testing.assert_array_equal(histogram_after(counts, table), Planes(apply_table(planes, table)).histogram)
-
-
 def _run(planes: np.ndarray, chain: tuple[Operation, ...]) -> np.ndarray:
     result, table = run_chain(Planes(planes), chain)
     return result.pixels if table is None else apply_table(result.pixels, table)
@@ -151,20 +132,3 @@ def test_chains_as_drawn(size):
         for chain in draw_view(3, "chains", v, width=10, height=10).augmix.chains:
             expected = _planes(literal_chain(image, chain, size))
             np.testing.assert_array_equal(_run(planes, chain), expected, err_msg=str(chain))
-
-
-@needs_plain_pillow
-@pytest.mark.parametrize("second", ["autocontrast", "equalize", "posterize", "solarize", "rotate", "shear_y"])
-@pytest.mark.parametrize("first", ["autocontrast", "equalize", "posterize", "solarize", "translate_x"])
-def test_pairs_of_operations(first, second):
-    planes = _noise(64, 4) // 3 + 40
-    chain = (Operation(first, 0.95, False), Operation(second, 0.95, True), Operation("equalize", 0.5, False))
-    np.testing.assert_array_equal(_run(planes, chain), _planes(literal_chain(_image(planes), chain, 64)))
-
-
-def test_operations_without_effect_cost_no_copy():
-    source = Planes(_noise(64, 4))
-    chain = (Operation("rotate", 0.2, True), Operation("translate_x", 0.11, False))
-    planes, table = run_chain(source, chain)
-    assert planes is source
-    assert table is None

@@ -100,18 +100,6 @@ def test_noise_has_the_published_variances_and_depends_on_seed_and_step_alone() 
         assert not torch.equal(on_tokens, draw_noise(seed, step, **sizes)[1])
 
 
-def test_texts_come_close_to_those_of_the_words(backbone: Backbone) -> None:
-    """With a small weight on flatness, the alignment decides."""
-    model = tiny_clip("vit", dtype=torch.float64)
-    literal = LiteralTuner(model, SimpleTokenizer(), NAMES)
-    target = literal.text_features(literal.start)
-    before = math.sqrt(0.02) * draw(0, "start", 4, backbone.text.width)
-    after = pretrain(backbone, NAMES, Fpp(steps=60, weight=0.1, weight_per_class=0)).vectors
-    assert after is not None
-    distance = [(literal.text_features(each) - target).square().sum(-1).mean() for each in (before, after)]
-    assert distance[1] < 0.5 * distance[0]
-
-
 @pytest.mark.equality
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     backbone = tiny_backbone("vit")
@@ -183,30 +171,6 @@ def test_a_context_is_computed_once_and_read_from_the_cache(tmp_path: Path, monk
     assert cache.info().bytes == 0
 
 
-def test_a_damaged_entry_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, cache = counted(monkeypatch), FeatureCache(tmp_path)
-    task = Settings(classes=NAMES, fpp=FEW)
-    expected = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
-    (entry,) = tmp_path.rglob("*.contexts")
-    data = bytearray(entry.read_bytes())
-    data[-1] ^= 1
-    entry.write_bytes(bytes(data))
-    found = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
-    assert torch.equal(found.vectors, expected.vectors)
-    assert len(calls) == 2
-
-
-def test_an_entry_of_another_width_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, cache = counted(monkeypatch), FeatureCache(tmp_path)
-    task = Settings(classes=NAMES, fpp=FEW)
-    expected = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
-    (entry,) = tmp_path.rglob("*.contexts")
-    cache.put(entry.stem, np.zeros((4, 3), np.float32), kind="contexts")
-    found = fpp_prompt(tiny_backbone("vit"), task, cache=cache)
-    assert torch.equal(found.vectors, expected.vectors)
-    assert len(calls) == 2
-
-
 @pytest.mark.parametrize(
     "given", [{"steps": 0}, {"tokens": 0}, {"token_variance": -0.1}, {"learning_rate": math.inf}, {"weight": math.nan}]
 )
@@ -218,8 +182,3 @@ def test_bad_input(given: dict[str, Any]) -> None:
 def test_a_context_that_leaves_all_bounds_is_told(backbone: Backbone) -> None:
     with pytest.raises(OtptError, match="no longer finite after step 1"):
         pretrain(backbone, NAMES, Fpp(steps=2, learning_rate=1e308, final_rate=1e308, weight_decay=1e10))
-
-
-def test_names_that_do_not_fit(backbone: Backbone) -> None:
-    with pytest.raises(OtptError, match="77"):
-        otpt.Classifier(backbone, "fpp").set_classes(["cat", "very " * 80 + "long"])

@@ -10,7 +10,6 @@ from oracles.methods.own_functions import (
     EXACT,
     backbone,
     confidences,
-    learned,
     oracle,
     pixels,
     plugin,
@@ -24,19 +23,6 @@ from otpt import OtptError
 from otpt.methods import compose
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.mark.parametrize("method", ["zero-shot", "tpt", "o-tpt+sals", "cocoop+tpt", "maple", "maple+o-tpt", "tpt+ts"])
-def test_an_aggregation_of_the_clean_view_is_the_clean_view(method: str, tmp_path: Path) -> None:
-    @otpt.aggregation
-    def first_view(probabilities: Tensor) -> Tensor:
-        assert probabilities.shape == (20, 4)
-        return probabilities[0]
-
-    contexts = learned(method.split("+")[0], tmp_path)
-    torch.testing.assert_close(
-        predicted(f"{method}+first-view", 1, *contexts), predicted(method, 1, *contexts), rtol=0, atol=1e-7
-    )
 
 
 @pytest.mark.parametrize("method", ["zero-shot", "tpt", "o-tpt", "tpt+ts"])
@@ -70,21 +56,6 @@ def test_what_an_aggregation_may_ask_for() -> None:
     torch.testing.assert_close(seen["text_features"], texts, **EXACT)
     torch.testing.assert_close(seen["zero_shot"], literal.logits(views(), literal.start), rtol=0, atol=1e-8)
     assert (seen["logits"] - seen["zero_shot"]).abs().max() > 1e-3, "these are the adapted ones"
-
-
-def test_the_text_features_of_cocoop_are_those_of_the_image(tmp_path: Path) -> None:
-    (context,) = learned("cocoop", tmp_path)
-    found: list[Tensor] = []
-
-    @otpt.aggregation
-    def noting(probabilities: Tensor, zero_shot: Tensor, features: Tensor, text_features: Tensor) -> Tensor:
-        torch.testing.assert_close(backbone().logit_scale * features @ text_features.mT, zero_shot)
-        found.append(text_features)
-        return probabilities[0]
-
-    for seed in (1, 2):
-        predicted("cocoop+noting", seed, context)
-    assert (found[0] - found[1]).abs().max() > 1e-3
 
 
 def test_a_run_remembers_the_code_it_was_made_with(tmp_path: Path) -> None:

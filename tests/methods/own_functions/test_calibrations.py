@@ -10,18 +10,8 @@ from torch import Tensor
 
 import otpt
 from otpt import Classifier
-from otpt.methods import compose
 
 pytestmark = pytest.mark.slow
-
-
-def test_a_calibration_by_a_number_is_a_temperature() -> None:
-    @otpt.calibrator
-    def halved(logits: Tensor) -> Tensor:
-        return logits / 2
-
-    expected = predicted(compose("tpt+ts").override({"temperature": 2}))
-    torch.testing.assert_close(predicted("tpt+halved"), expected, **EXACT)
 
 
 def test_a_calibration_sees_the_zero_shot_logits() -> None:

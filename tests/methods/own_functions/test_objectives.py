@@ -10,7 +10,6 @@ from oracles.methods.own_functions import EXACT, confidences, learned, oracle, p
 from torch import Tensor
 
 import otpt
-from otpt import Method
 from otpt.features import FeatureCache
 from otpt.methods import compose
 
@@ -34,17 +33,6 @@ def test_an_objective_on_texts_is_the_literal_one(steps: int) -> None:
     assert dict(method.objectives) == {"entropy": 1.0, "closeness": 3.0}
     torch.testing.assert_close(predicted(method), expected, **EXACT)
     assert (predicted("tpt") - expected).abs().max() > 1e-5
-
-
-def test_an_objective_of_ones_own_equals_ours() -> None:
-    @otpt.objective(weight=50.0, maximise=True)
-    def my_dispersion(text_features: Tensor) -> Tensor:
-        return (text_features - text_features.mean(dim=-2, keepdim=True)).norm(dim=-1).mean(dim=-1)
-
-    torch.testing.assert_close(predicted("tpt+my-dispersion"), predicted("c-tpt"), **EXACT)
-    by_hand = Method("mine", {"entropy": 1.0, "my-dispersion": {"fine-grained": 50.0, "shift": 1.0}})
-    torch.testing.assert_close(predicted(by_hand), predicted("c-tpt"), **EXACT)
-    assert compose("tpt+my-dispersion").override({"lambda": 6}).objectives["my-dispersion"] == 6
 
 
 @pytest.mark.parametrize("steps", [1, 2])

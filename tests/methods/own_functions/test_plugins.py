@@ -106,19 +106,3 @@ def test_a_plugin_that_failed_can_be_mended_and_loaded_again(tmp_path: Path) -> 
     assert "one" not in known_parts()
     otpt.load_plugin(plugin(tmp_path, text))
     assert compose("tpt+one").aggregate == "one"
-
-
-def test_plugins_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(OtptError, match=r"none\.py"):
-        otpt.load_plugin(tmp_path / "none.py")
-    (tmp_path / "mine.txt").write_text("import otpt", encoding="utf-8")
-    with pytest.raises(OtptError, match=r"mine\.txt"):
-        otpt.load_plugin(tmp_path / "mine.txt")
-
-
-def test_a_plugin_that_was_interrupted_can_be_loaded_again(tmp_path: Path) -> None:
-    plugin(tmp_path, "@otpt.gate\ndef often(zero_shot):\n    return True\n\nraise KeyboardInterrupt")
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            otpt.load_plugin(tmp_path / "mine.py")
-        assert "often" not in known_parts()

@@ -60,16 +60,6 @@ def test_bad_return_value(decorator: str, body: str, method: str, offending: str
     assert "\n" not in said
 
 
-def test_a_function_of_ours_that_is_called_in_ones_own_is_named_too() -> None:
-    @otpt.calibrator
-    def mine(logits: Tensor, zero_shot: Tensor) -> Tensor:
-        from otpt.calibration import sals
-
-        return sals(logits, zero_shot[:, :2])
-
-    assert sentence("tpt+mine").startswith("The calibrator 'mine' failed on the image 'image 1', which has logits")
-
-
 def test_one_view_is_not_enough_for_a_function_of_all_views() -> None:
     @otpt.aggregation
     def own_mean(probabilities: Tensor) -> Tensor:

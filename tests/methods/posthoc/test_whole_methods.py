@@ -135,11 +135,3 @@ def test_an_image_gets_the_same_alone_and_in_a_batch() -> None:
             for other in (together[i][name], in_one_pass[i][name]):
                 assert np.array_equal(alone[name].probabilities, other.probabilities), name
                 assert dict(alone[name].extras) == dict(other.extras), name
-
-
-def test_official_precision_selects_by_the_rounded_logits() -> None:
-    clf = Classifier(backbone("float32"), "tpt+e-cots", views=RECIPE, official_precision=True).set_classes(NAMES)
-    rounded = clf.predict(image(0), image_id="0")
-    plain = answers(0, ("tpt+e-cots",), "float32")["tpt+e-cots"]
-    assert rounded.probabilities == pytest.approx(plain.probabilities, abs=0.02)
-    assert not np.array_equal(rounded.probabilities, plain.probabilities)

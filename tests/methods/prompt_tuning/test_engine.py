@@ -10,7 +10,7 @@ from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import tiny_backbone, tiny_clip, tokenizer
 from torch import Tensor
 
-from otpt.methods import Method, get_method, published_methods
+from otpt.methods import get_method, published_methods
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, adamw_first_step, prompt_state, tune, tune_many_steps
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea", "abyssinian (old)"]
@@ -182,14 +182,6 @@ def test_a_gradient_that_is_not_finite_keeps_the_initial_prompt(steps: int) -> N
     torch.testing.assert_close(found.logits[1], text.initial(features).logits[1], rtol=0, atol=1e-4)
     good = tune(text, features, [config])[config]
     assert torch.equal(found.logits[[0, 2]], good.logits[[0, 2]])
-
-
-def test_lambda_zero_is_tpt(double) -> None:
-    _, text, _, features = double
-    tpt = published_methods()["tpt"].tuning("fine-grained")
-    none = Method("none", {"entropy": 1.0, "orthogonality": 0.0}).tuning("fine-grained")
-    found = tune(text, features, [tpt, none])
-    torch.testing.assert_close(found[tpt].logits, found[none].logits, rtol=0, atol=1e-12)
 
 
 def test_mean_cosine_is_of_the_tuned_texts(double) -> None:

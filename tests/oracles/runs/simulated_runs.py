@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from oracles.runs.figure_bench import backbone
+from oracles.models.tiny import tiny_backbone
 
+from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings
 from otpt.evaluation.evaluator import dataset_configs, run_config
@@ -24,6 +26,12 @@ MANNERS = {
     "tpt+ts": (2.1, 0.775, 0.012),
 }
 _OTHER = (2.0, 0.75, 0.006)
+
+
+@cache
+def backbone() -> Backbone:
+    """The model that the configurations name."""
+    return tiny_backbone("vit")
 
 
 def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Dataset:
