@@ -20,6 +20,7 @@ from ._version import __version__
 from .backbones import Backbone, load_backbone
 from .classifier import Classifier, load
 from .errors import OtptError
+from .hugging_face import pipeline
 from .methods import (
     Method,
     adaptation,
@@ -70,6 +71,7 @@ __all__ = [
     "metrics",
     "objective",
     "objectives",
+    "pipeline",
     "prompts",
     "published_methods",
     "report",

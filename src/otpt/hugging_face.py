@@ -1,0 +1,119 @@
+"""Hugging Face's ``pipeline("zero-shot-image-classification")`` with otpt's methods: one line of existing code changes.
+
+from otpt import pipeline                          # was: from transformers import pipeline
+
+classify = pipeline("zero-shot-image-classification", model="openai/clip-vit-base-patch16")
+classify("photo.jpg", candidate_labels=["cat", "dog"])
+# [{"score": 0.93, "label": "cat"}, {"score": 0.07, "label": "dog"}]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from otpt.backbones import open_clip_tags
+from otpt.classifier import Classifier, load
+from otpt.errors import OtptError, unknown
+from otpt.features.inputs import is_one_image
+from otpt.prediction import Scored
+from otpt.settings import DEFAULT_METHOD
+
+TASK = "zero-shot-image-classification"
+TEMPLATE = "This is a photo of {}."
+
+
+class ZeroShotPipeline:
+    """A classifier that is called, and answers, like Hugging Face's pipeline; see :func:`pipeline`.
+
+    Attributes:
+        classifier: the :class:`~otpt.Classifier` that it asks, for everything else that one can do.
+    """
+
+    task = TASK
+
+    def __init__(self, classifier: Classifier) -> None:
+        self.classifier = classifier
+
+    def __call__(
+        self,
+        image: Any = None,
+        candidate_labels: str | Sequence[str] | None = None,
+        *,
+        hypothesis_template: str = TEMPLATE,
+        images: Any = None,
+    ) -> list[Scored] | list[list[Scored]] | Iterator[list[Scored]]:
+        """Classify one image, a list of images, or lazily the images of a generator or data set.
+
+        Args:
+            image: a path, address, PIL image, array …; ``images`` is the older name of the argument.
+            candidate_labels: the classes, as a list or a text with commas; those of the classifier by default.
+            hypothesis_template: the sentence of a class.
+
+        Returns:
+            ``[{"score": …, "label": …}, …]``, best first; one such list per image for several images.
+        """
+        given = images if image is None else image
+        if given is None:
+            raise OtptError("No image was given; expected a path, an address, an image, or a list of them.")
+        template = None if candidate_labels is None else hypothesis_template
+        predict = partial(self.classifier.predict, candidate_labels=candidate_labels, hypothesis_template=template)
+        if is_one_image(given):
+            return list(predict(given))
+        if isinstance(given, list):
+            return [list(found) for found in predict(given)]
+        return (list(predict(each)) for each in given)
+
+    def __repr__(self) -> str:
+        return f"ZeroShotPipeline({self.classifier!r})"
+
+
+def pipeline(
+    task: str = TASK,
+    model: Any = None,
+    *,
+    method: str = DEFAULT_METHOD,
+    device: Any = "auto",
+    tokenizer: Any = None,
+    image_processor: Any = None,
+    **options: Any,
+) -> ZeroShotPipeline:
+    """Make a classifier that replaces Hugging Face's ``pipeline`` of the same task.
+
+    With ``method="zero-shot"`` the scores are theirs; other methods, such as the default, use 64 views. SigLIP's scores
+    are a softmax over the labels; ``multi_label=True`` gives its independent ones.
+
+    Args:
+        task: "zero-shot-image-classification".
+        model: the name of a CLIP or SigLIP on the hub, a folder, a model in memory; or any name that
+            :func:`otpt.load` takes, such as "pocket".
+        device: a name, or a number as there: -1 for the CPU, 0 for the first GPU.
+        tokenizer, image_processor: of a model in memory.
+        options: of :func:`otpt.load`, such as ``views=16``.
+
+    Example:
+        >>> classify = pipeline("zero-shot-image-classification", model="pocket", method="zero-shot")
+        >>> classify.task
+        'zero-shot-image-classification'
+    """
+    if task != TASK:
+        raise unknown("task", task, (TASK,))
+    if model is None:
+        raise OtptError("No model was given; expected a name such as model='openai/clip-vit-base-patch16'.")
+    if isinstance(device, int):
+        device = "cpu" if device < 0 else f"cuda:{device}"
+    if isinstance(model, str) and _is_hub_name(model):
+        model = f"hf:{model}"
+    return ZeroShotPipeline(
+        load(model, method, device=device, tokenizer=tokenizer, preprocess=image_processor, **options)
+    )
+
+
+def _is_hub_name(name: str) -> bool:
+    """Whether a name is ORG/NAME, not a path, and not ARCHITECTURE/TAG of open_clip."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or os.path.exists(name):
+        return False
+    return name.partition("/")[0] not in open_clip_tags()
