@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.errors import OtptError
 from otpt.metrics import METRICS
 
 BINS = 7
@@ -148,20 +147,3 @@ def test_chunks_of_rows_and_of_resamples_do_not_change_the_values(metric):
     expected = literal(function_of(metric), p, y, 6, 0.8, 5)
     found = metrics.bootstrap(metric, p, y, resamples=6, level=0.8, seed=5, n_bins=BINS)
     assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
-
-
-def test_bad_input():
-    p, y = predictions(seed=9)
-    for bad in ("eec", 5):
-        with pytest.raises(OtptError, match=str(bad)):
-            metrics.bootstrap(bad, p, y)
-    with pytest.raises(OtptError, match="sce"):
-        metrics.bootstrap("sce", [0.5], [1])
-    for resamples in (0, 1.5, True):
-        with pytest.raises(OtptError, match=str(resamples)):
-            metrics.bootstrap("ece", p, y, resamples=resamples)
-    for level in (0, 1, 95, float("nan")):
-        with pytest.raises(OtptError, match=str(level)):
-            metrics.bootstrap("ece", p, y, level=level)
-    with pytest.raises(OtptError, match="1 and 2"):
-        metrics.bootstrap_difference("ece", ([0.5], [1]), ([0.5, 0.5], [1, 1]))

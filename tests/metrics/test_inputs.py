@@ -1,17 +1,26 @@
-"""What the metrics refuse, and how they say it."""
+"""What metrics take and refuse, their table, and the examples of their docstrings."""
 
 from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
 
 import numpy as np
 import pytest
 import torch
 
+import otpt.calibration
+import otpt.metrics
 from otpt import metrics
 from otpt.errors import OtptError
+from otpt.metrics import METRICS, get_metric
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
 Y = np.array([0, 1])
+NAN = float("nan")
 
+# (probabilities, labels) that no function takes
 BAD_PROBABILITIES = [
     (P[None], Y, r"\(1, 2, 3\)"),
     (np.zeros((0, 3)), np.zeros(0, dtype=int), r"\(0, 3\)"),
@@ -26,80 +35,65 @@ BAD_PROBABILITIES = [
     (np.array([P[0], [np.inf, 0.5, 0.5]]), Y, "row 1 .*inf"),
     (np.array([P[0], [-0.1, 0.6, 0.5]]), Y, "row 1 .*-0.1"),
     (100 * P, Y, "row 0 .*100"),
+    (np.full((2500, 1000), 1 / 1000) + 0.5 * np.eye(2500, 1000)[::-1], np.zeros(2500, int), r"row 1500 .*1\.5"),
 ]
-
-OF_PROBABILITIES = [
-    metrics.accuracy,
-    metrics.expected_calibration_error,
-    metrics.adaptive_calibration_error,
-    metrics.maximum_calibration_error,
-    metrics.classwise_calibration_error,
-    metrics.brier_score,
-    metrics.negative_log_likelihood,
-    metrics.overconfidence,
-    metrics.mean_entropy,
-    metrics.confidence_and_correct,
+# (confidence, correct)
+BAD_CONFIDENCES = [
+    ([], [], r"\(0,\)"),
+    (["high"], [1], "<U4"),
+    ([0.5, 1.5], [1, 1], "1.5 at position 1"),
+    ([-0.5], [1], "-0.5"),
+    ([0.5, NAN], [1, 1], "nan at position 1"),
+    ([0.5], [1, 0], r"\(2,\)"),
+    ([0.5], [2], "zeros and ones"),
+    ([0.5], ["yes"], "<U3"),
+]
+PUBLIC = {name: getattr(metrics, METRICS[name].aliases[0]) for name in METRICS}
+OF_BOTH = [
     metrics.reliability_bins,
-    metrics.evaluate,
+    lambda p, y: metrics.accuracy_above(p, y, threshold=0.5),
     lambda p, y: metrics.bootstrap("ece", p, y),
-    lambda p, y: metrics.bootstrap_difference("ece", (P, Y), (p, y)),
+    lambda p, y: metrics.bootstrap_difference("ece", (p, y), (p, y)),
 ]
 
 
-@pytest.mark.parametrize("function", OF_PROBABILITIES)
+@pytest.mark.parametrize("function", [*PUBLIC.values(), metrics.evaluate, metrics.confidence_and_correct, *OF_BOTH])
 def test_bad_probabilities_and_labels(function):
     for p, y, message in BAD_PROBABILITIES:
         with pytest.raises(OtptError, match=message):
             function(p, y)
 
 
-def test_the_row_named_is_the_row_meant_across_chunks():
-    p = np.full((2500, 1000), 1 / 1000)  # about a thousand rows at a time
-    p[2400, 0] = 0.501
-    with pytest.raises(OtptError, match=r"row 2400 .*1\.5"):
-        metrics.accuracy(p, np.zeros(2500, dtype=int))
-
-
-@pytest.mark.parametrize(
-    ("confidence", "correct", "message"),
-    [
-        ([], [], r"\(0,\)"),
-        (["high"], [1], "<U4"),
-        ([0.5, 1.5], [1, 1], "1.5 at position 1"),
-        ([-0.5], [1], "-0.5"),
-        ([0.5, float("nan")], [1, 1], "nan at position 1"),
-        ([0.5], [1, 0], r"\(2,\)"),
-        ([0.5], [2], "zeros and ones"),
-        ([0.5], ["yes"], "<U3"),
-    ],
-)
-def test_bad_confidence(confidence, correct, message):
-    for function in (
-        metrics.ece,
-        metrics.mce,
-        metrics.adaptive_ece,
-        metrics.reliability_bins,
-        lambda c, r: metrics.bootstrap("ece", c, r),
-    ):
+@pytest.mark.parametrize("function", [*(PUBLIC[n] for n in METRICS if METRICS[n].needs == "confidence"), *OF_BOTH])
+def test_bad_confidences(function):
+    for confidence, correct, message in BAD_CONFIDENCES:
         with pytest.raises(OtptError, match=message):
             function(confidence, correct)
 
 
-@pytest.mark.parametrize("n_bins", [0, -1, 2.5, True, "20"])
-def test_bad_bins(n_bins):
-    for function in (metrics.ece, metrics.adaptive_ece, metrics.sce, metrics.reliability_bins, metrics.evaluate):
-        with pytest.raises(OtptError, match=f"n_bins .*{n_bins}"):
-            function(P, Y, n_bins=n_bins)
+BAD_OPTIONS = [
+    *((lambda f=f, n=n: f(P, Y, n_bins=n), f"n_bins .*{n}")
+      for n in (0, -1, 2.5, True, "20")
+      for f in (metrics.ece, metrics.adaptive_ece, metrics.sce, metrics.reliability_bins, metrics.evaluate)),
+    (lambda: metrics.evaluate(P, Y, side="centre"), "'centre'"),
+    (lambda: metrics.accuracy(P, Y, top=0), "top .*0"),
+    *((lambda f=f: metrics.negative_log_likelihood(P, Y, floor=f), "floor") for f in (0.0, 1.0, NAN)),
+    *((lambda c=c: metrics.selective_accuracy([0.5], [1], coverage=c), f"coverage .*{c}") for c in (0, 1.1, NAN)),
+    *((lambda r=r: metrics.coverage_at_risk([0.5], [1], risk=r), f"risk .*{r}") for r in (-0.1, 1, NAN)),
+    *((lambda p=p, y=y: metrics.macro_f1(p, y), "expected") for p, y in (([0.5], [1]), ([1], []), ([1], [1, 2]))),
+    *((lambda m=m: metrics.bootstrap(m, P, Y), str(m)) for m in ("eec", 5)),
+    (lambda: metrics.bootstrap("sce", [0.5], [1]), "sce"),
+    *((lambda r=r: metrics.bootstrap("ece", P, Y, resamples=r), str(r)) for r in (0, 1.5, True)),
+    *((lambda v=v: metrics.bootstrap("ece", P, Y, level=v), str(v)) for v in (0, 1, 95, NAN)),
+    (lambda: metrics.bootstrap_difference("ece", ([0.5], [1]), ([0.5, 0.5], [1, 1])), "1 and 2"),
+    (lambda: get_metric("pce"), "pce"),
+]  # fmt: skip
 
 
-def test_bad_options():
-    with pytest.raises(OtptError, match=r"expected side 'right' .* but got 'centre'"):
-        metrics.evaluate(P, Y, side="centre")
-    with pytest.raises(OtptError, match="expected top as an integer >= 1, but got 0"):
-        metrics.accuracy(P, Y, top=0)
-    for floor in (0.0, 1.0, float("nan")):
-        with pytest.raises(OtptError, match="expected floor between 0 and 1"):
-            metrics.negative_log_likelihood(P, Y, floor=floor)
+@pytest.mark.parametrize(("call", "offending"), BAD_OPTIONS)
+def test_bad_input(call, offending):
+    with pytest.raises(OtptError, match=offending):
+        call()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -118,3 +112,50 @@ def test_a_maximum_rounded_above_one_is_not_lost():
     assert metrics.classwise_calibration_error(p, [1]) == pytest.approx(0.5)  # the zero is in no bin
     assert metrics.negative_log_likelihood(p, [0]) == 0.0
     assert metrics.mean_entropy(p, [0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("ece", "ece"), ("ECE", "ece"), ("expected_calibration_error", "ece"), ("adaptive-ece", "adaptive_ece"),
+        ("classwise-ece", "sce"), ("classwise_calibration_error", "sce"), ("Brier-score", "brier"),
+        ("negative_log_likelihood", "nll"),
+    ],
+)  # fmt: skip
+def test_aliases(alias: str, name: str) -> None:
+    assert get_metric(alias).name == name
+
+
+def test_cost_ranks_the_best_value_lowest() -> None:
+    assert METRICS["accuracy"].cost(0.9) < METRICS["accuracy"].cost(0.8)
+    assert METRICS["ece"].cost(0.1) < METRICS["ece"].cost(0.2)
+    assert METRICS["overconfidence"].cost(-0.1) < METRICS["overconfidence"].cost(0.2)
+    assert METRICS["debiased_ece"].cost(-0.1) == METRICS["debiased_ece"].cost(0.0)
+
+
+def test_printed_values() -> None:
+    assert METRICS["ece"].heading == "ECE %"
+    assert METRICS["nll"].heading == "NLL"
+    assert METRICS["ece"].format(0.04771) == "4.77"
+    assert METRICS["nll"].format(0.5) == "0.5000"
+    assert METRICS["auroc"].format(None) == "–"
+
+
+MODULES = [
+    info.name
+    for package in (otpt.metrics, otpt.calibration)
+    for info in pkgutil.iter_modules(package.__path__, prefix=f"{package.__name__}.")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_docstrings_of_metrics(name):
+    """The decorator hides them from doctest."""
+    function = getattr(otpt.metrics, METRICS[name].aliases[0])
+    examples = doctest.DocTestParser().get_doctest(function.__doc__, vars(otpt.metrics), name, None, None)
+    assert doctest.DocTestRunner().run(examples).failed == 0

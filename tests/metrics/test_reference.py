@@ -1,17 +1,20 @@
-"""Every metric against a literal loop over images, bins and classes, and against values computed
-elsewhere.
-"""
+"""Metrics against published values, literal loops, netcal and each other."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles.data.predictions import predictions, softmax
 
 from otpt import metrics
+from otpt.metrics import METRICS, evaluate_rows
 
 
 def loop_ece(confidence, correct, bins, side="right"):
@@ -193,3 +196,164 @@ def test_chunks_do_not_change_the_values():
     of_the_number = {"images", "debiased_ece", "aurc", "excess_aurc"}  # these do change with the number of images
     kept = {name: value for name, value in once.items() if name not in of_the_number}
     assert {name: often[name] for name in kept} == pytest.approx(kept, abs=1e-12)
+
+
+def loop_ace(p, y, bins):
+    n, classes = p.shape
+    gaps = []
+    for c in range(classes):
+        column = p[:, c].astype(float)
+        # equal probabilities share their mean label
+        mean_label = [np.mean([y[j] == c for j in range(n) if column[j] == column[i]]) for i in range(n)]
+        order = sorted(range(n), key=lambda i: column[i])
+        for m in range(1, bins + 1):
+            members = order[math.ceil((m - 1) * n / bins) : math.ceil(m * n / bins)]
+            if members:
+                gaps.append(abs(sum(mean_label[i] - column[i] for i in members)) / len(members))
+    return sum(gaps) / len(gaps)
+
+
+def test_classwise_adaptive_reference_value():
+    i, j = np.arange(1, 9)[:, None], np.arange(1, 6)[None, :]
+    p = softmax(8 * np.sin(1.7 * i + 0.9 * j * (1 + 0.1 * i)))
+    labels = np.array([0, 1, 2, 3, 4, 0, 1, 2])
+    found = metrics.classwise_adaptive_calibration_error(p, labels, n_bins=4)
+    assert found == pytest.approx(0.249014503640, abs=1e-12)
+
+
+@pytest.mark.parametrize("bins", [1, 4, 7, 20])
+@pytest.mark.parametrize(("n", "dtype"), [(40, np.float64), (37, np.float16), (3, np.float32)])
+def test_classwise_adaptive_error_against_loops(bins, n, dtype):
+    p, y = predictions(seed=n, n=n, classes=4, dtype=dtype)
+    found = metrics.classwise_adaptive_calibration_error(p, y, n_bins=bins)
+    assert found == pytest.approx(loop_ace(p, y, bins), abs=1e-12)
+
+
+def test_ties_across_a_bin_end_and_the_order_of_images():
+    p = np.array([[0.75, 0.25], [0.5, 0.5], [0.5, 0.5], [0.5, 0.5], [0.25, 0.75], [0.75, 0.25]])
+    y = np.array([0, 1, 0, 0, 1, 1])
+    expected = loop_ace(p, y, 3)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        order = rng.permutation(6)
+        found = metrics.classwise_adaptive_calibration_error(p[order], y[order], n_bins=3)
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # netcal's own docstrings and imports warn
+    from netcal.metrics import ACE, ECE, MCE
+
+
+@pytest.mark.parametrize("bins", [5, 10, 15, 20])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_equal_width_bins_are_netcals(bins, seed):
+    p, y = predictions(seed)
+    for side in ("left", "right"):
+        options = {"n_bins": bins, "side": side}
+        assert metrics.expected_calibration_error(p, y, **options) == pytest.approx(ECE(bins).measure(p, y), abs=1e-12)
+        assert metrics.maximum_calibration_error(p, y, **options) == pytest.approx(MCE(bins).measure(p, y), abs=1e-12)
+        gaps = metrics.reliability_bins(p, y, **options).gaps
+        assert np.nanmean(np.abs(gaps)) == pytest.approx(ACE(bins).measure(p, y), abs=1e-12)
+
+
+@pytest.mark.parametrize("bins", [5, 10, 15, 20])
+def test_equal_mass_bins_are_netcals(bins):
+    p, y = predictions(2)
+    theirs = ECE(bins, equal_intervals=False).measure(p, y)
+    assert metrics.adaptive_calibration_error(p, y, n_bins=bins) == pytest.approx(theirs, abs=1e-12)
+
+
+KEPT = 0.01
+
+
+def stored(p: np.ndarray, y: np.ndarray) -> SimpleNamespace:
+    """Rows by the definition: the five largest probabilities and all of one percent and more."""
+    tops = [sorted(range(len(row)), key=lambda c: -row[c])[: max(5, int((row >= KEPT).sum()))] for row in p]
+    return SimpleNamespace(
+        labels=y,
+        probabilities=p[np.arange(len(y)), y],
+        predictions=p.argmax(axis=1),
+        confidences=p.max(axis=1),
+        correct=p.argmax(axis=1) == y,
+        ranks=np.array([int((row > row[label]).sum()) for row, label in zip(p, y, strict=True)]),
+        squares=(p**2).sum(axis=1),
+        entropies=-(p * np.log(p)).sum(axis=1),
+        top_counts=np.array([len(top) for top in tops]),
+        top_classes=np.concatenate(tops),
+        top_probabilities=np.concatenate([row[top] for row, top in zip(p, tops, strict=True)]),
+        class_sums=p.sum(axis=0),
+    )
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("bins", [1, 10, 20, 100])
+@pytest.mark.parametrize(("n", "classes"), [(80, 6), (60, 120), (1, 5)])
+def test_stored_rows_have_the_metrics_of_all_probabilities(n: int, classes: int, bins: int, side: str) -> None:
+    p, y = predictions(n, n, classes)
+    found = evaluate_rows(stored(p, y), n_bins=bins, side=side).as_dict()
+    expected = metrics.evaluate(p, y, n_bins=bins, side=side).as_dict()
+    assert (found.pop("side"), expected.pop("side")) == (side, side)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].needs != "probabilities"])
+def test_weights_of_one_give_the_metric(metric: str) -> None:
+    p, y = predictions(3, 70, 40)
+    rows = stored(p, y)
+    value = METRICS[metric].resampled(rows, np.ones((2, 70)), n_bins=15)
+    assert value == pytest.approx([getattr(metrics.evaluate(p, y, n_bins=15), metric)] * 2, abs=1e-12)
+
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+
+@st.composite
+def cases(draw):
+    """(probabilities, labels) with ties, zeros and ones among them."""
+    n, classes = draw(st.integers(1, 30)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sharpness = draw(st.sampled_from([0.0, 1.0, 5.0, 200.0]))
+    dtype = draw(st.sampled_from([np.float64, np.float32, np.float16]))
+    logits = np.round(rng.normal(size=(n, classes)), draw(st.integers(0, 3))) * sharpness
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return (p / p.sum(axis=1, keepdims=True)).astype(dtype), rng.integers(0, classes, n)
+
+
+@quick
+@given(cases(), st.integers(1, 25), st.sampled_from(["right", "left"]))
+def test_ranges_and_orders(case, bins, side):
+    p, y = case
+    m = metrics.evaluate(p, y, n_bins=bins, side=side)
+    for share in (m.accuracy, m.top5_accuracy, m.ece, m.adaptive_ece, m.mce, m.sce, m.confidence,
+                  m.macro_f1, m.smooth_ece, m.ks_error, m.aurc, m.excess_aurc, m.auroc or 0, m.fpr95 or 0,
+                  m.selective_accuracy, m.coverage_at_risk, m.top_label_brier):  # fmt: skip
+        assert 0 <= share <= 1
+    assert -1 <= m.debiased_ece <= m.ece + 1e-12
+    assert abs(m.overconfidence) <= min(m.ks_error, m.smooth_ece) + 1e-9
+    assert 0 <= m.brier <= 2 + 1e-2  # rows rounded to float16 sum to one only roughly
+    assert m.nll >= 0
+    assert -1e-12 <= m.entropy <= math.log(p.shape[1]) + 1e-2
+    assert m.accuracy <= m.top5_accuracy
+    assert m.ece <= m.mce + 1e-12  # a mean is not above the maximum
+    assert abs(m.overconfidence) <= m.ece + 1e-12  # gaps of several bins can cancel there
+    assert abs(m.overconfidence) <= m.adaptive_ece + 1e-12
+
+
+@quick
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_order_of_images_does_not_matter(case, seed):
+    p, y = case
+    order = np.random.default_rng(seed).permutation(len(y))
+    assert metrics.evaluate(p[order], y[order]).as_dict() == pytest.approx(metrics.evaluate(p, y).as_dict(), abs=1e-12)
+
+
+@quick
+@given(cases())
+def test_torch_and_numpy_agree(case):
+    p, y = case
+    expected = metrics.evaluate(p, y)
+    tensor = torch.from_numpy(p).requires_grad_()
+    assert metrics.evaluate(tensor, torch.from_numpy(y)) == expected
+    assert metrics.evaluate(tensor, torch.from_numpy(y.astype(np.uint8))) == expected
+    assert metrics.evaluate(p.tolist(), y.tolist()) == metrics.evaluate(p.astype(np.float64), y)

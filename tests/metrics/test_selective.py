@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, roc_auc_score
 
 from otpt import metrics
-from otpt.errors import OtptError
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -30,8 +29,6 @@ REFERENCE = {
     metrics.ks_calibration_error: 0.1999875,
     metrics.top_label_brier_score: 0.341101251250,
 }
-OF_CONFIDENCE = (*REFERENCE, metrics.selective_accuracy, metrics.coverage_at_risk, metrics.debiased_ece,
-                 metrics.smooth_ece, lambda c, r: metrics.accuracy_above(c, r, threshold=0.5))  # fmt: skip
 
 
 @st.composite
@@ -147,22 +144,3 @@ def test_all_right_or_all_wrong_has_no_auroc():
     # with one wrong of three, 8/27 of the resamples have none of it and are left out; so are those that have only it
     interval = metrics.bootstrap("auroc", [0.9, 0.8, 0.7], [1, 1, 0], resamples=400)
     assert interval.resamples == pytest.approx(400 * (1 - 9 / 27), abs=40)
-
-
-@pytest.mark.parametrize("function", OF_CONFIDENCE)
-@pytest.mark.parametrize(("confidence", "correct"), [([0.5, 1.5], [1, 1]), ([], []), ([0.5], [2])])
-def test_bad_input(function, confidence, correct):
-    with pytest.raises(OtptError):
-        function(confidence, correct)
-
-
-def test_bad_options():
-    for coverage in (0, 1.1, math.nan):
-        with pytest.raises(OtptError, match=f"coverage .*{coverage}"):
-            metrics.selective_accuracy([0.5], [1], coverage=coverage)
-    for risk in (-0.1, 1, math.nan):
-        with pytest.raises(OtptError, match=f"risk .*{risk}"):
-            metrics.coverage_at_risk([0.5], [1], risk=risk)
-    for predictions, labels in (([0.5], [1]), ([1], []), ([1], [1, 2])):
-        with pytest.raises(OtptError):
-            metrics.macro_f1(predictions, labels)
