@@ -37,7 +37,7 @@ from otpt.methods import (
 )
 from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import Prompt, Templates, TextFeatures
-from otpt.settings import DEFAULT_METHOD, Settings
+from otpt.settings import DEFAULT_METHOD, EXAMPLES, Settings
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Classifier:
 
     def set_classes(
         self,
-        names: Sequence[str] | Mapping[str, str | Sequence[str]],
+        names: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
         prompt: str | Prompt | None = None,
         *,
         allow_duplicates: bool = False,
@@ -141,11 +141,13 @@ class Classifier:
         templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
         text_features: Tensor | None = None,
         groups: Mapping[str, Any] | str | Path | None = None,
+        examples: Mapping[str, Sequence[ImageSource]] | str | Path | None = None,
     ) -> Classifier:
         """Prepare the text features, once for all images.
 
         Args:
-            names: class names, two at least; or {name: descriptions}, whose text features are averaged.
+            names: class names, two at least; or {name: descriptions}, whose text features are averaged. They may be
+                left out with ``examples``.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a duplicate name, as ImageNet has two.
             attributes: of each class, the same number for each, for methods that start from them (``tca``); or a file.
@@ -153,6 +155,8 @@ class Classifier:
             text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
                 they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
             groups: {group: class names}, nested or not, or a CSV file: see :mod:`otpt.tasks.groups`.
+            examples: {class name: images}, or a folder with a sub-folder per class, instead of texts or next to those
+                of ``names``; the default method is then ``gda``. See :mod:`otpt.tasks.examples`.
         """
         given = {"prompt": prompt, "templates": templates, "text_features": text_features}
         several = [name for name, value in given.items() if value is not None]
@@ -162,9 +166,14 @@ class Classifier:
         changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
         if templates is not None:
             changes["texts"] = changes["templates"] = templates
+        methods: Sequence[str | Method] = self.settings.methods
+        if examples is None and self.settings.examples is not None and methods == get_methods([EXAMPLES]):
+            methods = [DEFAULT_METHOD]  # the default before
         self._set(
             self.settings.replace(
-                classes=names,
+                methods=methods,
+                classes=() if names is None else names,
+                examples=examples,
                 prompts=None if prompt is None else (prompt,),
                 allow_duplicates=allow_duplicates,
                 attributes=attributes,
@@ -416,7 +425,9 @@ class Classifier:
         """The settings with the classes that are set, or with those of one call."""
         if labels is not None:
             prompts = None if labels[1] is None else (labels[1],)
-            return self.settings.replace(classes=labels[0], prompts=prompts, texts=None, attributes=None)
+            return self.settings.replace(
+                classes=labels[0], prompts=prompts, texts=None, attributes=None, groups=None, examples=None
+            )
         if not self.settings.classes:
             raise OtptError("No classes are set; call set_classes([...]) before predicting.")
         return self.settings
@@ -447,6 +458,8 @@ class Classifier:
         """Prepare text features now; settings that cannot be used change nothing."""
         if not settings.classes:
             raise OtptError("No class name was given; expected two at least, for a classifier to choose between.")
+        if settings.examples is not None and settings.examples.features is None:
+            settings = settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
         before, self.settings = self.settings, settings
         self._predictors.clear()
         try:

@@ -33,13 +33,15 @@ else:  # validated by the functions below, which import the classes when they ar
 
 DEFAULT_METHOD = "confident-half"
 MULTI_LABEL = "multi-label"
+EXAMPLES = "gda"
+"""Default method with example images."""
 MEMORY_BUDGET = 2 * 2**30
 """Bytes that the graphs of text features may take."""
 
 Family = Literal["fine-grained", "shift"]
 _OBJECTS = (
     "methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", "attributes", "groups",
-    "plugins",
+    "examples", "plugins",
 )  # fmt: skip
 """Fields that may hold objects in memory."""
 _SINGULAR = {"method": "methods", "prompt": "prompts", "calibration": "calibrations", "context": "contexts"}
@@ -139,6 +141,7 @@ class Settings(Frozen):
     classes: tuple[str, ...] = Field((), description="class names, two at least")
     multi_label: bool = Field(False, description="several labels per image: an independent probability of each")
     groups: Any = Field(None, description="CSV file of groups: a class, then its groups from narrow to wide")
+    examples: Any = Field(None, description="folder of example images, with a sub-folder for each class")
     prompts: tuple[Prompt, ...] | None = Field(
         None, description="context words, [CLS] for a class name in the middle (default: 'a photo of a')"
     )
@@ -212,14 +215,22 @@ class Settings(Frozen):
                     found[several] = (value,)
         methods = found.get("methods", cls.model_fields["methods"].default)
         methods = [methods] if isinstance(methods, (str, Path, Method)) else list(methods)
-        if found.get("multi_label") and methods == [DEFAULT_METHOD]:
-            methods = [MULTI_LABEL]
         found["methods"] = get_methods([Method(**each) if isinstance(each, Mapping) else each for each in methods])
+        if found["methods"] == get_methods([DEFAULT_METHOD]):
+            if found.get("multi_label"):
+                found["methods"] = get_methods([MULTI_LABEL])
+            elif found.get("examples") is not None:
+                found["methods"] = get_methods([EXAMPLES])
         for name in ("classes", "prompts"):
             if isinstance(found.get(name), str):
                 raise OtptError(f"The {name} are the single text {found[name]!r}; expected a list.")
         if "classes" in found:
             found["classes"] = tuple(found["classes"])
+        if found.get("examples") is not None:
+            from otpt.tasks.examples import Examples
+
+            found["examples"] = Examples.read(found["examples"], found.get("classes", ()))
+            found["classes"] = found["examples"].names
         if found.get("prompts") is not None:
             found["prompts"] = tuple(_prompt(each) for each in found["prompts"])
         for name in ("templates", "texts"):
@@ -260,7 +271,14 @@ class Settings(Frozen):
                 f"multi_label is {self.multi_label}, but the method is {self.methods[0].name!r}; several labels are "
                 f"predicted by {MULTI_LABEL!r}, and one label by all others."
             )
-        refused = [name for name in ("coverage", "risk", "reject", "groups") if getattr(self, name) is not None]
+        if self.examples is not None and not self.multi_label and self.methods[0].starts_from_words:
+            raise OtptError(
+                f"Example images were given, but the method {self.methods[0].name!r} starts from words; take 'gda', "
+                "'tip-adapter' or 'prototypes', alone or joined with others, as in 'gda+confident-half'."
+            )
+        refused = [
+            name for name in ("coverage", "risk", "reject", "groups", "examples") if getattr(self, name) is not None
+        ]
         if self.multi_label and refused:
             raise OtptError(f"{refused[0]} was given together with multi_label; it needs one label per image.")
         if (self.coverage is not None or self.risk is not None) and not self.calibrations:

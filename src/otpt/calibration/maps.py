@@ -304,10 +304,10 @@ def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] |
     return Choice(fit_map(best, probabilities, labels), nll, held_out[best])
 
 
-def stratified_folds(labels: Integers) -> Integers:
-    """Assign a fold 0 … 4 to each of (N,) labels, each class spread evenly; the same for the same labels."""
+def stratified_folds(labels: Integers, folds: int = FOLDS) -> Integers:
+    """Assign a fold 0 … ``folds`` − 1 to each of (N,) labels, each class spread evenly; always the same."""
     order = np.random.default_rng(0).permutation(len(labels))
     by_class = order[np.argsort(labels[order], kind="stable")]
     fold = np.empty(len(labels), np.int64)
-    fold[by_class] = np.arange(len(labels)) % FOLDS
+    fold[by_class] = np.arange(len(labels)) % folds
     return fold
