@@ -19,8 +19,11 @@ from PIL import Image
 import otpt
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt import classifier as module
+from otpt.data import as_dataset
+from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
+from otpt.report import open_results
 
 NAMES = ["cat", "dog", "red panda", "sea"]
 RECIPE = ViewRecipe(n_views=12)
@@ -38,6 +41,12 @@ def shared() -> Classifier:
 
 def fresh(method: str = DEFAULT_METHOD, **options: Any) -> Classifier:
     return Classifier(shared().backbone, method, views=RECIPE, **options)
+
+
+class SimpleDataset(list[dict[str, Any]]):
+    """Rows with an image and a label, and the names of the classes."""
+
+    classes = ("cat", "dog")
 
 
 def same(one: Prediction, other: Prediction) -> bool:
@@ -206,6 +215,18 @@ def test_pickles_answer_alike() -> None:
         assert same(found, expected[name])
     assert same(pickle.loads(pickle.dumps(expected["o-tpt"])), expected["o-tpt"])
     assert same(clf.compare(image(), ["o-tpt"])["o-tpt"], expected["o-tpt"]), "the original goes on"
+
+
+def test_what_notebooks_show(tmp_path: Path) -> None:
+    assert "tiny-vit" in shared()._repr_html_()
+    rows = [{"image": image(i), "label": i % 2} for i in range(4)]
+    data = as_dataset(SimpleDataset(rows))
+    result = evaluate(data, shared().backbone, EvaluationSettings(methods=["zero-shot"], views=4), out=tmp_path / "run")
+    results = open_results([result.run.folder])
+    for shown in (repr(result), result._repr_html_(), results._repr_html_(), result.run._repr_html_()):
+        assert "zero-shot" in shown
+    assert "debiased ECE %" in result._repr_html_()
+    assert f"{100 * result.frame['accuracy'][0]:.2f}" in repr(result)
 
 
 def test_moving_to_a_device() -> None:

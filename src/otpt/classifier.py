@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,11 @@ class Classifier:
         shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
         classes = f"{len(names)} ({shown})" if names else "not set"
         return f"Classifier({self.backbone.name!r}, method={self.method.name!r}, classes: {classes})"
+
+    def _repr_html_(self) -> str:
+        rows = {"model": self.backbone.name, "method": self.method.name, "classes": repr(list(self.settings.classes))}
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text[:300])}</td></tr>" for name, text in rows.items())
+        return f"<table>{cells}</table>"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: text features are computed again where they are needed."""

@@ -71,6 +71,10 @@ class Calibration(BaseModel):
     confidences: list[FiniteFloat]
     correct: Annotated[str, Field(pattern="^[01]*$")]
 
+    def __repr__(self) -> str:
+        nll = " → ".join(f"{own['nll'][0]:.3f}" for own in self.reliability.values())  # which the map was chosen by
+        return f"Calibration({self.facts['method']['name']!r}, {self.map.words}, {self.labels} labels, NLL {nll})"
+
     @property
     def class_names(self) -> tuple[str, ...]:
         """The class list, in label order."""

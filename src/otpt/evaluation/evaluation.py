@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -27,18 +28,18 @@ from otpt.backbones import FeatureBackbone, load_backbone
 from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
-from otpt.evaluation.progress import Progress
+from otpt.evaluation.progress import Progress, duration
 from otpt.evaluation.settings import EvaluationSettings, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
-from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, write_metrics
+from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
 
 _POLL_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What an evaluation found.
 
@@ -59,6 +60,13 @@ class Result:
     def unreadable(self) -> int:
         """Number of images that could not be read, each counted once whatever the seeds."""
         return len(self.unreadable_images)
+
+    def __repr__(self) -> str:
+        return f"{self.run!r} in {duration(self.seconds)}\n{short_table(self.frame).to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        table = short_table(self.frame).to_html(index=False)
+        return f"<p>{escape(repr(self.run))} in {duration(self.seconds)}</p>{table}"
 
 
 @dataclass(frozen=True)

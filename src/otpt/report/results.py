@@ -19,7 +19,7 @@ import pandas as pd
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
 from otpt.metrics.inputs import check_bins
-from otpt.runs import CONFIG, DatasetConfig, Rows, Run, read_rows, results_frame
+from otpt.runs import CONFIG, DatasetConfig, Rows, Run, read_rows, results_frame, short_table
 from otpt.runs.config import differences
 
 LEVEL = 0.95
@@ -83,6 +83,9 @@ class Results:
     def __repr__(self) -> str:
         names = ", ".join(repr(str(run.folder)) for run in self.runs)
         return f"Results({names}: {len(self.datasets)} data sets, {len(self.methods)} methods, {len(self.seeds)} seeds)"
+
+    def _repr_html_(self) -> str:
+        return str(short_table(self.frame).to_html(index=False))
 
     def select(self, **keys: Any) -> pd.DataFrame:
         """Rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""

@@ -3,7 +3,7 @@
 from otpt.runs.config import CONFIG, ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, folder_name
 from otpt.runs.rows import Rows, read_rows
 from otpt.runs.run import Run, WorkItem
-from otpt.runs.scores import KEYS, averages, results_frame, score_run, write_metrics
+from otpt.runs.scores import KEYS, averages, results_frame, score_run, short_table, write_metrics
 from otpt.runs.shards import Shard, ShardRows
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "read_rows",
     "results_frame",
     "score_run",
+    "short_table",
     "write_metrics",
 ]

@@ -19,9 +19,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
@@ -39,9 +41,6 @@ from otpt.runs.config import (
     write_config,
 )
 from otpt.runs.shards import COLUMNS, DamagedShard, Shard, read_shard, schema_of, write_shard, write_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROWS = "rows"
 LOCKS = "locks"
@@ -111,6 +110,11 @@ class Run:
         done, total = self.progress()
         names = ", ".join(self._datasets)
         return f"Run({str(self.folder)!r}: {self.config.backbone.name} on {names}, {done}/{total} images)"
+
+    def _repr_html_(self) -> str:
+        found = [(name, seed, method) for name, seed, (_, method) in self.everything()]
+        table = pd.DataFrame(found, columns=["dataset", "seed", "method"]).drop_duplicates()
+        return f"<p>{escape(repr(self))}</p>{table.to_html(index=False)}"
 
     @property
     def datasets(self) -> list[DatasetConfig]:

@@ -27,6 +27,10 @@ AVERAGED = tuple(each.name for each in fields(Metrics) if each.name in METRICS a
 """Metrics that are averaged over data sets, with deviations over seeds."""
 
 
+SHORT = ("accuracy", "ece", "debiased_ece", "nll")
+"""Metrics of a table that should fit anywhere."""
+
+
 def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side: str | None = None) -> pd.DataFrame:
     """All metrics of all runs, computed from their rows.
 
@@ -46,6 +50,15 @@ def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side:
     opened = [runs] if isinstance(runs, Run) else list(runs)
     rows = [row for run in opened for row in _named(run, score_run(run, n_bins=n_bins, side=side))]
     return pd.DataFrame(rows, columns=None if rows else [*KEYS, "run", "images"])
+
+
+def short_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The main metrics of a results frame as strings, with the keys that tell its rows apart; for notebooks."""
+    keys = [key for key in KEYS if key in frame and (key in ("dataset", "method") or frame[key].nunique() > 1)]
+    shown = frame[keys].copy()
+    for name in SHORT:
+        shown[METRICS[name].heading] = [METRICS[name].format(value) for value in frame[name]]
+    return shown
 
 
 def _named(run: Run, scores: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
