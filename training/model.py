@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
+from open_clip import CLIP
 from torch import Tensor, nn
 
-from otpt.backbones.pocket import SIZE, WIDTH, ConvolutionalTokens, PocketClip
+from otpt.backbones.pocket import SIZE, WIDTH, ConvolutionalTokens
 
 MEAN = STD = (0.5, 0.5, 0.5)  # what the ImageNet weights expect
 CONFIG: dict[str, Any] = {
@@ -27,30 +27,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def build_model(*, pretrained: bool, tokens: int | None = None) -> PocketClip:
+def build_model(*, pretrained: bool, tokens: int | None = None) -> CLIP:
     """With ImageNet's image tower (``pretrained``) or random weights; with a table of ``tokens`` rows if given."""
     text = CONFIG["text_cfg"] | ({} if tokens is None else {"vocab_size": tokens})
-    model = PocketClip(embed_dim=CONFIG["embed_dim"], **text)
-    initialise(model)
+    model = CLIP(**CONFIG | {"text_cfg": text})
     if pretrained:
         load_imagenet(model.visual.trunk.patch_embed)
     return model
-
-
-def initialise(model: PocketClip) -> None:
-    """Random weights as timm's and open_clip's: N(0, 2/fan-out) for convolutions, N(0, 0.02²) elsewhere, biases 0."""
-    nn.init.trunc_normal_(model.visual.trunk.pos_embed, std=0.02)
-    nn.init.normal_(model.token_embedding.weight, std=0.02)
-    nn.init.normal_(model.positional_embedding, std=0.01)
-    nn.init.normal_(model.text_projection, std=len(model.text_projection) ** -0.5)
-    nn.init.constant_(model.logit_scale, math.log(1 / 0.07))
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels // module.groups
-            nn.init.normal_(module.weight, std=math.sqrt(2 / fan_out))
-        elif isinstance(module, nn.Linear):
-            nn.init.trunc_normal_(module.weight, std=0.02)
-            nn.init.zeros_(module.bias)
 
 
 def load_imagenet(tokens: ConvolutionalTokens) -> None:
@@ -71,7 +54,7 @@ def load_imagenet(tokens: ConvolutionalTokens) -> None:
 class ImageTower(nn.Module):
     """The model's image tower in two parts: a frozen front (stem and ``frozen`` stages) and the rest."""
 
-    def __init__(self, model: PocketClip, frozen: int = 0) -> None:
+    def __init__(self, model: CLIP, frozen: int = 0) -> None:
         super().__init__()
         self.visual = model.visual
         self.freeze(frozen)
@@ -115,7 +98,7 @@ class ImageTower(nn.Module):
         return nn.functional.normalize(self.visual.head(pooled), dim=-1)
 
 
-def encode_texts(model: PocketClip, ids: Tensor) -> Tensor:
+def encode_texts(model: CLIP, ids: Tensor) -> Tensor:
     """(N, 77) token ids → (N, D), unit norm.
 
     Positions after a text's end are never needed (causal), so short and long texts go separately.
@@ -126,7 +109,7 @@ def encode_texts(model: PocketClip, ids: Tensor) -> Tensor:
     return nn.functional.normalize(torch.cat(parts)[order.argsort()], dim=-1)
 
 
-def _encode_alike(model: PocketClip, ids: Tensor) -> Tensor:
+def _encode_alike(model: CLIP, ids: Tensor) -> Tensor:
     length = int(ids.argmax(-1).max()) + 1
     ids = ids[:, :length]
     x = model.token_embedding(ids) + model.positional_embedding[:length]

@@ -6,9 +6,8 @@ import random
 
 import torch
 import torch.nn.functional as F
+from open_clip import CLIP
 from torch import Tensor
-
-from otpt.backbones.pocket import PocketClip
 
 from .captions import Captions
 from .model import encode_texts
@@ -19,7 +18,7 @@ BATCH = 192  # captions a step, of all processes
 WARM_UP, COOL_DOWN = 0.05, 0.4  # share of the steps
 
 
-def fit_texts(model: PocketClip, captions: Captions, targets: Tensor, *, steps: int, rate: float) -> float:
+def fit_texts(model: CLIP, captions: Captions, targets: Tensor, *, steps: int, rate: float) -> float:
     """Teaches the text tower the unit-norm directions (V, D): cross-entropy of a caption over all; the last loss."""
     words = random.Random(f"texts/{rank()}")
     parts = [value for name, value in model.named_parameters() if not name.startswith(("visual", "logit"))]

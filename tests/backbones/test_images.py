@@ -13,7 +13,7 @@ from open_clip.model import CustomTextCLIP
 from oracles.models.tiny import randomise, tiny_backbone, tiny_clip, tiny_config, tiny_preprocessing
 from torch import Tensor, nn
 
-from otpt.backbones.fast import Convolution, Linear, can_pack, fold_batch_norms, tune
+from otpt.backbones.fast import Convolution, Linear, can_pack, tune, tune_convolutions
 from otpt.backbones.image_tower import ImageTower
 
 
@@ -104,7 +104,7 @@ def test_timm_convolutional_tower_is_folded() -> None:
     config["vision_cfg"] = {"timm_model_name": "resnet10t", "timm_pool": "avg", "timm_proj": "linear", "image_size": 64}
     visual = randomise(CustomTextCLIP(**config)).visual
     pixels = images(64, 3)
-    folded = fold_batch_norms(visual, pixels[:1])
+    folded = tune_convolutions(visual, pixels[:1], 1, pack=False)
     norms = sum(isinstance(module, nn.BatchNorm2d) for module in visual.modules())
     assert norms > 5
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
@@ -165,10 +165,10 @@ def test_a_norm_that_does_not_follow_a_convolution_stays() -> None:
             return result
 
     tower = randomise(Summed())
-    folded = fold_batch_norms(tower, images(8, 1))
+    folded = tune_convolutions(tower, images(8, 1), 1, pack=False)
     assert any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     pixels = images(8, 2)
-    assert torch.equal(folded(pixels), tower(pixels))
+    torch.testing.assert_close(folded(pixels), tower(pixels))
 
 
 def test_packed_linear_is_linear_for_any_number_of_rows() -> None:

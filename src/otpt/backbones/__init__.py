@@ -1,10 +1,8 @@
 """Models: loading them, and the interface that the rest of the package uses."""
 
-from otpt.backbones.backbone import Backbone, ClipBackbone
+from otpt.backbones.backbone import Backbone, ClipBackbone, FeatureBackbone, available_devices
 from otpt.backbones.causal import ACTIVATIONS, CausalLayer, CausalTower, Norm
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
-from otpt.backbones.devices import available_devices
-from otpt.backbones.given import FeatureBackbone
 from otpt.backbones.loading import ModelEntry, list_models, load_backbone
 from otpt.backbones.open_clip_models import open_clip_tags
 from otpt.backbones.sources import Parts, QuickGeluWarning, register_source

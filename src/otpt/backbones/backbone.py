@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from functools import partial
@@ -10,11 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.devices import check_precision, pick_device
-from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.image_tower import ImageTower
 from otpt.backbones.text_tower import ModelTextTower, TextTower
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 from otpt.threads import available_threads
 from otpt.views import Preprocessing
 
@@ -153,3 +153,108 @@ def image_family(visual: Any) -> str:
         return "resnet"
     blocks = hasattr(tower, "patch_embed") and hasattr(tower, "blocks")
     return "vit" if blocks or hasattr(getattr(tower, "transformer", None), "resblocks") else "other"
+
+
+class FeatureBackbone(Backbone):
+    """A model of which only the width of the features and the logit scale are known; it encodes nothing.
+
+    Args:
+        name: of the model that computed the features, if known.
+    """
+
+    def __init__(self, width: int, logit_scale: float = 100.0, name: str = "") -> None:
+        self.name = self.architecture = name or "features"
+        self.fingerprint = hashlib.sha256(f"features {name} {width} {logit_scale}".encode()).hexdigest()[:32]
+        self.preprocessing = Preprocessing(size=224)
+        self.embed_dim, self.logit_scale = width, logit_scale
+        model = name.lower()
+        self.family = "vit" if "vit" in model else "resnet" if model.startswith("rn") else "other"
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "text":
+            raise OtptError("There are features of images and classes, but no text tower, which this needs.")
+        raise AttributeError(name)
+
+    def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
+        """Refuse: there is no image tower."""
+        raise OtptError("There are features of images, but no image tower, which this needs.")
+
+
+PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None, torch.dtype | None]] = {
+    "float32": (torch.float32, None, None),
+    "bf16": (torch.float32, torch.bfloat16, None),
+    "fp16": (torch.float32, torch.float16, None),
+    "bf16-both": (torch.float32, torch.bfloat16, torch.bfloat16),
+    "fp16-both": (torch.float32, torch.float16, torch.float16),
+    "float64": (torch.float64, None, None),
+}
+"""Dtypes of the weights, of autocast around the image tower and around the text tower."""
+
+
+def available_devices() -> list[str]:
+    """Names of the devices this machine has: "cpu", "cuda", "cuda:1" …, "mps"."""
+    names = ["cpu"]
+    if torch.cuda.is_available():
+        names += ["cuda"] + [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return names
+
+
+def pick_device(device: str | torch.device) -> torch.device:
+    """The device of this name; "auto" takes CUDA, then MPS, then the CPU."""
+    if not isinstance(device, (str, torch.device)):
+        raise OtptError(f"device was given {device!r}; expected a name, such as 'cpu', 'cuda' or 'cuda:1'.")
+    available, name = available_devices(), str(device)
+    if name == "auto":
+        return torch.device("cuda" if "cuda" in available else "mps" if "mps" in available else "cpu")
+    if name in available:
+        return torch.device(name)
+    if name.split(":")[0] in {"cuda", "mps"}:
+        raise OtptError(f"Device {name!r} is not available on this machine; available: {', '.join(available)}.")
+    raise unknown("device", name, ["auto", *available])
+
+
+def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None, torch.dtype | None]:
+    """Dtypes of a precision on a device; see :data:`PRECISIONS`."""
+    if name not in PRECISIONS:
+        raise unknown("precision", name, PRECISIONS)
+    if name == "float64" and device.type == "mps":
+        raise OtptError("Precision 'float64' does not exist on MPS; use the device 'cpu' for it.")
+    return PRECISIONS[name]
+
+
+_FACTS = ("num_heads", "eps", "stride", "padding", "approximate", "pool_type", "text_pool_type", "final_ln_after_pool")
+"""Attributes that change what a module computes and that its weights do not show."""
+
+
+def fingerprint(model: nn.Module) -> str:
+    """24 hexadecimal digits of a SHA-256 over the architecture (canonical JSON) and every tensor of the state dict.
+
+    A tensor enters with name, shape and its values as float32 (integers as int64), so the same weights give the same
+    fingerprint from a float16 archive, a state dict or safetensors, and in any precision.
+    """
+    digest = hashlib.sha256(json.dumps(_architecture_facts(model), sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        kind = torch.float32 if tensor.is_floating_point() else torch.int64
+        digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
+        digest.update(tensor.detach().to("cpu", kind).contiguous().reshape(-1).numpy().data)
+    return digest.hexdigest()[:24]
+
+
+def _architecture_facts(model: nn.Module) -> dict[str, Any]:
+    """What the model computes beyond its weights: heads, eps, strides, pooling, activations, causal masks.
+
+    Read from the built model and not from a configuration file, so that a default left out makes no difference.
+    """
+    facts: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        values = ((key, getattr(module, key, None)) for key in _FACTS)
+        own: dict[str, Any] = {key: value for key, value in values if isinstance(value, (int, float, str, tuple))}
+        if getattr(module, "attn_mask", None) is not None:
+            own["masked"] = True
+        if not list(module.children()) and not list(module.parameters(recurse=False)):
+            own["kind"] = type(module).__name__
+        if own:
+            facts[name] = own
+    return facts

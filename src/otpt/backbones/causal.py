@@ -47,13 +47,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class QuickGELU(nn.Module):
-    """OpenAI's x·σ(1.702x) as a module; the fingerprint counts its name, which is also open_clip's."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ACTIVATIONS["quick_gelu"](x)
-
-
 @dataclass(frozen=True)
 class Norm:
     """A LayerNorm: ``weight`` (W,), ``bias`` (W,), ``eps``."""
@@ -155,7 +148,7 @@ def _read(text: Any) -> CausalTower:
 
 
 def _activation_name(module: nn.Module) -> str:
-    if type(module).__name__ == "QuickGELU":  # ours or open_clip's, which need not be imported
+    if type(module).__name__ == "QuickGELU":
         return "quick_gelu"
     if isinstance(module, nn.GELU):
         return "gelu_tanh" if module.approximate == "tanh" else "gelu"

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 _TOLERANCE = 1e-3
 """Relative difference allowed between tuned and original features: rounding gives 1e-6, a mistake about 1."""
@@ -32,8 +33,11 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
     pixels = check_pixels(image_size, parameter.device, parameter.dtype)
     with torch.no_grad():
         try:
-            tuned = _tuned(visual, pixels, chunk, pack=pack)
-            if tuned is visual:
+            if is_open_clip_vit(visual):
+                tuned = tune_vit(visual, chunk, pack=pack)
+            elif any(isinstance(module, nn.BatchNorm2d) for module in visual.modules()):
+                tuned = tune_convolutions(visual, pixels, chunk, pack=pack)
+            else:
                 return visual
             whole = pixels.expand(chunk, -1, -1, -1).contiguous()
             found = torch.cat([pooled(tuned(whole)), pooled(tuned(pixels))])
@@ -42,19 +46,6 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
         expected = pooled(visual(pixels))
     agrees = bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
     return tuned if agrees else visual
-
-
-def _tuned(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
-    if is_open_clip_vit(visual):
-        return tune_vit(visual, chunk, pack=pack)
-    tuned = fold_batch_norms(visual, pixels)
-    if is_convolutional(visual):
-        tuned = tuned.to(memory_format=torch.channels_last)
-    if tuned is visual:
-        return visual
-    if all(hasattr(visual, name) for name in ("attnpool", "conv3", "layer4")):  # open_clip's ModifiedResNet
-        return _tune_resnet(tuned, pixels, chunk, pack=pack)
-    return fuse_activations(tuned, pixels, chunk) if pack and is_convolutional(visual) else tuned
 
 
 def check_pixels(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -107,7 +98,7 @@ class Linear(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A packed convolution with its activation; with ``residual``, ReLU(conv(x) + residual) written over ``residual``.
+    """A packed convolution with its activation.
 
     Args:
         input_shape: (B, C, H, W) that it will receive.
@@ -115,15 +106,12 @@ class Convolution(nn.Module):
     """
 
     def __init__(
-        self,
-        convolution: nn.Conv2d,
-        input_shape: tuple[int, ...],
-        activation: tuple[str, tuple[float, ...]] = ("none", ()),
+        self, convolution: nn.Conv2d, input_shape: tuple[int, ...], activation: tuple[str, tuple[float, ...]]
     ) -> None:
         super().__init__()
         weight, padding = convolution.weight.detach(), tuple(map(int, convolution.padding))
         if _pads_like_tensorflow(convolution):  # a row and a column of zeros before the kernel: padding becomes equal
-            needed = [same_padding(convolution, side, axis) for axis, side in enumerate(input_shape[2:])]
+            needed = [_same_padding(convolution, side, axis) for axis, side in enumerate(input_shape[2:])]
             (top, bottom), (left, right) = needed
             weight, padding = F.pad(weight, (right - left, 0, bottom - top, 0)), (bottom, right)
         how = (padding, convolution.stride, convolution.dilation)
@@ -133,79 +121,57 @@ class Convolution(nn.Module):
         reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight
         self._packed: Tensor = reorder(weight.to_mkldnn(), *self._how, list(input_shape))
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        result: Tensor
-        if residual is None:
-            result = torch.ops.mkldnn._convolution_pointwise(
-                x, self._packed, self.bias, *self._how, self._activation, self._numbers, ""
-            )
-        else:
-            result = torch.ops.mkldnn._convolution_pointwise_.binary(
-                residual, x, self._packed, self.bias, *self._how, "add", 1.0, "relu", [], ""
-            )
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = torch.ops.mkldnn._convolution_pointwise(
+            x, self._packed, self.bias, *self._how, self._activation, self._numbers, ""
+        )
         return result
 
 
-class Conv2dSame(nn.Conv2d):
-    """timm's class of that name, without dilation: pads like TensorFlow, one more on the right and at the bottom."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        (top, bottom), (left, right) = (same_padding(self, side, axis) for axis, side in enumerate(x.shape[2:]))
-        padded = F.pad(x, (left, right, top, bottom))
-        return F.conv2d(padded, self.weight, self.bias, self.stride, (0, 0), self.dilation, self.groups)
+def _pads_like_tensorflow(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv2dSame"  # timm's, which need not be imported
 
 
-def same_padding(convolution: nn.Conv2d, side: int, axis: int) -> tuple[int, int]:
+def _same_padding(convolution: nn.Conv2d, side: int, axis: int) -> tuple[int, int]:
     """Padding before and after for an output of ⌈side / stride⌉."""
     stride, reach = convolution.stride[axis], convolution.kernel_size[axis]
     whole = max((-(-side // stride) - 1) * stride + reach - side, 0)
     return whole // 2, whole - whole // 2
 
 
-def _pads_like_tensorflow(module: nn.Module) -> bool:
-    return type(module).__name__ == "Conv2dSame"  # ours or timm's, which need not be imported
-
-
 # ---- convolutional towers
 
-_RELU: tuple[str, tuple[float, ...]] = ("relu", ())
 _ACTIVATIONS: dict[type[nn.Module], tuple[str, tuple[float, ...]]] = {
-    nn.ReLU: _RELU,
+    nn.ReLU: ("relu", ()),
     nn.ReLU6: ("hardtanh", (0.0, 6.0)),
+    nn.Identity: ("none", ()),
 }
 
 
-def fold_batch_norms(visual: nn.Module, pixels: Tensor) -> nn.Module:
-    """A copy of the tower with its batch-norms folded; ``visual`` itself if it has none. ``pixels``: any input."""
-    if not any(isinstance(module, nn.BatchNorm2d) for module in visual.modules()):
-        return visual
-    folded = copy.deepcopy(visual)
-    with torch.no_grad():
-        names = {module: name for name, module in folded.named_modules()}
-        for convolution, norm in _observe(folded, pixels, (nn.BatchNorm2d,)).pairs:
-            _fold(convolution, norm)
-            # timm's batch-norms carry the activation that follows them
-            folded.set_submodule(names[norm], getattr(norm, "act", None) or nn.Identity())
-    return folded
-
-
-def fuse_activations(folded: nn.Module, pixels: Tensor, chunk: int) -> nn.Module:
-    """Replace, in place, the convolutions of a folded tower by packed ones with their activations."""
-    names = {module: name for name, module in folded.named_modules()}
-    convolutions = [module for module in names if isinstance(module, nn.Conv2d)]
-    if not all(can_pack(module.weight) for module in convolutions):
-        return folded
-    pairs, shapes = _observe(folded, pixels, tuple(_ACTIVATIONS), chunk)
-    following = dict(pairs)
-    for module in convolutions:
-        if module not in shapes or not _is_plain(module):
-            continue
-        activation = following.get(module)
-        fused = ("none", ()) if activation is None else _ACTIVATIONS[type(activation)]
-        folded.set_submodule(names[module], Convolution(module, shapes[module], fused))
-        if activation is not None:
-            folded.set_submodule(names[activation], nn.Identity())
-    return folded
+def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
+    """A copy with folded batch-norms, fused activations (if ``pack``) and CLIP's attention pooling for one token."""
+    tuned: Any = copy.deepcopy(visual)
+    names = {module: name for name, module in tuned.named_modules()}
+    for convolution, norm in _observe(tuned, pixels, (nn.BatchNorm2d,)).pairs:
+        dtype = convolution.weight.dtype
+        tuned.set_submodule(names[convolution], fuse_conv_bn_eval(convolution.double(), norm.double()).to(dtype))
+        # timm's batch-norms carry the activation that follows them
+        tuned.set_submodule(names[norm], getattr(norm, "act", None) or nn.Identity())
+    tuned = tuned.to(memory_format=torch.channels_last)
+    if hasattr(tuned, "attnpool") and hasattr(tuned, "layer4"):
+        tuned.attnpool = _AttentionPool(tuned.attnpool, chunk, pack=pack)
+    convolutions = [module for module in tuned.modules() if isinstance(module, nn.Conv2d)]
+    if pack and all(can_pack(module.weight) for module in convolutions):
+        names = {module: name for name, module in tuned.named_modules()}
+        pairs, shapes = _observe(tuned, pixels, (nn.ReLU, nn.ReLU6), chunk)
+        following = dict(pairs)
+        for module in filter(_is_plain, shapes):
+            activation = following.get(module, nn.Identity())
+            tuned.set_submodule(names[module], Convolution(module, shapes[module], _ACTIVATIONS[type(activation)]))
+            if activation in names:
+                tuned.set_submodule(names[activation], nn.Identity())
+    result: nn.Module = tuned
+    return result
 
 
 class _Observed(NamedTuple):
@@ -213,48 +179,34 @@ class _Observed(NamedTuple):
 
     pairs: list[tuple[Any, Any]]
     """(convolution, module of the wanted kinds) where one's output is the other's input, each used once."""
-    shapes: dict[nn.Module, tuple[int, ...]]
+    shapes: dict[nn.Conv2d, tuple[int, ...]]
     """Input shape of each convolution for a chunk."""
 
 
 def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ...], chunk: int = 1) -> _Observed:
-    made_by: dict[int, nn.Module] = {}
-    alive: list[Tensor] = []  # keeps the outputs, so that no address is used twice
+    made: list[tuple[nn.Module, Tensor, int]] = []  # by which convolution, and the version of its output
     calls: Counter[nn.Module] = Counter()
-    shapes: dict[nn.Module, tuple[int, ...]] = {}
+    shapes: dict[nn.Conv2d, tuple[int, ...]] = {}
     pairs: list[tuple[nn.Module, nn.Module]] = []
 
-    def note(module: nn.Module, args: Any, output: Tensor) -> None:
+    def note_output(module: Any, args: Any, output: Tensor) -> None:
         calls[module] += 1
-        if isinstance(module, nn.Conv2d):
-            shapes[module] = (chunk, *args[0].shape[1:])
-            made_by[id(output)] = module
-            alive.append(output)
+        shapes[module] = (chunk, *args[0].shape[1:])
+        made.append((module, output, output._version))
 
-    def before(module: nn.Module, args: Any) -> None:
-        if id(args[0]) in made_by:  # an activation in place returns what it was given
-            pairs.append((made_by[id(args[0])], module))
+    def note_input(module: nn.Module, args: Any) -> None:
+        calls[module] += 1
+        # the same tensor, and not changed in place since, as by adding a residual
+        before = [each for each, tensor, version in made if tensor is args[0] and tensor._version == version]
+        pairs.extend((each, module) for each in before)
 
-    followers = [module for module in visual.modules() if isinstance(module, kinds)]
-    seen = [*followers, *(module for module in visual.modules() if isinstance(module, nn.Conv2d))]
-    handles = [module.register_forward_hook(note) for module in seen]
-    handles += [module.register_forward_pre_hook(before) for module in followers]
+    modules = list(visual.modules())
+    handles = [each.register_forward_hook(note_output) for each in modules if isinstance(each, nn.Conv2d)]
+    handles += [each.register_forward_pre_hook(note_input) for each in modules if isinstance(each, kinds)]
     visual(pixels)
     for handle in handles:
         handle.remove()
     return _Observed([(conv, after) for conv, after in pairs if calls[conv] == calls[after] == 1], shapes)
-
-
-def _fold(convolution: Any, norm: Any) -> None:
-    weight, variance = convolution.weight, norm.running_var.double()
-    gamma = torch.ones_like(variance) if norm.weight is None else norm.weight.double()
-    beta = torch.zeros_like(variance) if norm.bias is None else norm.bias.double()
-    scale = gamma / torch.sqrt(variance + norm.eps)  # (channels,)
-    bias = torch.zeros_like(variance) if convolution.bias is None else convolution.bias.double()
-    folded_weight = weight.double() * scale[:, None, None, None]
-    folded_bias = (bias - norm.running_mean.double()) * scale + beta
-    convolution.weight = nn.Parameter(folded_weight.to(weight.dtype), requires_grad=False)
-    convolution.bias = nn.Parameter(folded_bias.to(weight.dtype), requires_grad=False)
 
 
 def _is_plain(module: nn.Conv2d) -> bool:
@@ -262,44 +214,6 @@ def _is_plain(module: nn.Conv2d) -> bool:
     if _pads_like_tensorflow(module):
         return module.dilation == (1, 1)
     return type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
-
-
-# ---- CLIP's modified ResNet
-
-
-def _tune_resnet(folded: Any, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
-    """Tune ``folded`` in place (batch-norms folded, channels_last)."""
-    if pack and can_pack(folded.conv1.weight):
-        shapes = _observe(folded, pixels, (), chunk).shapes
-        for index in (1, 2, 3):
-            stem = getattr(folded, f"conv{index}")
-            setattr(folded, f"conv{index}", Convolution(stem, shapes[stem], _RELU))
-            setattr(folded, f"act{index}", nn.Identity())
-        for stage in (folded.layer1, folded.layer2, folded.layer3, folded.layer4):
-            for index, block in enumerate(stage):
-                stage[index] = _Bottleneck(block, shapes)
-    folded.attnpool = _AttentionPool(folded.attnpool, chunk, pack=pack)
-    result: nn.Module = folded
-    return result
-
-
-class _Bottleneck(nn.Module):
-    def __init__(self, block: Any, shapes: dict[nn.Module, tuple[int, ...]]) -> None:
-        super().__init__()
-        self.conv1, self.conv2, self.conv3 = (
-            Convolution(each, shapes[each], _RELU) for each in (block.conv1, block.conv2, block.conv3)
-        )
-        self.avgpool = block.avgpool
-        self.shortcut: nn.Module = nn.Identity()
-        if block.downsample is not None:
-            pool, convolution = block.downsample[0], block.downsample[1]
-            self.shortcut = nn.Sequential(pool, Convolution(convolution, shapes[convolution]))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.avgpool(self.conv2(self.conv1(x)))
-        # the residual is overwritten: it is the previous block's output, read by nothing else, or the shortcut's
-        result: Tensor = self.conv3(out, self.shortcut(x))
-        return result
 
 
 class _AttentionPool(nn.Module):

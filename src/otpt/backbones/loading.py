@@ -24,9 +24,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from otpt.backbones.backbone import Backbone, ClipBackbone
+from otpt.backbones.backbone import Backbone, ClipBackbone, check_precision, pick_device
 from otpt.backbones.checkpoints import SUFFIXES
-from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.open_clip_models import (
     CONFIG_FILE,
     load_file,
@@ -36,7 +35,6 @@ from otpt.backbones.open_clip_models import (
     load_random,
     open_clip_tags,
 )
-from otpt.backbones.pocket import load_pocket
 from otpt.backbones.preprocessing import read_preprocessing
 from otpt.backbones.sources import SOURCES, Parts, register_source
 from otpt.backbones.transformers_models import is_transformers, load_transformers, transformers_parts
@@ -142,11 +140,17 @@ def _hugging_face(name: str, quick_gelu: bool | None) -> Parts:
     return _folder(name, quick_gelu) if is_folder else load_transformers(name, quick_gelu)
 
 
+def _pocket(name: str, quick_gelu: bool | None) -> Parts:
+    from otpt.backbones.pocket import load_pocket  # imports open_clip and timm, which takes seconds
+
+    return load_pocket(quick_gelu)
+
+
 register_source("hf-hub:ORG/NAME", "an open_clip model on the Hugging Face hub", load_hub)
 register_source("local-dir:FOLDER", f"a folder with {CONFIG_FILE} and weights; its path also works", load_folder)
 register_source("hf:ORG/NAME", "a CLIPModel or SiglipModel of transformers, or the path of its folder", _hugging_face)
 register_source("random:ARCHITECTURE", "fixed random weights, for benchmarks and tests", load_random)
-register_source("pocket", "a small CLIP that ships with the package: no download", load_pocket)
+register_source("pocket", "a small CLIP that ships with the package: no download", _pocket)
 
 
 def _from_memory(model: Any, tokenizer: Any, preprocess: Any) -> Parts:

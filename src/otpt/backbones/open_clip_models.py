@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.clip_tokenizer import ClipTokenizer
 from otpt.backbones.hub import hub, hub_file, in_short, reachable, unreachable
 from otpt.backbones.sources import Parts, choose_gelu
 from otpt.errors import OtptError
@@ -30,6 +29,14 @@ def open_clip_tags() -> dict[str, tuple[str, ...]]:
     for name, tag in open_clip.list_pretrained():
         tags[name] = (*tags.get(name, ()), tag)
     return tags
+
+
+@cache
+def clip_tokenizer() -> Any:
+    """CLIP's byte-pair tokenizer: start 49406, end 49407, padding 0."""
+    import open_clip
+
+    return open_clip.SimpleTokenizer()
 
 
 def load_named(spec: str, quick_gelu: bool | None = None) -> Parts:
@@ -99,7 +106,7 @@ def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = No
             # of a size that open_clip has no name for; loaded again, since this function rounds to float16
             model = build_model_from_openai_state_dict(dict(state), quick, torch.float32).float()
             model.load_state_dict(state)
-            return Parts(_finite(model, str(path)), ClipTokenizer(), {}, "custom")
+            return Parts(_finite(model, str(path)), clip_tokenizer(), {}, "custom")
         model = _create(name, load_weights=False, quick_gelu=quick)
         if checkpoint.openai:
             model.load_state_dict(state)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.clip_tokenizer import ClipTokenizer
 from otpt.backbones.hub import hub, quiet_transformers
+from otpt.backbones.open_clip_models import clip_tokenizer
 from otpt.backbones.sources import Parts, choose_gelu
 from otpt.errors import OtptError
 
@@ -47,7 +47,7 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
         tokenizer = _optional(transformers.AutoTokenizer, source, options)
         processor = _optional(transformers.AutoImageProcessor, source, options)
     if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # made without a vocabulary file
-        tokenizer = ClipTokenizer()
+        tokenizer = clip_tokenizer()
     name = source.rstrip("/").rsplit("/", 1)[-1]
     return transformers_parts(model.float(), tokenizer, {} if processor is None else processor, name, quick_gelu)
 
@@ -81,8 +81,8 @@ def transformers_parts(model: Any, tokenizer: Any, processor: Any, name: str, qu
     config["quick_gelu"] = choose_gelu(quick_gelu, config["quick_gelu"], None, name)
     built = open_clip.CLIP(**config).eval().requires_grad_(False)
     built.load_state_dict(convert_clip(model.state_dict()))
-    if _merges(tokenizer) == _merges(ClipTokenizer()):  # the same tokens, several times as fast
-        tokenizer = ClipTokenizer()
+    if _merges(tokenizer) == _merges(clip_tokenizer()):  # the same tokens, several times as fast
+        tokenizer = clip_tokenizer()
     return Parts(built, tokenizer, processor, name)
 
 

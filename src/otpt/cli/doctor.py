@@ -104,7 +104,7 @@ def processor_name() -> str:
 def _devices() -> dict[str, Any]:
     import torch
 
-    from otpt.backbones.devices import available_devices
+    from otpt.backbones import available_devices
 
     names = {f"cuda:{i}": torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())}
     return {

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from otpt.backbones import Preprocessing
+from otpt.backbones.backbone import check_precision, fingerprint, pick_device
 from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.devices import check_precision, pick_device
-from otpt.backbones.fingerprint import fingerprint
 from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
 from otpt.files import parse_json, write_atomically
