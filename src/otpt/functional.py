@@ -62,9 +62,11 @@ def predict(
     given, chosen = _check_views(view_features, views), get_method(method)
     if not kind_of(chosen).needs_features:
         raise OtptError(f"Method {chosen.name!r} needs pixels; only features are given here.")
+    if chosen.sees_all_first:
+        raise OtptError(f"Method {chosen.name!r} sees all images of a set first; evaluate it with 'otpt evaluate'.")
     with one_thread():
         state = state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
-    if chosen.tunes and state.init.numel() == 0:
+    if chosen.needs_context and state.init.numel() == 0:
         raise OtptError(
             f"Method {chosen.name!r} tunes a context, but text features were given, which leave none; give a function "
             "that encodes a context, and context=."

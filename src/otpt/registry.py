@@ -54,6 +54,7 @@ NONE, CLEAN, CONTEXT = "none", "clean", "context"
 IMAGE, STREAM = "image", "stream"
 LOGITS, TEXTS, VIEWS = "logits", "texts", "views"
 STATE = "state"
+PROMPT_STATE, INPUTS, FIRST_PASS = "prompt_state", "inputs", "first_pass"
 
 FAMILIES = ("fine-grained", "shift")
 """Families of data sets, on which weights may depend."""
@@ -97,8 +98,10 @@ AVAILABLE = (
 | ``mean_cosine`` | number | between ``adapted_text_features`` of different classes |
 | ``logit_scale`` | number | logits = scale · features · text_featuresᵀ + bias |
 
-An adaptation may also take ``state``, a dictionary that is carried from image to image: its scope is the stream. A
-function returns its tensor, or (tensor, {name: number}) to add columns to the results.
+An adaptation may also take ``state``, a dictionary that is carried from image to image: its scope is the stream;
+``prompt_state``, the :class:`otpt.methods.prompt_tuning.state.PromptState`, to tune contexts itself; ``inputs``, what
+that state sees of the image (V, …); and ``first_pass``, for which a set is seen twice: True while the images are seen
+without being predicted. A function returns its tensor, or (tensor, {name: number}) to add columns to the results.
 """
 BEFORE = tuple(name for name in AVAILABLE if name not in ("uncalibrated", "adapted_text_features", "mean_cosine"))
 """Available before anything is adapted."""
@@ -197,6 +200,16 @@ class Component:
     def in_order(self) -> bool:
         """Whether it carries state from image to image."""
         return STATE in self.parameters
+
+    @cached_property
+    def tunes(self) -> bool:
+        """Whether it tunes contexts itself."""
+        return PROMPT_STATE in self.parameters
+
+    @cached_property
+    def sees_all_first(self) -> bool:
+        """Whether all images of a set are seen before the first is predicted."""
+        return FIRST_PASS in self.parameters
 
     def call(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
         """Call the function with what its parameters name."""
@@ -464,6 +477,7 @@ def adaptation(
     needs_views: bool = True,
     views_if: tuple[str, ...] = (),
     shared_texts: bool = False,
+    only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **part: Any,
 ) -> None:
     """Register an adaptation (a decorator): a function that returns logits (V, C) of an image's views.
@@ -472,16 +486,17 @@ def adaptation(
     the dictionary is carried from image to image, in an order that the seed decides; its setting ``stream_length``, if
     it has one, is the number of images of an evaluation. With ``needs_views=False`` the clean view is enough;
     ``views_if`` names settings without any of which it is. ``shared_texts`` refuses inits that give each image its own
-    texts.
+    texts; ``only`` names by axis the values that it can be combined with.
     """
     if gives not in (LOGITS, TEXTS):
         raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
-    name, digest = _checked("adaptation", function, name, (*BEFORE, STATE))
+    name, digest = _checked("adaptation", function, name, (*BEFORE, STATE, PROMPT_STATE, INPUTS, FIRST_PASS))
     found = Component(
         name,
         function,
         views=needs_views and not views_if,
         views_if=views_if,
+        only=only,
         gives_texts=gives == TEXTS,
         shared_texts=shared_texts,
         digest=digest,

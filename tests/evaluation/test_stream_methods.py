@@ -22,12 +22,14 @@ from oracles.runs.evaluation_bench import (
 )
 from oracles.runs.growing_bench import STREAM
 
-from otpt import OtptError, load_plugin
+from otpt import Classifier, OtptError, adaptation, load_plugin
 from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
 from otpt.methods.prompt_tuning import prompt_state
+from otpt.registry import snapshot
 from otpt.runs import Run
+from otpt.settings import Settings
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow
@@ -192,3 +194,28 @@ def test_worker_processes_share_a_run_with_streams(tmp_path: Path) -> None:
     assert len({item.lock_name for item in streams}) == 2
     digest = Run(tmp_path / "several").config.methods["slow-start"]["own_functions"]["slow-start"]
     assert len(digest) == 16
+
+
+def test_a_method_that_sees_all_images_first(tmp_path: Path) -> None:
+    """Each image is predicted once, after all of them were seen; a classifier, which has no set, refuses."""
+    restore = snapshot()
+    try:
+
+        @adaptation(needs_views=False)
+        def whole_set(logits: torch.Tensor, state: dict[str, Any], first_pass: bool) -> Any:
+            state["seen"] = state.get("seen", 0) + int(first_pass)
+            return logits, {"seen": state["seen"]}
+
+        images: list[Any] = [image(i) for i in range(5)]
+        images[3] = b"torn"
+        run(tmp_path / "run", ["whole-set"], data=dataset(images=images))
+        found = rows(tmp_path / "run", method="whole-set")
+        assert [image_number(row) for row in found] == stream_order(0, IDS[:5])
+        assert [row.get("seen") for row in found if not row["error"]] == [4.0] * 4
+        assert Run(tmp_path / "run").datasets[0].columns[0].order == (
+            "5 images, permuted by the seed, all seen before the first"
+        )
+        with pytest.raises(OtptError, match="sees all images of a set"):
+            Classifier(backbone(), Settings(methods=("whole-set",)))
+    finally:
+        restore()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from otpt.methods.view_selection import adte, class_orders, gs_bias, tsallis, view_weights
+from otpt.methods.view_selection import adte, adte_released, class_orders, gs_bias, tsallis, view_weights
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 TEXTS = normalize(torch.tensor([[1, 0.2, 0.1], [0.3, 1, 0.1], [0.2, 0.3, 1]], dtype=torch.float64), dim=1)
@@ -77,6 +77,39 @@ def test_adte_literal() -> None:
                 own.remove(min(own, key=lambda each: each[0]))
             own.append((top[0] - top[1], np.exp(mean) / np.exp(mean).sum()))
     assert sum(map(len, bank)) >= 100
+
+
+def test_adte_released_sees_all_images_first() -> None:
+    """The class bias of the whole set serves every image; before the second pass nothing is predicted."""
+    images = [views(seed=i) + 4 * torch.eye(5, dtype=torch.float64)[i % 3] for i in range(30)]
+    state: dict[str, Any] = {}
+    for logits in images:
+        assert torch.equal(adte_released(logits, state, True), logits)
+    stored: list[list[Any]] = [[] for _ in range(5)]
+    for logits in images:
+        mean = logits.mean(dim=0)
+        first, second = mean.sort(descending=True).values[:2].tolist()
+        if first - second >= 1:
+            stored[int(mean.argmax())].append(mean.softmax(dim=0))
+    matrix = torch.stack([torch.stack(own).mean(0) if own else torch.zeros(5).double() for own in stored], dim=1)
+    pi = torch.full((5,), 0.2, dtype=torch.float64)
+    while True:
+        moved = matrix @ pi / (matrix @ pi).norm()
+        if (moved - pi).norm() < 1e-4:
+            break
+        pi = moved
+    q = 0.01 + 0.89 * (pi.log() - pi.log().min()) / (pi.log().max() - pi.log().min())
+    for logits in images:
+        p = logits.softmax(dim=1)
+        best = int((p**q / (1 - q)).sum(dim=1).argmin())
+        torch.testing.assert_close(adte_released(logits, state, False)[0].exp(), p[best], **EXACT)
+
+
+def test_adte_released_without_a_confident_image() -> None:
+    state: dict[str, Any] = {}
+    flat = torch.zeros(8, 4, dtype=torch.float64)
+    adte_released(flat, state, True)
+    torch.testing.assert_close(adte_released(flat, state, False)[0].exp(), flat.softmax(dim=1)[0], **EXACT)
 
 
 def literal_gs_bias(logits: Tensor, rate: float, steps: int, ratio: float) -> Tensor:

@@ -34,7 +34,7 @@ class PromptedTower:
     """Pixels → tokens → unit features under prompts.
 
     Attributes:
-        width: W_v.  depth: number of blocks.
+        length, width: T and W_v.  depth: number of blocks.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -53,7 +53,7 @@ class PromptedTower:
         self._visual: Any = backbone.visual
         self._backbone = backbone
         self.depth = len(self._blocks)
-        self._length, self.width = self._check()
+        self.length, self.width = self._check()
 
     def embed(self, pixels: Tensor) -> Tensor:
         """Normalised pixels (N, 3, S, S) → tokens (N, T, W_v) before the first block, without graph."""
@@ -88,10 +88,18 @@ class PromptedTower:
 
         return torch.cat([features.detach() for features, _ in made]), vjp
 
+    def block_inputs(self, tokens: Tensor, prompts: Tensor, blocks: int) -> Tensor:
+        """What enters the first blocks, prompts included: (N, T, W_v) and (J, n, W_v) → (N, blocks, T + n, W_v)."""
+        found = [self._with_prompts(tokens, tokens.shape[1], prompts, 0)]
+        for depth in range(1, blocks):
+            x = self._blocks[depth - 1](found[-1])
+            found.append(self._with_prompts(x, tokens.shape[1], prompts, depth))
+        return torch.stack(found, dim=1)
+
     def graph_bytes(self, views: int) -> int:
         """Estimated size in bytes of the graph of this many views."""
         size = torch.finfo(self._backbone.dtype).bits // 8
-        return views * self._length * self.width * _TOKEN_FLOATS * self.depth * size
+        return views * self.length * self.width * _TOKEN_FLOATS * self.depth * size
 
     def check_depth(self, depth: int, width: int) -> None:
         """``OtptError`` if prompts for ``depth`` layers of this width do not fit."""
@@ -104,14 +112,17 @@ class PromptedTower:
             raise OtptError(f"The prompts of MaPLe are for {depth} layers; this image tower has {self.depth}.")
 
     def _encode(self, tokens: Tensor, prompts: Tensor) -> Tensor:
-        count, own = len(tokens), tokens.shape[1]
-        x = tokens
+        x, own = tokens, tokens.shape[1]
         for depth, block in enumerate(self._blocks):
-            if depth < len(prompts):
-                entering = self._norm_prompts(prompts[0]) if depth == 0 else prompts[depth]
-                x = torch.cat([x[:, :own], entering.expand(count, -1, -1)], dim=1)
-            x = block(x)
+            x = block(self._with_prompts(x, own, prompts, depth))
         return F.normalize(self._pool(x[:, :own]), dim=-1)
+
+    def _with_prompts(self, x: Tensor, own: int, prompts: Tensor, depth: int) -> Tensor:
+        """What enters a block: the image's ``own`` tokens of (N, …, W_v), then the prompts of this layer."""
+        if depth >= len(prompts):
+            return x
+        entering = self._norm_prompts(prompts[0]) if depth == 0 else prompts[depth]
+        return torch.cat([x[:, :own], entering.expand(len(x), -1, -1)], dim=1)
 
     def _check(self) -> tuple[int, int]:
         """Without prompts the parts must give what the tower gives; returns T and W_v."""

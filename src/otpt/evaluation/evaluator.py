@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
-from itertools import chain, groupby
+from itertools import chain, groupby, product
 from typing import Any
 
 from otpt._version import __version__
@@ -19,6 +19,7 @@ from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
 from otpt.features.cache import FeatureCache, ShardDigests
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import (
+    Method,
     Output,
     Predictor,
     calibration_facts,
@@ -103,7 +104,7 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
                 prompt=plain(prompt_facts(prompt, method, own)),
                 views=None if recipe is None else recipe.key,
                 images=dict.fromkeys(settings.seeds, images),
-                order=f"{images} images, permuted by the seed" if method.scope == STREAM else None,
+                order=_order_fact(method, images),
                 facts=plain(facts),
             )
         )
@@ -116,6 +117,13 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
         classes=list(dataset.class_names),
         columns=found,
     )
+
+
+def _order_fact(method: Method, images: int) -> str | None:
+    """What the rows of a stream depend on besides the image."""
+    if method.scope != STREAM:
+        return None
+    return f"{images} images, permuted by the seed" + (", all seen before the first" if method.sees_all_first else "")
 
 
 @dataclass(frozen=True)
@@ -168,7 +176,8 @@ class Evaluator:
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard]]]:
         """Yield the finished shards of each item; the last ones of an item end at its ``stop``."""
         answers = chain.from_iterable(stream(self._image_tasks(items), self._pipeline))
-        for item, own in groupby(answers, key=lambda pair: pair[0].task.key.item):
+        counted = (pair for pair in answers if not pair[0].task.first_pass)
+        for item, own in groupby(counted, key=lambda pair: pair[0].task.key.item):
             yield from self._shards(item, own)
 
     def _image_tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
@@ -180,13 +189,15 @@ class Evaluator:
             digests: dict[int, ShardDigests] = {}
             if self._cache is not None:
                 digests = {r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size) for r in last}
-            for index in order:
+            passes = [True, False] if predictor.sees_all_first else [False]
+            for first_pass, index in product(passes, order):
                 yield predictor.task(
                     _Place(item, index, dataset.ids[index]),
                     partial(dataset.source, index),
                     seed=item.seed,
                     digests=digests.get(index // size),
-                    last=last[index // size] == index,
+                    last=last[index // size] == index and not first_pass,
+                    first_pass=first_pass,
                 )
 
     def _shards(

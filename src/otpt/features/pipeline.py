@@ -59,6 +59,7 @@ class ImageTask:
         urls: limits of sources that are addresses; None refuses them.
         wanted: whether its result is still needed; None: always.
         pixels: of the decoded image, for :class:`PixelBudget`; 0: not counted.
+        first_pass: it is seen by methods that see all images first, and its prediction is not used.
     """
 
     key: Any
@@ -73,6 +74,7 @@ class ImageTask:
     urls: UrlLimits | None = None
     wanted: Callable[[], bool] | None = None
     pixels: int = 0
+    first_pass: bool = False
 
 
 class PixelBudget:

@@ -17,7 +17,7 @@ from otpt.images import open_with_digest
 from otpt.learning.training import MAPLE, Epoch, Recipe, Step, descend, few_shots
 from otpt.methods.maple import WORDS, MapleState
 from otpt.prompts import Prompt, check_class_names, tokenize_prompts
-from otpt.prompts.learned import MaplePrompts
+from otpt.prompts.learned import MaplePrompts, visual_prompts
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe, make_views
 
@@ -26,6 +26,8 @@ DEPTH = 9
 
 TOKENS = 2
 START_STD = 0.02
+ALIGNED_BLOCKS = 3
+"""Blocks of the image tower whose inputs are described in the file, for methods that align them."""
 
 
 @one_thread()
@@ -64,8 +66,27 @@ def train_maple(
         return Step(pull(of_texts[None], of_images[None]), logits.detach())
 
     descend([text, weights, biases], labels, step, recipe, on_epoch)
-    learned = (tensor.detach().cpu().float() for tensor in (text, weights, biases))
-    return MaplePrompts(*learned, images=shots.image_keys())
+    means, variances = source_statistics(backbone, state, visual_prompts(text, weights, biases), shots)
+    learned = (tensor.detach().cpu().float() for tensor in (text, weights, biases, means, variances))
+    text, weights, biases, means, variances = learned
+    return MaplePrompts(text, weights, biases, images=shots.image_keys(), means=means, variances=variances)
+
+
+@torch.no_grad()
+def source_statistics(
+    backbone: Backbone, state: MapleState, prompts: Tensor, images: Dataset, blocks: int = ALIGNED_BLOCKS
+) -> tuple[Tensor, Tensor]:
+    """Means and variances (blocks, T + n, W_v) of what enters the first blocks of the image tower, over clean views.
+
+    ``prompts`` (J, n, W_v) are those of the image tower. Sums are in float64.
+    """
+    total = squares = torch.zeros(())
+    for index in range(len(images)):
+        tokens = state.tower.embed(_views(backbone, images, index, ViewRecipe(n_views=1), 0, ""))
+        entering = state.tower.block_inputs(tokens, prompts, blocks)[0].double()
+        total, squares = total.to(entering) + entering, squares.to(entering) + entering.square()
+    mean = total / len(images)
+    return mean, (squares / len(images) - mean.square()).clamp(min=0)
 
 
 def initial_prompts(
@@ -94,14 +115,12 @@ def initial_prompts(
 
 def _crop(backbone: Backbone, shots: Dataset, index: int, seed: int, epoch: int) -> Tensor:
     """A random crop (3, S, S) of an image, another one in each epoch."""
-    image, digest = open_with_digest(shots[index].source)
+    return _views(backbone, shots, index, ViewRecipe(n_views=2, augmix=False), seed, f"/{epoch}")[1]
+
+
+def _views(backbone: Backbone, images: Dataset, index: int, recipe: ViewRecipe, seed: int, draw: str) -> Tensor:
+    """(V, 3, S, S), the clean view first."""
+    image, digest = open_with_digest(images[index].source)
     dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
-    views = make_views(
-        image,
-        ViewRecipe(n_views=2, augmix=False),
-        backbone.preprocessing,
-        seed=seed,
-        image_id=f"{digest}/{epoch}",
-        dtype=dtype,
-    )
-    return torch.from_numpy(views[1])
+    name = f"{digest}{draw}"
+    return torch.from_numpy(make_views(image, recipe, backbone.preprocessing, seed=seed, image_id=name, dtype=dtype))

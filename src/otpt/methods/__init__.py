@@ -15,6 +15,8 @@ from otpt.methods import (  # noqa: F401
     inits,
     maple,
     online,
+    prompt_align,
+    prompt_streams,
     propagation,
     text_shift,
     view_selection,

@@ -130,7 +130,7 @@ def check_fit(
     """Raise an :class:`OtptError`, before anything is computed, if methods or prompts do not fit the backbone.
 
     Without class names only what does not depend on them is checked; without ``texts`` nothing is tokenised; without
-    ``trained`` methods with a network of their own are refused.
+    ``trained`` methods with a network of their own, and those that see a whole set first, are refused.
     """
     if not methods:
         raise OtptError("No method was given; expected at least one.")
@@ -140,6 +140,11 @@ def check_fit(
             raise OtptError(
                 f"Method {method.name!r} predicts with a network that was trained for it; run it with 'otpt evaluate', "
                 "in Python with otpt.evaluation.evaluate."
+            )
+        if method.sees_all_first and not trained:
+            raise OtptError(
+                f"Method {method.name!r} sees all images of a set before it predicts the first; run it with 'otpt "
+                "evaluate', in Python with otpt.evaluation.evaluate."
             )
         if isinstance(backbone, Backbone) != kind.needs_text_tower:
             needed = "a text tower, that is a CLIP-like model" if kind.needs_text_tower else "a model without texts"
@@ -183,7 +188,7 @@ def _check_texts(backbone: Backbone, settings: Settings, texts: FixedTexts, meth
     if own_templates and method.init == "templates":
         return
     what = "templates" if own_templates else texts.name
-    if method.tunes or not kind_of(method).needs_features:
+    if method.needs_context or not kind_of(method).needs_features:
         raise OtptError(
             f"Method {method.name!r} tunes the words of a context, but the classes were set with {what}, which leave "
             "none; set them with a prompt of words, or take a method that tunes no context, such as 'zero-shot'."

@@ -26,6 +26,7 @@ from otpt.features.cache import FeatureCache
 from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, recipe_for
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
+from otpt.objectives import fraction_of
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, tokenize_prompts
 from otpt.prompts.encoders import PrefixEncoder
 from otpt.prompts.learned import MaplePrompts, visual_prompts
@@ -59,7 +60,7 @@ class MapleState(PromptState):
         selected: int = 0,
     ) -> None:
         """``selected``: the largest number of views that a step differentiates, for :attr:`bytes_per_image`."""
-        self.tower = prompted_tower(backbone, prompts)
+        self.tower, self.prompts = prompted_tower(backbone, prompts), prompts
         self._backbone, self._shapes = backbone, [each.shape for each in prompts.tensors]
         tokens = tokenize_prompts(backbone.text, class_names, Prompt(WORDS, tokens=prompts.text.shape[1]))
         encoder = PrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
@@ -191,14 +192,15 @@ def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
     learned, selected = learned_prompt(settings, MaplePrompts, methods), 0
     for method in methods:
         config, recipe = method.tuning(*settings.place), recipe_for(settings, method)
-        if method.tunes and config is not None and recipe is not None:
-            selected = max(selected, config.selected_count(recipe.n_views))
+        if method.needs_context and recipe is not None:
+            own = fraction_of(recipe.n_views, method.selection_ratio)
+            selected = max(selected, own if config is None else config.selected_count(recipe.n_views))
     state = MapleState(
         backbone,
         settings.classes,
         learned,
         memory_budget=settings.memory_budget,
-        tunes=any(method.tunes for method in methods),
+        tunes=any(method.needs_context for method in methods),
         selected=selected,
     )
     return [prompt_group(learned.kind, methods, backbone, state, settings)]

@@ -177,6 +177,7 @@ class Method(Steps):
         for what, fits in (
             (self.adapt, init.one_text or self.adapt == CONTEXT),
             (self.adapt, init.shares_texts or not ADAPTATIONS[self.adapt].shared_texts),
+            (self.adapt, init.tunable or not ADAPTATIONS[self.adapt].tunes),
             (self.calibrate, init.base_classes or "base_texts" not in CALIBRATIONS[self.calibrate].parameters),
         ):
             if not fits:
@@ -234,8 +235,18 @@ class Method(Steps):
 
     @property
     def tunes(self) -> bool:
-        """Whether a context is tuned."""
+        """Whether a context is tuned by steps on objectives."""
         return bool(self.objectives) and self.adapt == CONTEXT
+
+    @property
+    def needs_context(self) -> bool:
+        """Whether it tunes a context, by steps on objectives or by a function of its own."""
+        return self.tunes or ADAPTATIONS[self.adapt].tunes
+
+    @property
+    def sees_all_first(self) -> bool:
+        """Whether it sees all images of a set before it predicts the first, so that it works on whole sets alone."""
+        return ADAPTATIONS[self.adapt].sees_all_first
 
     @property
     def starts_from_words(self) -> bool:

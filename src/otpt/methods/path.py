@@ -26,7 +26,7 @@ from otpt.methods.method import Method, TuningConfig
 from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
 from otpt.methods.prompt_tuning.tuner import failed_on, tune
 from otpt.objectives import select_fraction
-from otpt.registry import ADAPTATIONS, CONTEXT, GATES, NONE, STATE, STREAM
+from otpt.registry import ADAPTATIONS, CONTEXT, FIRST_PASS, GATES, INPUTS, NONE, PROMPT_STATE, STATE, STREAM
 from otpt.settings import Settings
 from otpt.threads import in_threads
 from otpt.transfers import to_host
@@ -109,7 +109,7 @@ class PromptGroup:
         self.cache: FeatureCache | None = None
         """Where gradients at the init are stored."""
         self._tower, self._official = tower, settings.official_precision
-        self._constants = {"logit_scale": state.logit_scale, "base_texts": base_texts}
+        self._constants = {"logit_scale": state.logit_scale, "base_texts": base_texts, PROMPT_STATE: state}
         if settings.stream_length is not None:
             self._constants["stream_length"] = settings.stream_length
         self._settings = {method.name: method.settings_for(*settings.place) for method in methods}
@@ -169,7 +169,8 @@ class PromptGroup:
 
         def finish_image(i: int) -> list[Output]:
             before = image_scores(initial, i)
-            return [self._finish(method, before, gates, tuned, i, names[i], extras) for method in methods]
+            given = {**self._available(before), INPUTS: views[i], FIRST_PASS: batch.images[i].task.first_pass}
+            return [self._finish(method, before, given, gates, tuned, i, names[i], extras) for method in methods]
 
         if self._in_order or len(names) == 1:
             return [finish_image(i) for i in range(len(names))]
@@ -234,15 +235,16 @@ class PromptGroup:
         self,
         method: Method,
         before: ImageScores,
+        given: Mapping[str, Any],
         gates: Gates,
         tuned: Tuned,
         i: int,
         name: str,
         extras: Extras,
     ) -> Output:
-        """Adapt, calibrate and aggregate image ``i`` by a method."""
+        """Adapt, calibrate and aggregate image ``i`` by a method; ``given`` is what functions may ask for."""
         settings, config = self._settings[method.name], self._configs.get(method.name)
-        available, now, more = self._available(before), before, dict(extras)
+        available, now, more = dict(given), before, dict(extras)
         is_open, of_gate = gates[method.name][i] if method.name in gates else (True, {})
         if is_open and method.adapt != CONTEXT:
             now, own = self._call_adaptation(method, before, available, name)

@@ -38,6 +38,7 @@ class Predictor:
         columns: (prompt, method) of an image's outputs, in their order.
         recipes: the views whose features are needed.
         groups: the methods by their initial prompt, with their text features.
+        sees_all_first: a method sees all images of a set before it predicts the first.
         rejector: scores images that fit none of the classes; None without ``reject=``.
         at_once: number of images processed concurrently within the memory budget; one for stream methods.
         one_pass: the images of a batch go through together, as they do on a GPU; on a CPU one thread has each.
@@ -55,6 +56,7 @@ class Predictor:
         self.settings, self._device = settings, backbone.device
         self.recipes = recipes_for(settings, methods)
         self.columns: tuple[Column, ...] = columns(settings, methods)
+        self.sees_all_first = any(method.sees_all_first for method in methods)
         self.keep_image = any(kind_of(method).needs_image(method) for method in methods)
         self.one_pass = backbone.device.type != "cpu"
         if settings.reject is not None and not self.recipes:
@@ -78,7 +80,7 @@ class Predictor:
                     memory_budget=settings.memory_budget,
                 )
         self._prompted = [group for group in self.groups if isinstance(group, PromptGroup)]
-        tuned = [group for group in self._prompted if any(method.tunes for method in group.methods)]
+        tuned = [group for group in self._prompted if any(method.needs_context for method in group.methods)]
         # graphs of text features are retained as long as the budget allows; the others are computed for each image
         left, largest = settings.memory_budget, 1
         for state in (group.state for group in tuned):

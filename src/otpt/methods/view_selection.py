@@ -44,7 +44,7 @@ def view_weights(logits: Tensor, clean_weight: NonNegative = 0.5, rest_weight: N
     return (clean_weight * logits[0] + rest_weight * rest).softmax(dim=-1)
 
 
-# Released code estimates the class bias in a first pass over all images; its online branch stops with an error.
+# The online branch of the released code stops with an error.
 @adaptation(
     source=f"{_ADTE}; the class bias follows the stream, as the paper says",
     caution="its scores prefer views of rare classes, and its published numbers come from a pass over the test set.",
@@ -62,24 +62,48 @@ def adte(logits: Tensor, state: dict[str, Any], adte_ratio: Fraction = 0.1) -> T
     Returns:
         log p, (V, C): the first row is the prediction, further views keep their own.
     """
+    present = state["margins"] >= 0 if state else torch.zeros(0)
+    orders = class_orders(state["bank"], present) if int(present.sum()) >= _TRUSTED else None
+    found = _adte_mean(logits, orders, adte_ratio)
+    _store(logits, state)
+    return found
+
+
+@adaptation(
+    source=f"{_ADTE}; as released, the class bias comes from a first pass over the whole set",
+    caution="it sees all images of a set before it predicts the first: its numbers are those of a set, not of images "
+    "one by one.",
+)
+def adte_released(logits: Tensor, state: dict[str, Any], first_pass: bool, adte_ratio: Fraction = 0.1) -> Tensor:
+    """ADTE as released: the class bias of :func:`adte` is estimated in a first pass over all images, then fixed."""
+    if first_pass:
+        _store(logits, state)
+        return logits
+    if "orders" not in state:
+        state["orders"] = class_orders(state["bank"], state["margins"] >= 0)
+    return _adte_mean(logits, state["orders"], adte_ratio)
+
+
+def _adte_mean(logits: Tensor, orders: Tensor | None, ratio: float) -> Tensor:
+    """log p (V, C): in the first row the mean prediction of the views of smallest score, else each view's own."""
+    probabilities = logits.softmax(dim=-1)
+    scores = view_entropies(logits) if orders is None else (probabilities.pow(orders) / (1 - orders)).sum(dim=1)
+    chosen = scores.argsort(stable=True)[: fraction_of(len(logits), ratio)]
+    found = probabilities[chosen].mean(dim=0).clamp(min=torch.finfo(logits.dtype).tiny).log()
+    return in_first_row(found, logits.log_softmax(dim=-1))
+
+
+def _store(logits: Tensor, state: dict[str, Any]) -> None:
+    """Put the mean logits of an image into the bank of their label, if their margin is large."""
     classes = logits.shape[1]
     if not state:
         state["bank"] = logits.new_zeros(classes, _SLOTS, classes)
         state["margins"] = logits.new_full((classes, _SLOTS), -1.0)
-    probabilities = logits.softmax(dim=-1)
-    if int((state["margins"] >= 0).sum()) >= _TRUSTED:
-        orders = class_orders(state["bank"], state["margins"] >= 0)
-        scores = (probabilities.pow(orders) / (1 - orders)).sum(dim=1)
-    else:
-        scores = view_entropies(logits)
-    chosen = scores.argsort(stable=True)[: fraction_of(len(logits), adte_ratio)]
     mean = logits.mean(dim=0)
     label, (first, second) = int(mean.argmax()), mean.topk(2).values
     if float(first - second) >= _MARGIN:
         slot = int(state["margins"][label].argmin())
         state["bank"][label, slot], state["margins"][label, slot] = mean.softmax(dim=-1), first - second
-    found = probabilities[chosen].mean(dim=0).clamp(min=torch.finfo(logits.dtype).tiny).log()
-    return in_first_row(found, logits.log_softmax(dim=-1))
 
 
 def class_orders(bank: Tensor, present: Tensor) -> Tensor:
@@ -89,6 +113,8 @@ def class_orders(bank: Tensor, present: Tensor) -> Tensor:
     bias = torch.full_like(matrix[0], 1 / len(matrix))
     for _ in range(500):
         moved = matrix @ bias
+        if not bool(moved.any()):  # nothing is stored
+            break
         moved = moved / moved.norm()
         if float((moved - bias).norm()) < 1e-4:
             break

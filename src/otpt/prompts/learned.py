@@ -8,7 +8,8 @@ Files are checkpoints of Dassl or safetensors; the names of the tensors determin
 | CoCoOp | ``ctx`` (n, W), ``meta_net.linear1.weight`` (H, D), ``.bias``, |
 | | ``meta_net.linear2.weight`` (W, H), ``.bias`` |
 | MaPLe | after ``prompt_learner.``: ``ctx`` (n, W), ``proj.weight`` (W_v, W), ``proj.bias``, |
-| | ``compound_prompts_text.i`` (n, W), ``compound_prompt_projections.i.weight`` (W_v, W), ``.bias`` |
+| | ``compound_prompts_text.i`` (n, W), ``compound_prompt_projections.i.weight`` (W_v, W), ``.bias``; |
+| | ours also ``source.means`` and ``source.variances`` (B, T, W_v) |
 
 Other tensors are ignored: ``token_prefix`` and ``token_suffix`` are the class names of the training, and the towers in
 a file of MaPLe are CLIP's. All tensors are float32.
@@ -127,12 +128,16 @@ class MaplePrompts:
         text: (J, n, W), T.
         weights, biases: (J, W_v, W) and (J, W_v), A and a.
         images: keys of the images they were learned from, if known.
+        means, variances: (B, T + n, W_v) of the tokens that enter the first B blocks of the image tower, over source
+            images, position by position; None if they are not known.
     """
 
     text: Tensor
     weights: Tensor
     biases: Tensor
     images: tuple[str, ...] = field(default=(), kw_only=True)
+    means: Tensor | None = field(default=None, kw_only=True)
+    variances: Tensor | None = field(default=None, kw_only=True)
     kind: ClassVar[str] = "maple"
 
     @property
@@ -156,6 +161,8 @@ class MaplePrompts:
             state[f"compound_prompts_text.{i}"] = self.text[i + 1]
             state[f"compound_prompt_projections.{i}.weight"] = self.weights[i + 1]
             state[f"compound_prompt_projections.{i}.bias"] = self.biases[i + 1]
+        if self.means is not None and self.variances is not None:
+            state |= {"source.means": self.means, "source.variances": self.variances}
         return {f"prompt_learner.{name}": tensor for name, tensor in state.items()}
 
 
@@ -224,7 +231,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     """The learned prompt of a file; its tensors determine the kind."""
     tensors, notes = read_tensors(Path(path), what="learned prompt", ignore_objects=True)
     inner = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items()}
-    parts = ("proj.", "compound_prompt", "meta_net.")
+    parts = ("proj.", "compound_prompt", "meta_net.", "source.")
     own = {name: tensor for name, tensor in inner.items() if name == "ctx" or name.startswith(parts)}
     check_values(path, own)
     images = _names(notes, "images", path) or ()
@@ -265,10 +272,14 @@ def _maple(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...])
     expected: dict[str, tuple[int | None, ...]] = dict.fromkeys(texts, (n, width))
     expected |= {f"{name}.weight": (visual, width) for name in couplings}
     expected |= {f"{name}.bias": (visual,) for name in couplings}
+    known = "source.means" in own or "source.variances" in own
+    if known:
+        expected |= dict.fromkeys(("source.means", "source.variances"), (None, None, visual))
     expect_tensors(path, own, expected)
     stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
     text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
-    return MaplePrompts(text, weights, biases, images=images)
+    source = {"means": own["source.means"], "variances": own["source.variances"]} if known else {}
+    return MaplePrompts(text, weights, biases, images=images, **source)
 
 
 def _count(own: Mapping[str, Tensor], start: str) -> int:

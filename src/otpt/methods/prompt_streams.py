@@ -1,0 +1,232 @@
+"""Contexts that are carried from image to image: DynaPrompt and HisTPT. The order of images matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from otpt.methods.caches import in_first_row
+from otpt.methods.prompt_tuning.state import PromptState
+from otpt.methods.prompt_tuning.tuner import adamw_first_step
+from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
+from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
+
+_INITS = {"init": ("words", "coop", "fpp", "fpp-words")}
+"""Inits with one context for all images, in the text tower alone."""
+_DYNA = {
+    "only": _INITS,
+    "shared_texts": True,
+    "source": "Xiao et al., ICLR 2025, arXiv 2501.16404",
+    "caution": "it encodes the texts of up to twelve prompts twice per image.",
+}
+
+
+# ---- DynaPrompt -----------------------------------------------------------------------------------------------------
+
+
+@adaptation(**_DYNA)
+def dyna_prompt(
+    features: Tensor,
+    logits: Tensor,
+    prompt_state: PromptState,
+    state: dict[str, Any],
+    dyna_prompts: Count = 12,
+    dyna_rate: Positive = 5e-3,
+    dyna_decay: NonNegative = 0.01,
+    dyna_ratio: Fraction = 0.1,
+) -> Tensor:
+    """DynaPrompt: several contexts are carried along; an image tunes those that suit it, and the oldest.
+
+    With h_j the mean entropy of the views under context j, and g_j the largest logit of the clean view minus the mean
+    of the other views' largest logits, the oldest context i is tuned, and all j with h_j < h_i and g_j > g_i: one AdamW
+    step on the mean of their entropies of the mean prediction, over the int(V·ratio) most confident views. Decay
+    shrinks the offsets of all contexts. The logits are the mean over the tuned contexts. Where all were used, the
+    oldest is reset to the initial context first.
+
+    Args:
+        features, logits: (V, D) and (V, C).
+
+    Returns:
+        (V, C): the first row is the prediction, further views keep their zero-shot logits.
+    """
+    pool = state.setdefault("pool", _Pool(prompt_state, dyna_prompts))
+    found = pool.step(features, select_prompts, rate=dyna_rate, decay=dyna_decay, ratio=dyna_ratio)
+    return in_first_row(found.to(logits), logits)
+
+
+@adaptation(**_DYNA)
+def dyna_prompt_released(
+    features: Tensor,
+    logits: Tensor,
+    prompt_state: PromptState,
+    state: dict[str, Any],
+    dyna_prompts: Count = 12,
+    dyna_rate: Positive = 5e-3,
+    dyna_decay: NonNegative = 0.01,
+    dyna_ratio: Fraction = 0.1,
+) -> Tensor:
+    """DynaPrompt as released: numbers of contexts are taken as places in the order of their entropies.
+
+    So the contexts that are tuned may be others than those that both criteria agree on, or one of them twice.
+    """
+    pool = state.setdefault("pool", _Pool(prompt_state, dyna_prompts))
+    found = pool.step(features, select_as_released, rate=dyna_rate, decay=dyna_decay, ratio=dyna_ratio)
+    return in_first_row(found.to(logits), logits)
+
+
+Selection = Callable[[Tensor, Tensor, int], list[int]]
+"""Entropies h (n,), gains g (n,) and the oldest context → the contexts to tune, the oldest last."""
+
+
+def select_prompts(entropies: Tensor, gains: Tensor, oldest: int) -> list[int]:
+    """All contexts with a smaller entropy and a larger gain than the oldest, and that one."""
+    better = (entropies < entropies[oldest]) & (gains > gains[oldest])
+    return [*better.nonzero().flatten().tolist(), oldest]
+
+
+def select_as_released(entropies: Tensor, gains: Tensor, oldest: int) -> list[int]:
+    """The contexts at those places of the entropies' order whose numbers both criteria name, and the oldest."""
+    order = entropies.argsort(descending=True, stable=True).tolist()
+    place = order.index(oldest)
+    certain = order[min(place + 1, len(order) - 1) :]
+    gaining = gains.argsort(descending=True, stable=True).tolist()[:place]
+    return [*(order[j] for j in sorted({*certain} & {*gaining})), oldest]
+
+
+class _Pool:
+    """Contexts as offsets (n, m, W) to the initial one, how often each was used, and their numbers, oldest first."""
+
+    def __init__(self, prompt_state: PromptState, count: int) -> None:
+        self._prompts = prompt_state
+        self.offsets = torch.zeros(count, *prompt_state.init.shape).to(prompt_state.init)
+        self.used, self.order = [0] * count, list(range(count))
+
+    def step(self, features: Tensor, select: Selection, *, rate: float, decay: float, ratio: float) -> Tensor:
+        """Tune the contexts that suit an image (V, D); the mean of its clean view's logits under them, (C,)."""
+        prompts, features = self._prompts, features.to(self.offsets.device)
+        if 0 not in self.used:
+            self.offsets[self.order[0]] = 0
+            self.used[self.order[0]] = 0
+        logits = self._logits(features, range(len(self.order)))
+        entropies, highest = view_entropies(logits), logits.amax(dim=-1)
+        gains = highest[:, 0] - highest[:, 1:].mean(dim=1)
+        tuned = select(entropies.mean(dim=1), gains, self.order[0])
+        for i in tuned:
+            self.order.remove(i)
+            self.order.append(i)
+            self.used[i] += 1
+        views = entropies[tuned].mean(dim=0).argsort(stable=True)[: fraction_of(len(features), ratio)]
+        gradients = torch.zeros_like(self.offsets)
+        for i in tuned:
+            gradients[i] += gradient_of(prompts, self._context(i), features[views], entropy_of_mean) / len(tuned)
+        self.offsets = adamw_first_step(self.offsets, gradients, learning_rate=rate, weight_decay=decay)
+        return self._logits(features[:1], tuned)[:, 0].mean(dim=0)
+
+    def _context(self, i: int) -> Tensor:
+        return self._prompts.init + self.offsets[i]
+
+    def _logits(self, features: Tensor, contexts: Sequence[int]) -> Tensor:
+        """(V, D) under some contexts → (contexts, V, C); those without an offset share their texts."""
+        texts = {
+            i: self._prompts.encode(self._context(i)) if bool(self.offsets[i].any()) else self._prompts.text_features
+            for i in dict.fromkeys(contexts)
+        }
+        return torch.stack([self._prompts.logits(features, texts[i]) for i in contexts])
+
+
+def gradient_of(prompts: PromptState, context: Tensor, views: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    """∇ of a loss of logits (k, C) of views (k, D) with respect to a context (m, W)."""
+    line = prompts.encoder.linearise(prompts.encoder_input(context))
+    with torch.enable_grad():
+        texts = line.text_features.detach().requires_grad_()
+        value = loss(prompts.logits(views, texts[0]))
+    (cotangent,) = torch.autograd.grad(value, texts)
+    return line.vjp(cotangent)[0]
+
+
+# ---- HisTPT ---------------------------------------------------------------------------------------------------------
+
+
+@adaptation(
+    only=_INITS,
+    shared_texts=True,
+    source="Zhang et al., NeurIPS 2024, arXiv 2410.20346; as the benchmark TTABC computes it, the authors' code is for "
+    "segmentation",
+    caution="this is a third party's port to classification, which takes views; with the clean view alone its gradient "
+    "is zero.",
+)
+def his_tpt(
+    features: Tensor,
+    logits: Tensor,
+    prompt_state: PromptState,
+    state: dict[str, Any],
+    his_rate: Positive = 5e-3,
+    his_momentum: Probability = 0.9,
+    his_decay: NonNegative = 1e-4,
+    his_memory: Count = 32,
+    his_hard: Count = 16,
+    his_keep: Probability = 0.99,
+    his_ratio: Fraction = 0.1,
+) -> Tensor:
+    """HisTPT: one context is tuned along the stream towards what remembered texts say of each image.
+
+    The target is t = Σ_k w_k p_k of the clean view under the means of three memories of texts (global, recent, hard),
+    w = softmax(−H(p_k)). One SGD step with momentum on the mean cross-entropy −Σ t·log p of the int(V·ratio) most
+    confident views. Then the tuned texts enter the recent memory (32), the mean of its 16 entries of largest entropy
+    the hard one, and global ← 0.99·global + 0.01·(recent mean + hard mean)/2. The state holds 65·C·D numbers.
+
+    Args:
+        features, logits: (V, D) and (V, C).
+
+    Returns:
+        (V, C): the first row is the prediction, further views keep their zero-shot logits.
+    """
+    if not state:
+        state |= {"context": prompt_state.init.clone(), "momentum": None}
+    context, features = state["context"], features.to(state["context"].device)
+    texts = prompt_state.encode(context)
+    now = prompt_state.logits(features, texts)
+    chosen = select_fraction(now, his_ratio)
+    target = fused(prompt_state, features[:1], _remembered(state) or [texts])[0]
+
+    def loss(of_views: Tensor) -> Tensor:
+        return -(target * of_views.log_softmax(dim=-1)).sum(dim=-1).mean()
+
+    gradient = gradient_of(prompt_state, context, features[chosen], loss) + his_decay * context
+    before = state["momentum"]
+    state["momentum"] = gradient if before is None else his_momentum * before + gradient
+    state["context"] = context - his_rate * state["momentum"]
+    tuned = prompt_state.encode(state["context"])
+    _remember(state, tuned, view_entropies(now[chosen]).mean(), his_memory, his_hard, his_keep)
+    return in_first_row(prompt_state.logits(features[:1], tuned)[0].to(logits), logits)
+
+
+def fused(prompts: PromptState, clean: Tensor, memories: Sequence[Tensor]) -> Tensor:
+    """Σ_k w_k p_k (1, C) of a clean view (1, D) under texts (C, D), w = softmax(−H(p_k))."""
+    logits = torch.stack([prompts.logits(clean, texts) for texts in memories])
+    weights = (-view_entropies(logits)).softmax(dim=0)
+    return (weights[..., None] * logits.softmax(dim=-1)).sum(dim=0)
+
+
+def _remembered(state: dict[str, Any]) -> list[Tensor]:
+    """Unit means (C, D) of the memories; none before the first image."""
+    if "recent" not in state:
+        return []
+    return [normalize(each, dim=-1) for each in (state["global"], state["recent"].mean(0), state["hard"].mean(0))]
+
+
+def _remember(state: dict[str, Any], texts: Tensor, entropy: Tensor, size: int, hard: int, keep: float) -> None:
+    if "recent" not in state:
+        recent = texts.expand(size, -1, -1)
+        state |= {"recent": recent, "hard": recent, "global": texts, "entropies": entropy.expand(size)}
+        return
+    state["recent"] = torch.cat([texts[None], state["recent"][:-1]])
+    state["entropies"] = torch.cat([entropy[None], state["entropies"][:-1]])
+    hardest = state["recent"][state["entropies"].argsort(descending=True, stable=True)[:hard]].mean(dim=0)
+    state["hard"] = torch.cat([hardest[None], state["hard"][:-1]])
+    mean = (state["recent"].mean(dim=0) + state["hard"].mean(dim=0)) / 2
+    state["global"] = keep * state["global"] + (1 - keep) * mean
