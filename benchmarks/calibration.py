@@ -27,7 +27,7 @@ def columns(folders: Sequence[Path], methods: Sequence[str]) -> dict[tuple[str, 
     for run in map(Run, folders):
         for dataset in run.datasets:
             for prompt, method in run.columns(dataset.name):
-                rows = read_rows(run, dataset.name, run.seeds_of(dataset.name)[0], (prompt, method))
+                rows = read_rows(run, dataset.name, dataset.seeds[0], (prompt, method))
                 if method not in methods or rows is None or (method, dataset.name) in found:
                     continue
                 if rows.all_probabilities is None:

@@ -111,7 +111,7 @@ def resampled(run: Run, datasets: Sequence[str] | None = None) -> pd.DataFrame:
             continue
         for column in run.columns(dataset.name):
             by_metric: dict[str, list[Floats]] = {metric: [] for metric in COLUMNS}
-            for seed in run.seeds_of(dataset.name):
+            for seed in dataset.seeds:
                 rows = read_rows(run, dataset.name, seed, column)
                 if rows is None:
                     continue

@@ -157,7 +157,7 @@ def test_the_configuration_records_everything(tmp_path: Path) -> None:
     column = only["columns"][2]
     assert (column["method"], column["images"], column["views"]) == ("o-tpt", {"1": 2}, RECIPE.key)
     assert column["prompt"] == {"name": "a photo of a", "words": "a photo of a", "tokens": None, "vectors": None}
-    assert Run(tmp_path / "run").items() == result.run.items()
+    assert list(Run(tmp_path / "run").items()) == list(result.run.items())
 
 
 def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:

@@ -79,10 +79,8 @@ def test_items_of_columns_that_lack_different_images(tmp_path: Path) -> None:
     fill(tmp_path / "run", config(("b",), images=3))
     asked = config(("a", "b", "c"), images=9)
     run = Run.create(tmp_path / "run", asked)
-    found = [
-        (i.block, i.start, i.stop, "".join(method for _, method in i.columns)) for i in run.missing(asked.datasets)
-    ]
-    assert found == [(0, 0, 4, "c"), (0, 3, 4, "b"), (1, 4, 8, "bc"), (1, 6, 8, "a"), (2, 8, 9, "abc")]
+    found = [(i.start, i.stop, "".join(method for _, method in i.columns)) for i in run.missing(asked.datasets)]
+    assert found == [(0, 4, "bc"), (4, 8, "abc"), (8, 9, "abc")]
     fill(tmp_path / "run", asked)
     assert run.progress() == (9, 9)
     assert files(tmp_path / "run") == at_once(tmp_path / "whole", Run(tmp_path / "run"))

@@ -5,9 +5,10 @@
     RUN/metrics.json                                             metrics of the rows
 
 ``pd.read_parquet(RUN / "rows")`` reads the rows of everything: such readers take the columns from the file that sorts
-first, so that an empty one, ``+columns.parquet``, has those of all shards. A shard is written whole or not at all, and
-its rows depend on the configuration alone. So a run may be stopped anywhere, continued by several processes and
-machines, and extended by methods, prompts, seeds, data sets and images: existing rows do not change.
+first, so that a finished evaluation writes an empty one, ``+columns.parquet``, with those of all shards. A shard starts
+at a multiple of the shard size, is written whole or not at all, and its rows depend on the configuration alone. So a
+run may be stopped anywhere, continued by several processes and machines, and extended by methods, prompts, seeds, data
+sets and images: existing rows do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
@@ -57,14 +58,11 @@ Column = tuple[str, str]
 class WorkItem:
     """Images ``start`` … ``stop`` − 1 of one data set under one seed, for columns that lack them.
 
-    Attributes:
-        block: number of the shard-sized block that they belong to.
-        in_order: a stream: one column, all of its images in the stream's order.
+    ``in_order`` for a stream: one column, all of its images in the stream's order.
     """
 
     dataset: str
     seed: int
-    block: int
     start: int
     stop: int
     columns: tuple[Column, ...]
@@ -77,8 +75,8 @@ class WorkItem:
 
     @property
     def lock_name(self) -> str:
-        """The same for all items that write to the same block, or the same stream."""
-        facts = repr([self.dataset, self.seed, self.block, self.columns if self.in_order else ""])
+        """The same for all items that start a shard at the same place, or are the same stream."""
+        facts = repr([self.dataset, self.seed, self.start, self.columns if self.in_order else ""])
         return hashlib.sha256(facts.encode()).hexdigest()[:20]
 
 
@@ -89,7 +87,6 @@ class Run:
         self.folder = Path(folder)
         self.config = read_config(self.folder)
         self._datasets = {each.name: each for each in self.config.datasets}
-        self._announced: set[str] = set()
         root = self.folder.resolve()
         if any(not self.folder_of(*key).resolve().is_relative_to(root) for key in self.everything()):
             raise OtptError(f"A link in the run {str(folder)!r} leads out of it; replace it by the folder itself.")
@@ -130,10 +127,6 @@ class Run:
         """All seeds."""
         return sorted({seed for dataset in self.datasets for seed in dataset.seeds})
 
-    def seeds_of(self, dataset: str) -> list[int]:
-        """The seeds of a data set."""
-        return self._datasets[dataset].seeds
-
     def everything(self, datasets: Sequence[DatasetConfig] | None = None) -> Iterator[tuple[str, int, Column]]:
         """Each data set, seed and column of the run, or of the part that ``datasets`` request."""
         for dataset in self.config.datasets if datasets is None else datasets:
@@ -144,13 +137,31 @@ class Run:
 
     # What is missing
 
-    def items(self, datasets: Sequence[DatasetConfig] | None = None) -> list[WorkItem]:
+    def items(
+        self, datasets: Sequence[DatasetConfig] | None = None, *, only_missing: bool = False
+    ) -> Iterator[WorkItem]:
         """Everything that the run consists of, or the part that ``datasets`` request."""
-        return list(self._items(datasets, only_missing=False))
+        size = self.config.shard_size
+        for dataset in self.datasets if datasets is None else datasets:
+            for seed in dataset.seeds:
+                found: dict[tuple[int, int], list[Column]] = {}
+                streams = []
+                for column in dataset.columns:
+                    count = column.images.get(seed, 0)
+                    stops = self._stops(dataset.name, seed, column.key) if only_missing else {}
+                    places = [(start, min(start + size, count)) for start in range(0, count, size)]
+                    missing = [(start, stop) for start, stop in places if stops.get(start, 0) < stop]
+                    if column.order and missing:
+                        streams.append(WorkItem(dataset.name, seed, 0, count, (column.key,), in_order=True))
+                    for place in () if column.order else missing:
+                        found.setdefault(place, []).append(column.key)
+                for (start, stop), columns in sorted(found.items()):
+                    yield WorkItem(dataset.name, seed, start, stop, tuple(columns))
+                yield from streams
 
     def missing(self, datasets: Sequence[DatasetConfig] | None = None) -> list[WorkItem]:
-        """What of that is still to be computed."""
-        return list(self._items(datasets, only_missing=True))
+        """What of :meth:`items` is still to be computed."""
+        return list(self.items(datasets, only_missing=True))
 
     def progress(self, datasets: Sequence[DatasetConfig] | None = None) -> tuple[int, int]:
         """(finished images, all images), each counted once per seed and pass."""
@@ -160,27 +171,12 @@ class Run:
 
     def lacks(self, item: WorkItem) -> bool:
         """Whether rows of the item are missing."""
-        return any(
-            _gaps(self._ranges(item.dataset, item.seed, column), item.start, item.stop) for column in item.columns
-        )
-
-    def _items(self, datasets: Sequence[DatasetConfig] | None, *, only_missing: bool) -> Iterator[WorkItem]:
         size = self.config.shard_size
-        for dataset in self.datasets if datasets is None else datasets:
-            for seed in dataset.seeds:
-                found: dict[tuple[int, int], list[Column]] = {}
-                streams = []
-                for column in dataset.columns:
-                    count = column.images.get(seed, 0)
-                    ranges = self._ranges(dataset.name, seed, column.key) if only_missing else []
-                    gaps = _gaps(ranges, 0, count)
-                    if column.order and gaps:
-                        streams.append(WorkItem(dataset.name, seed, 0, 0, count, (column.key,), in_order=True))
-                    for place in () if column.order else _split(gaps, size):
-                        found.setdefault(place, []).append(column.key)
-                for (start, stop), columns in sorted(found.items()):
-                    yield WorkItem(dataset.name, seed, start // size, start, stop, tuple(columns))
-                yield from streams
+        for column in item.columns:
+            stops = self._stops(item.dataset, item.seed, column)
+            if any(stops.get(start, 0) < min(start + size, item.stop) for start in range(item.start, item.stop, size)):
+                return True
+        return False
 
     # Locks
 
@@ -191,13 +187,10 @@ class Run:
         """
         if not self.lacks(item):
             return None
-        lock = FileLock(_lock_path(self.folder, item.lock_name), thread_local=False)
         try:
-            lock.acquire(timeout=0)
+            lock = _acquire(self.folder, item.lock_name, timeout=0)
         except Timeout:
             return None
-        except (OSError, NotImplementedError):  # no locks on this file system: work may be repeated, with equal rows
-            return lock
         if self.lacks(item):
             return lock
         self.unlock(lock)
@@ -212,31 +205,13 @@ class Run:
     # Rows
 
     def write(self, shard: Shard) -> None:
-        """Store a shard, unless its rows exist."""
-        ranges = self._ranges(shard.dataset, shard.seed, shard.column)
-        if any(start <= shard.start and shard.stop <= stop and (start, stop) != (shard.start, shard.stop)
-               for start, stop in ranges):  # fmt: skip
-            return
-        self._announce(shard.table.column_names)
+        """Store a shard."""
         path = self.shard_path(shard.dataset, shard.seed, shard.column, shard.start, shard.stop)
         write_shard(path, shard, self._datasets[shard.dataset].classes)
-        self._remove_superseded(shard.dataset, shard.seed, shard.column)
-
-    def _announce(self, columns: Iterable[str]) -> None:
-        """Add columns to the file that readers of the whole folder take them from."""
-        if self._announced.issuperset(columns):
-            return
-        path = self.folder / ROWS / _ALL_COLUMNS
-        with locked(self.folder, "columns"):
-            stored = _column_names(path)
-            known = stored or {name for each in self.shard_files() for name in _column_names(each)}
-            self._announced = known.union(columns)
-            if self._announced != stored:
-                write_table(path, schema_of(self._announced).empty_table(), {})
 
     def shards(self, dataset: str, seed: int, column: Column, *, delete_damaged: bool = False) -> Iterator[Shard]:
         """The existing shards of a column, in order; a damaged one is skipped, or deleted, with a warning."""
-        for start, stop in self._ranges(dataset, seed, column):
+        for start, stop in self._stops(dataset, seed, column).items():
             path = self.shard_path(dataset, seed, column, start, stop)
             try:
                 yield read_shard(path, dataset, seed, column, start, stop)
@@ -269,7 +244,7 @@ class Run:
     def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
         """Delete the shard of an image, so that it is computed again; of a stream all shards."""
         stream = self.column(dataset, column).order is not None
-        for start, stop in self._ranges(dataset, seed, column):
+        for start, stop in self._stops(dataset, seed, column).items():
             if stream or start <= index < stop:
                 _delete(self.shard_path(dataset, seed, column, start, stop))
 
@@ -280,12 +255,24 @@ class Run:
                 pass
 
     def tidy(self) -> None:
-        """Delete what killed processes left: temporary files, and rows that exist twice."""
+        """Delete what killed processes left, and tell readers of the whole folder which columns the rows have.
+
+        Left are temporary files, and rows that exist twice after two processes computed different numbers of images.
+        """
         remove_leftovers(self.folder)
-        self._announced = set()
-        self._announce(COLUMNS)
+        columns = set(COLUMNS)
         for key in self.everything():
-            self._remove_superseded(*key)
+            stops = self._stops(*key)
+            for start, stop in self._files(*key):
+                path = self.shard_path(*key, start, stop)
+                if stops.get(start) == stop:
+                    columns |= _column_names(path)
+                else:
+                    with suppress(OSError):
+                        path.unlink(missing_ok=True)
+        path = self.folder / ROWS / _ALL_COLUMNS
+        if _column_names(path) != columns:
+            write_table(path, schema_of(columns).empty_table(), {})
 
     # Where things are
 
@@ -309,7 +296,7 @@ class Run:
     def shard_files(self) -> Iterator[Path]:
         """The existing shard files of the run."""
         for key in self.everything():
-            for place in self._ranges(*key):
+            for place in self._stops(*key).items():
                 yield self.shard_path(*key, *place)
 
     def _files(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
@@ -322,45 +309,35 @@ class Run:
         found = (_SHARD.fullmatch(name) for name in names)
         return [(int(match[1]), int(match[2])) for match in found if match]
 
-    def _ranges(self, dataset: str, seed: int, column: Column) -> list[tuple[int, int]]:
-        """(start, stop) of the shards of a column, sorted, without those that overlap an earlier or longer one."""
-        found: list[tuple[int, int]] = []
-        for start, stop in sorted(self._files(dataset, seed, column), key=lambda each: (each[0], -each[1])):
-            if not found or start >= found[-1][1]:
-                found.append((start, stop))
-        return found
-
-    def _remove_superseded(self, dataset: str, seed: int, column: Column) -> None:
-        files = self._files(dataset, seed, column)
-        for start, stop in set(files) - set(self._ranges(dataset, seed, column)):
-            with suppress(OSError):
-                self.shard_path(dataset, seed, column, start, stop).unlink(missing_ok=True)
+    def _stops(self, dataset: str, seed: int, column: Column) -> dict[int, int]:
+        """Where the shards of a column start, in order, and where the longest one there stops."""
+        files = sorted(self._files(dataset, seed, column))
+        return {start: stop for start, stop in files if start % self.config.shard_size == 0}
 
 
 @contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
     """Wait for a lock of the run and hold it."""
-    path = _lock_path(folder, name)
-    lock = FileLock(path)
-    try:
-        lock.acquire()
-    except NotImplementedError:  # no locks on this file system
-        pass
-    except OSError as error:
-        raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
+    lock = _acquire(folder, name)
     try:
         yield
     finally:
         lock.release()
 
 
-def _lock_path(folder: Path, name: str) -> Path:
+def _acquire(folder: Path, name: str, timeout: float = -1) -> FileLock:
+    """Acquire a lock of the run; where the file system has none, work may be repeated, with equal rows."""
     path = folder / LOCKS / f"{name}.lock"
+    lock = FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(NotImplementedError):
+            lock.acquire(timeout=timeout)
+    except Timeout:
+        raise
     except OSError as error:
         raise OtptError(f"Cannot write {str(path)!r}: {error.strerror or error}; choose another folder.") from None
-    return path
+    return lock
 
 
 def _column_names(path: Path) -> set[str]:
@@ -369,30 +346,6 @@ def _column_names(path: Path) -> set[str]:
         return set(pq.read_schema(path).names)
     except (OSError, pa.ArrowException):
         return set()
-
-
-def _gaps(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
-    """The parts of ``start`` … ``stop`` that sorted ranges do not cover."""
-    gaps = []
-    for first, last in ranges:
-        if first >= stop:
-            break
-        if first > start:
-            gaps.append((start, first))
-        start = max(start, last)
-    if start < stop:
-        gaps.append((start, stop))
-    return gaps
-
-
-def _split(gaps: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Cut ranges at multiples of the shard size."""
-    for first, stop in gaps:
-        start = first
-        while start < stop:
-            end = min(stop, (start // size + 1) * size)
-            yield start, end
-            start = end
 
 
 def _unique(name: str) -> str:

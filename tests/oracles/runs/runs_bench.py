@@ -119,5 +119,6 @@ def fill(folder: Path, given: RunConfig) -> Run:
         for item in missing:
             write_item(run, item)
     run = Run(folder)
+    run.tidy()
     write_metrics(run)
     return run

@@ -94,7 +94,7 @@ def simulated_output(data: Dataset, index: int, column: tuple[str, str], seed: i
 
 
 def _manner(method: str) -> tuple[float, float, float]:
-    if "[lambda=" in method:
-        weight = float(method.partition("[lambda=")[2].rstrip("]"))
+    if "lambda=" in method:
+        weight = float(method.partition("lambda=")[2].rstrip("]"))
         return 1.5 + 1.1 / (1 + weight / 6), INITIAL - 0.05 * weight / (6 + weight), 0.006
     return MANNERS.get(method, _OTHER)
