@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from html import escape
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -74,7 +73,7 @@ class Job:
     """An evaluation that any process can start.
 
     Attributes:
-        backbone: device → model.
+        backbone: a model, the name of one, or a function of a device that loads one.
         datasets: in the order in which they are evaluated (see :func:`stratified`).
         requested: what the run should contain, as in its configuration.
         threads: that decode and augment, in each process.
@@ -82,7 +81,7 @@ class Job:
         command: the command line, recorded for people.
     """
 
-    backbone: Callable[[str], Any]
+    backbone: Any
     datasets: Sequence[Dataset]
     requested: Sequence[DatasetConfig]
     settings: EvaluationSettings
@@ -95,7 +94,11 @@ class Job:
 
     def open(self, on_image: Callable[[], None] | None = None) -> tuple[Run, Evaluator]:
         """Load the model, and create or extend the run."""
-        backbone = self.backbone(self.device)
+        backbone = self.backbone
+        if isinstance(backbone, str):
+            backbone = load_backbone(backbone, device=self.device)
+        elif not hasattr(backbone, "fingerprint"):
+            backbone = backbone(self.device)
         evaluator = Evaluator(
             backbone, self.datasets, self.settings, cache=self.cache, threads=self.threads, on_image=on_image
         )
@@ -179,24 +182,22 @@ class ProcessEngine:
         context = multiprocessing.get_context("spawn")
         threads = max(job.threads or torch.get_num_threads() // self.workers, 1)
         packed = job.pack()
-        processes: list[Any] = []
-        receivers: list[Connection] = []
+        workers: dict[Any, Any] = {}
         try:
             for number in range(self.workers):
                 device = job.device if self.devices is None else self.devices[number % len(self.devices)]
                 receiver, sender = context.Pipe(duplex=False)
-                receivers.append(receiver)
                 process = context.Process(target=_work, args=(packed, device, threads, sender), daemon=True)
                 with _interrupts_blocked():
                     process.start()
                 sender.close()
-                processes.append(process)
-            _wait_for_workers(job, receivers, progress)
+                workers[receiver] = process
+            _wait_for_workers(job, list(workers), progress)
         finally:
-            for process in processes:
+            for process in workers.values():
                 process.terminate()  # safe at any time: shards are written whole or not at all
                 process.join()
-        lost = [process.exitcode for process in processes if process.exitcode]
+        lost = [process.exitcode for process in workers.values() if process.exitcode]
         if not is_there(job.folder / CONFIG) or Run(job.folder).missing(job.requested):
             raise OtptError(
                 f"{len(lost)} of {self.workers} worker processes ended before their work was done (exit code "
@@ -205,12 +206,10 @@ class ProcessEngine:
             )
 
 
-def _wait_for_workers(job: Job, receivers: Sequence[Connection], progress: Progress) -> None:
+def _wait_for_workers(job: Job, waiting: list[Any], progress: Progress) -> None:
     """Each worker sends one message, its error and warnings; progress is read from the run folder."""
-    waiting = list(receivers)
     while waiting:
         for receiver in wait(waiting, timeout=_POLL_SECONDS):
-            assert isinstance(receiver, Connection)
             waiting.remove(receiver)
             try:
                 error, warned = receiver.recv()
@@ -310,7 +309,7 @@ def evaluate(
             warnings.warn(sentence, stacklevel=2)
     forms = [form for dataset in given for form in settings.variants(dataset)]
     job = Job(
-        backbone=_loader(_of_features(given) if backbone is None else backbone),
+        backbone=_of_features(given) if backbone is None else backbone,
         datasets=forms,
         requested=dataset_configs(forms, settings),
         settings=settings,
@@ -337,12 +336,6 @@ def evaluate(
     return Result(run, frame, time.monotonic() - started, unreadable)
 
 
-def _loader(backbone: Any) -> Callable[[str], Any]:
-    if isinstance(backbone, str):
-        return partial(_load, backbone)
-    return partial(_loaded, backbone) if hasattr(backbone, "fingerprint") else backbone
-
-
 def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
     """The place of the model for data sets that have the features of images and texts."""
     models = {
@@ -355,11 +348,3 @@ def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
         raise OtptError(f"{named} do not all have text features of one model; name a backbone, or run each by itself.")
     width, scale, name = next(filter(None, models))
     return FeatureBackbone(width, scale, name)
-
-
-def _load(name: str, device: str) -> Any:
-    return load_backbone(name, device=device)
-
-
-def _loaded(backbone: Any, device: str) -> Any:
-    return backbone

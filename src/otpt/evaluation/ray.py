@@ -79,68 +79,6 @@ class RayPool:
                     "for less, or give the address of a larger cluster."
                 )
 
-    def call(self, ray: Any, work: Callable[..., str], *arguments: Any) -> Any:
-        """Call a function that returns an :func:`answer`, where an actor could run."""
-        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=3)(work)
-        return unwrap(ray.get(remote.remote(*arguments)))
-
-    def map(
-        self, ray: Any, actor: type[Actor], arguments: tuple[Any, ...], items: Sequence[str]
-    ) -> Iterator[tuple[str, Any]]:
-        """Yield (item, what ``actor(*arguments).compute(item)`` returned) in the order in which actors answer."""
-        blocks = min(len(items), _MOST_BLOCKS)
-        fewest, most = self.actors
-        # One item in progress and one waiting: Ray adds actors only where items wait, and few should wait at the end.
-        pool = ray.data.ActorPoolStrategy(
-            min_size=min(fewest, blocks), max_size=min(most or blocks, blocks), max_tasks_in_flight_per_actor=2
-        )
-        answers = ray.data.from_items(list(items), override_num_blocks=blocks).map_batches(
-            actor,
-            fn_constructor_args=arguments,
-            batch_size=1,
-            compute=pool,
-            num_cpus=self.cpus,
-            num_gpus=self.gpus,
-        )
-        for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
-            for item, found in zip(batch["item"], batch["answer"], strict=True):
-                yield str(item), unwrap(found)
-
-
-class Actor:
-    """Base of the classes that :meth:`RayPool.map` starts: computes items, which are texts, one after the other."""
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        items = [str(item) for item in batch["item"]]
-        return {"item": items, "answer": [answer(partial(self.compute, item)) for item in items]}
-
-    def compute(self, item: str) -> Any:
-        """Return what JSON can hold."""
-        raise NotImplementedError
-
-
-def answer(work: Callable[[], Any]) -> str:
-    """Result, error and warnings of ``work`` in one line of JSON, which any version of Ray can carry."""
-    warned: list[str] = []
-    found, error = None, ""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: warned.append(str(message))
-        try:
-            found = work()
-        except OtptError as problem:
-            error = str(problem)
-    return json.dumps([found, error, warned])
-
-
-def unwrap(text: str) -> Any:
-    """The result of :func:`answer`; its warnings and its error are raised here."""
-    found, error, warned = json.loads(text)
-    for message in warned:
-        warnings.warn(message, stacklevel=2)
-    if error:
-        raise OtptError(error)
-    return found
-
 
 class RayEngine(RayPool):
     """An :class:`otpt.evaluation.Engine` on Ray actors."""
@@ -152,14 +90,16 @@ class RayEngine(RayPool):
         with quiet_ray("ray.data") as ray, connected(ray, self.address), errors_in_words(ray):
             self.check_resources(ray)
             arguments = job.pack(ray.cloudpickle.dumps), os.getcwd(), self.cpus
-            self.call(ray, _prepare, *arguments)  # the machine that computes decides the configuration
+            # the machine that computes decides the configuration
+            prepare = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=3)(_prepare)
+            _unwrap(ray.get(prepare.remote(*arguments)))
             _wait_until(lambda: is_there(job.folder / CONFIG), job)
             run = Run(job.folder)
             progress.start(*run.progress(job.requested))
             while missing := run.missing(job.requested):
                 items = {json.dumps(asdict(item)): item for item in missing}
                 written: list[WorkItem] = []
-                for text, computed in self.map(ray, _Evaluating, arguments, list(items)):
+                for text, computed in self._compute(ray, arguments, list(items)):
                     if computed:
                         written.append(items[text])
                         progress.update(progress.done + items[text].images)
@@ -167,15 +107,38 @@ class RayEngine(RayPool):
                 if not written:  # other processes work on all that is left
                     time.sleep(1.0)
 
+    def _compute(self, ray: Any, arguments: tuple[Any, ...], items: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        """Yield items in the order in which actors finish them, False for those that other processes work on."""
+        blocks = min(len(items), _MOST_BLOCKS)
+        fewest, most = self.actors
+        # One item in progress and one waiting: Ray adds actors only where items wait, and few should wait at the end.
+        pool = ray.data.ActorPoolStrategy(
+            min_size=min(fewest, blocks), max_size=min(most or blocks, blocks), max_tasks_in_flight_per_actor=2
+        )
+        answers = ray.data.from_items(list(items), override_num_blocks=blocks).map_batches(
+            _Actor,
+            fn_constructor_args=arguments,
+            batch_size=1,
+            compute=pool,
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
+        )
+        for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
+            for item, found in zip(batch["item"], batch["answer"], strict=True):
+                yield str(item), _unwrap(found)
 
-class _Evaluating(Actor):
+
+class _Actor:
     """Holds the model and the data sets, and computes shards."""
 
     def __init__(self, packed: PackedJob, folder: str, threads: int) -> None:
         self._arguments = packed, folder, threads
 
-    def compute(self, item: str) -> bool:
-        """Compute a work item; False if another process works on it."""
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+        items = [str(item) for item in batch["item"]]
+        return {"item": items, "answer": [_answer(partial(self._compute, item)) for item in items]}
+
+    def _compute(self, item: str) -> bool:
         torch.set_num_threads(self._arguments[2])  # here, since Ray may call from another thread than before
         run, evaluator = self._opened
         values = json.loads(item)
@@ -194,6 +157,29 @@ class _Evaluating(Actor):
         return _open(*self._arguments)
 
 
+def _answer(work: Callable[[], bool]) -> str:
+    """Result, error and warnings of ``work`` in one line of JSON, which any version of Ray can carry."""
+    warned: list[str] = []
+    found, error = False, ""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: warned.append(str(message))
+        try:
+            found = work()
+        except OtptError as problem:
+            error = str(problem)
+    return json.dumps([found, error, warned])
+
+
+def _unwrap(text: str) -> bool:
+    """The result of :func:`_answer`; its warnings and its error are raised here."""
+    found, error, warned = json.loads(text)
+    for message in warned:
+        warnings.warn(message, stacklevel=2)
+    if error:
+        raise OtptError(error)
+    return bool(found)
+
+
 def _open(packed: PackedJob, folder: str, threads: int) -> tuple[Run, Evaluator]:
     """Load everything on a machine of the cluster; ``folder`` is where relative paths begin."""
     torch.set_num_threads(threads)
@@ -203,7 +189,7 @@ def _open(packed: PackedJob, folder: str, threads: int) -> tuple[Run, Evaluator]
 
 
 def _prepare(packed: PackedJob, folder: str, threads: int) -> str:
-    return answer(lambda: _open(packed, folder, threads) and True)
+    return _answer(lambda: bool(_open(packed, folder, threads)))
 
 
 def _wait_until(condition: Callable[[], bool], job: Job) -> None:
