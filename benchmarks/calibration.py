@@ -15,7 +15,7 @@ from benchmarks.calibration_tables import LABELS, Column, coverage_table, few_la
 from benchmarks.pages import put_into
 from otpt.cli import main as otpt
 from otpt.data.emoji import GROUPS, SHIFTS
-from otpt.runs import Run, read_rows
+from otpt.runs import Run
 
 METHODS = ("zero-shot", "tpt", "o-tpt", "mean-feature", "reliability")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "labels.md"
@@ -27,7 +27,7 @@ def columns(folders: Sequence[Path], methods: Sequence[str]) -> dict[tuple[str, 
     for run in map(Run, folders):
         for dataset in run.datasets:
             for prompt, method in run.columns(dataset.name):
-                rows = read_rows(run, dataset.name, dataset.seeds[0], (prompt, method))
+                rows = run.rows(dataset.name, dataset.seeds[0], (prompt, method))
                 if method not in methods or rows is None or (method, dataset.name) in found:
                     continue
                 if rows.all_probabilities is None:

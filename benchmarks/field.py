@@ -28,7 +28,7 @@ from otpt.metrics import METRICS
 from otpt.metrics.bootstrap import resample_weights
 from otpt.registry import STREAM
 from otpt.report import published
-from otpt.runs import Run, read_rows
+from otpt.runs import Run
 
 Floats = npt.NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def resampled(run: Run, datasets: Sequence[str] | None = None) -> pd.DataFrame:
         for column in run.columns(dataset.name):
             by_metric: dict[str, list[Floats]] = {metric: [] for metric in COLUMNS}
             for seed in dataset.seeds:
-                rows = read_rows(run, dataset.name, seed, column)
+                rows = run.rows(dataset.name, seed, column)
                 if rows is None:
                     continue
                 draws = [np.ones((1, len(rows.labels))), *resample_weights(len(rows.labels), RESAMPLES, 0)]

@@ -84,10 +84,11 @@ def test_the_papers_numbers_are_joined(results: Results) -> None:
     assert two.cell(method="o-tpt", metric="ece", dataset="average")["paper"] == pytest.approx(mean)
 
 
+@pytest.mark.parametrize("backbone", ["ViT-B/16", "RN50"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout(layout: str, runs: dict[str, Path]) -> None:
+def test_every_layout(layout: str, backbone: str, runs: dict[str, Path]) -> None:
     results = open_results([runs[RUN_OF.get(layout, "main")]])
-    for table in build_tables(results, layout, paper="ViT-B/16"):
+    for table in build_tables(results, layout, paper=backbone):
         assert table.cells["value"].notna().any()
         for write in (table.to_text, table.to_markdown, table.to_latex, table.to_csv, table.to_json):
             assert write()

@@ -19,7 +19,7 @@ from oracles.runs.evaluation_bench import files
 from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output, write_item
 
 from otpt import OtptError
-from otpt.runs import ModelConfig, Run, Scoring, read_rows, results_frame
+from otpt.runs import ModelConfig, Run, Scoring, results_frame
 
 FOUR = ("zero-shot", "tpt", "o-tpt", "radius")
 
@@ -276,7 +276,7 @@ def test_results_frame_has_the_metrics_of_every_key(tmp_path: Path) -> None:
     assert len(frame) == 2 * 2 * 2
     assert ((frame.images + frame.unreadable == frame.planned) & (frame.planned == 10)).all()
     own = run.to_pandas().query("dataset == 'two' and seed == 1 and method == 'o-tpt' and error.isna()")
-    rows = read_rows(run, "two", 1, (PROMPT, "o-tpt"))
+    rows = run.rows("two", 1, (PROMPT, "o-tpt"))
     assert rows is not None
     assert own.confidence.tolist() == rows.confidences.tolist()
 
@@ -289,7 +289,7 @@ def test_metrics_are_read_back_until_shards_change(tmp_path: Path, monkeypatch: 
         raise AssertionError("rows were read")
 
     with monkeypatch.context() as patch:
-        patch.setattr("otpt.runs.scores.read_rows", refuse)
+        patch.setattr(Run, "rows", refuse)
         pd.testing.assert_frame_equal(results_frame(Run(tmp_path / "run")), expected)
         with pytest.raises(AssertionError):
             results_frame(run, n_bins=7)

@@ -9,7 +9,7 @@ from otpt.calibration import Calibration, fit_calibration
 from otpt.calibration.conformal import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
 from otpt.methods import column_facts, numbers_on
-from otpt.runs import ColumnConfig, DatasetConfig, Run, read_rows
+from otpt.runs import ColumnConfig, DatasetConfig, Run
 
 
 def calibrate_run(
@@ -41,7 +41,7 @@ def calibrate_run(
         seeds = ", ".join(map(str, column.images))
         raise OtptError(f"The run has no seed {seed} of {chosen!r}; available: {seeds}.")
     used = next(iter(column.images)) if seed is None else seed
-    rows = read_rows(run, name, used, (words, chosen))
+    rows = run.rows(name, used, (words, chosen))
     count = 0 if rows is None else len(rows) + rows.unreadable
     if rows is None or count < column.images[used]:
         raise OtptError(

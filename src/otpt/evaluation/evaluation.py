@@ -182,7 +182,7 @@ class ProcessEngine:
         context = multiprocessing.get_context("spawn")
         threads = max(job.threads or torch.get_num_threads() // self.workers, 1)
         packed = job.pack()
-        workers: dict[Any, Any] = {}
+        workers: dict[Connection, Any] = {}
         try:
             for number in range(self.workers):
                 device = job.device if self.devices is None else self.devices[number % len(self.devices)]
@@ -206,10 +206,11 @@ class ProcessEngine:
             )
 
 
-def _wait_for_workers(job: Job, waiting: list[Any], progress: Progress) -> None:
+def _wait_for_workers(job: Job, waiting: list[Connection], progress: Progress) -> None:
     """Each worker sends one message, its error and warnings; progress is read from the run folder."""
     while waiting:
         for receiver in wait(waiting, timeout=_POLL_SECONDS):
+            assert isinstance(receiver, Connection)
             waiting.remove(receiver)
             try:
                 error, warned = receiver.recv()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -165,33 +165,27 @@ def make_plan(
     rows = rows[rows["method"].isin(methods) if methods is not None else ~rows["method"].isin(list(left_out))]
     if model is not None and not bench and len({b for b in rows["backbone"] if b in backbones}) > 1:
         raise OtptError("--backbone replaces one backbone of the paper; choose it with --paper-backbone.")
+    look = cache(partial(_look, data=data, limit=limit))
     planned = []
-    found: dict[str, tuple[int | None, str | None]] = {}
     for (number, backbone), printed in rows.groupby(["table", "backbone"], sort=False):
         if tables is not None and number not in tables:
             continue
         layout, prompt = printed["layout"].iloc[0], printed["prompt"].iloc[0]
-        own = tuple(dict.fromkeys(printed["method"]))
-        needs = _NEEDS.get(layout)
-        table = PlannedTable(number, layout, backbone, prompt if layout == "prompts" else None, own, needs=needs)
-        if needs is not None:
-            planned.append(table)
+        prompt = prompt if layout == "prompts" else None
+        where, own = "bench" if bench else backbone, tuple(dict.fromkeys(printed["method"]))
+        if layout in _NEEDS:
+            planned.append(PlannedTable(number, layout, backbone, prompt, own, needs=_NEEDS[layout]))
             continue
         group = _GROUP_OF[layout]
         shared = rows[(rows["layout"].map(_GROUP_OF) == group) & (rows["backbone"] == backbone)]
         names = [name.partition(":")[0] for name in table_datasets(printed)]
-        where = backbone
         if bench:
-            sets = SHIFTS if layout == "shifts" else GROUPS
-            names, where = [f"emoji/{name}" for name in sets][: _BENCH.get(layout)], "bench"
+            names = [f"emoji/{name}" for name in (SHIFTS if layout == "shifts" else GROUPS)][: _BENCH.get(layout)]
         runs = []
         for name in (each for each in dict.fromkeys(names) if datasets is None or each in datasets):
-            if name not in found:
-                found[name] = _look(name, data, limit)
-            images, missing = found[name]
-            folder = (out or Path("runs") / study) / where.replace("/", "-") / group / name.replace("/", "-")
+            images, missing = look(name)
             run = PlannedRun(
-                folder=folder,
+                folder=(out or Path("runs") / study) / where.replace("/", "-") / group / name.replace("/", "-"),
                 dataset=name,
                 backbone=where,
                 model=model or MODELS[where],
@@ -208,7 +202,7 @@ def make_plan(
             run.seconds = None if seconds is None else seconds(run)
             runs.append(run)
         if runs:
-            planned.append(replace(table, backbone=where, runs=tuple(runs)))
+            planned.append(PlannedTable(number, layout, where, prompt, own, tuple(runs)))
     if datasets is not None and not any(table.runs for table in planned):
         known = dict.fromkeys(name.partition(":")[0] for name in table_datasets(rows))
         raise OtptError(f"None of {', '.join(datasets)} is in the plan; the tables have {', '.join(known)}.")

@@ -19,7 +19,7 @@ import pandas as pd
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
 from otpt.metrics.inputs import check_bins
-from otpt.runs import CONFIG, DatasetConfig, Rows, Run, read_rows, results_frame, short_table
+from otpt.runs import CONFIG, DatasetConfig, Rows, Run, results_frame, short_table
 from otpt.runs.config import differences
 
 LEVEL = 0.95
@@ -137,7 +137,7 @@ class Results:
             )
         run = next(run for run in self.runs if str(run.folder) == score["run"])
         name = f"{key.dataset}@{key.variant}" if key.variant else key.dataset
-        rows = read_rows(run, name, key.seed, (key.prompt, key.method))
+        rows = run.rows(name, key.seed, (key.prompt, key.method))
         assert rows is not None  # the score counts its images
         return rows
 

@@ -51,6 +51,7 @@ _MOST_ROWS = 100_000
 _MOST_LINES = 40
 """Lines of the closing table; of more data sets only the average is shown."""
 
+_NO_TABLE = "The paper has no such table for this backbone and prompt."
 _EMPTY: dict[str, Any] = {**dict.fromkeys(NUMBERS, np.nan), **dict.fromkeys(FLAGS, False)}
 
 
@@ -311,7 +312,7 @@ def _table(
         tables = layout_tables(layout, backbone)
         tables = [each for each in tables if layout != "prompts" or each["prompt"].iloc[0] == prompt]
         printed = max(tables, key=lambda table: len(table_datasets(table)), default=None)
-        notes += ["The paper has no such table for this backbone and prompt."] if printed is None else []
+        notes += [_NO_TABLE] if printed is None else []
     if backbone is not None and printed is not None:
         own = [dataset for dataset in datasets if results.is_own(dataset)]
         notes += [own_note(dataset) for dataset in own if dataset in table_datasets(printed)]
@@ -376,7 +377,10 @@ def _group_tables(
         splits = SPLITS if init_cosine(results, own.keys_of()[0]) is not None else SPLITS[:1]
         if len(splits) == 1:
             notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
-        printed = layout_tables("groups", paper)[0] if paper is not None and not results.is_own(dataset) else None
+        printed = None
+        if paper is not None and not results.is_own(dataset):
+            printed = next(iter(layout_tables("groups", paper)), None)
+            notes += [_NO_TABLE] if printed is None else []
         for split in splits:
             frame = split_groups(own, dataset, split)
             groups = {name: [name] for name in dict.fromkeys(frame["dataset"])}

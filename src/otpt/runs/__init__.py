@@ -1,10 +1,9 @@
 """One run on disk: configuration, rows, locks, metrics. No model is needed to read it."""
 
 from otpt.runs.config import CONFIG, ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, folder_name
-from otpt.runs.rows import Rows, read_rows
 from otpt.runs.run import Run, WorkItem
 from otpt.runs.scores import KEYS, averages, results_frame, score_run, short_table, write_metrics
-from otpt.runs.shards import Shard, ShardRows
+from otpt.runs.shards import Rows, Shard, ShardRows
 
 __all__ = [
     "CONFIG",
@@ -21,7 +20,6 @@ __all__ = [
     "WorkItem",
     "averages",
     "folder_name",
-    "read_rows",
     "results_frame",
     "score_run",
     "short_table",

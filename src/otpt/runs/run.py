@@ -41,7 +41,17 @@ from otpt.runs.config import (
     read_config,
     write_config,
 )
-from otpt.runs.shards import COLUMNS, DamagedShard, Shard, read_shard, schema_of, write_shard, write_table
+from otpt.runs.shards import (
+    COLUMNS,
+    DamagedShard,
+    Rows,
+    Shard,
+    join_rows,
+    read_shard,
+    schema_of,
+    write_shard,
+    write_table,
+)
 
 ROWS = "rows"
 LOCKS = "locks"
@@ -224,6 +234,10 @@ class Run:
                     _delete(path)
                 then = "it is recomputed" if delete_damaged else "the next evaluation of this run recomputes it"
                 warnings.warn(f"The shard {str(path)!r} is damaged ({reason}); {then}.", stacklevel=2)
+
+    def rows(self, dataset: str, seed: int, column: Column) -> Rows | None:
+        """The readable images of a column that exist so far as arrays; None without a shard."""
+        return join_rows(list(self.shards(dataset, seed, column)))
 
     def to_pandas(self) -> pd.DataFrame:
         """Per-image rows of everything that the run holds so far; columns as in :mod:`otpt.runs.shards`."""

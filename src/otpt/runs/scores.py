@@ -15,8 +15,8 @@ from otpt._version import __version__
 from otpt.files import as_json, parse_json, write_atomically
 from otpt.metrics import METRICS, Metrics, evaluate_rows, set_metrics
 from otpt.metrics.inputs import check_bins
-from otpt.runs.rows import Rows, read_rows
 from otpt.runs.run import METRICS_FILE, Column, Run
+from otpt.runs.shards import Rows
 
 MAX_BINS = 100
 """Probabilities of one percent and more are stored one by one."""
@@ -103,7 +103,7 @@ def _planned(run: Run, dataset: str, seed: int, column: Column) -> int:
 
 
 def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side: str) -> dict[str, Any]:
-    config, rows = run.dataset(dataset), read_rows(run, dataset, seed, column)
+    config, rows = run.dataset(dataset), run.rows(dataset, seed, column)
     found: dict[str, Any] = {
         "dataset": config.base_name,
         "variant": config.variant,

@@ -27,7 +27,6 @@ def make_bins(results: Results, rows: Rows) -> ReliabilityBins:
     return reliability_bins(rows.confidences, rows.correct, n_bins=results.n_bins, side=results.side)
 
 
-@style.figure("reliability")
 def draw_reliability(results: Results) -> Figure:
     """Accuracy of each bin as bars, the gap to the confidence hatched, the fraction of images below."""
     cells, across = _cells(results)
@@ -83,7 +82,6 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, colour: str, title: str = "", w
     return lower
 
 
-@style.figure("confidence")
 def draw_confidence(results: Results) -> Figure:
     """Histograms of confidence: correct and wrong predictions stacked, mean confidence and accuracy as lines."""
     cells, across = _cells(results)
@@ -113,7 +111,6 @@ def draw_confidence(results: Results) -> Figure:
     return figure
 
 
-@style.figure("risk-coverage")
 def draw_risk_coverage(results: Results) -> Figure:
     """A panel for each data set, a curve for each method, the area under it in the legend."""
     figure, axes = style.panels(len(results.datasets), size=(3.0, 2.6))

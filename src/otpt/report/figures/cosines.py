@@ -23,7 +23,6 @@ MAX_PROMPTS = 24
 _FEWEST = 3
 
 
-@style.figure("cosine", "tpt", "c-tpt", "o-tpt")
 def draw_cosine(results: Results) -> Figure:
     """A row for each data set: one point per image and method, their distribution at the right, the initial value."""
     count = 2 * len(results.datasets)
@@ -54,7 +53,6 @@ def draw_cosine(results: Results) -> Figure:
     return figure
 
 
-@style.figure("groups", "tpt", "c-tpt", "o-tpt")
 def draw_groups(results: Results) -> Figure:
     """Accuracy and ECE in the two groups of images that TPT's similarity makes; data sets down."""
     results = results.narrow(results.select(seed=results.seeds[0]))
@@ -96,7 +94,6 @@ def draw_groups(results: Results) -> Figure:
     return figure
 
 
-@style.figure("templates", "zero-shot")
 def draw_templates(results: Results, *, best: int = 10) -> Figure:
     """ECE against mean cosine similarity, a point per template: the ``best`` most accurate in colour; correlations."""
     method = results.methods[0]

@@ -17,7 +17,6 @@ from otpt.report.papers import plain_methods, swept_settings
 from otpt.report.results import Results
 
 
-@style.figure("posthoc", "tpt", "c-tpt", "tpt+ts", "o-tpt")
 def draw_posthoc(results: Results) -> Figure:
     """Bars of ECE of each method on each data set and on average; with several seeds, their deviation."""
     values, errors = style.means(results, "ece"), style.deviations(results, "ece").fillna(0.0)
@@ -35,7 +34,6 @@ def draw_posthoc(results: Results) -> Figure:
     return figure
 
 
-@style.figure("seeds")
 def draw_seeds(results: Results) -> Figure:
     """Accuracy above and ECE below with their standard deviation over seeds, data sets across."""
     datasets, methods, seeds = results.datasets, results.methods, results.seeds
@@ -64,7 +62,6 @@ def draw_seeds(results: Results) -> Figure:
     return figure
 
 
-@style.figure("radar", "c-tpt", "c-tpt+penalty", "o-tpt")
 def draw_radar(results: Results) -> Figure:
     """ECE in percent of each method on each data set; all axes start at 0 and have the same scale."""
     datasets = results.datasets
@@ -94,7 +91,6 @@ def draw_radar(results: Results) -> Figure:
     return figure
 
 
-@style.figure("sweep", variants=True)
 def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = None) -> Figure:
     """A metric against the values of a swept setting: a panel for each data set, a line for each method.
 
@@ -142,7 +138,6 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
     return figure
 
 
-@style.figure("pareto", variants=True)
 def draw_pareto(results: Results) -> Figure:
     """Accuracy against ECE: every value of a sweep as a point with its label; a line joins those that none beats."""
     table, singles = _swept(results), plain_methods(results.methods)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -41,7 +41,6 @@ _THEMES = {  # background, ink, secondary text, grid
     "neutral": ("none", "#7A7A7A", "#7A7A7A", "#7A7A7A44"),  # readable on both, for the page
 }
 THEMES = ("light", "dark")
-_Draw = TypeVar("_Draw", bound=Callable[..., Figure])
 _STYLE: Any = {  # matplotlib types its keys one by one
     "font.family": "DejaVu Sans", "font.size": 8.0, "axes.titlesize": 9.0, "legend.fontsize": 7.5,
     "xtick.labelsize": 7.0, "ytick.labelsize": 7.0, "axes.spines.top": False, "axes.spines.right": False,
@@ -55,29 +54,6 @@ _METADATA: dict[str, dict[str, Any]] = {  # the same bytes every time: no date, 
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-
-
-@dataclass(frozen=True)
-class FigureKind:
-    """A kind of figure: its function, and the methods that it shows by default, if the runs have one of them."""
-
-    draw: Callable[..., Figure]
-    methods: tuple[str, ...]
-    variants: bool
-
-
-FIGURES: dict[str, FigureKind] = {}
-"""Kinds of figures, by name."""
-
-
-def figure(name: str, *methods: str, variants: bool = False) -> Callable[[_Draw], _Draw]:
-    """Register a function of results as a kind of figure; ``variants``: it shows variants of a sweep, too."""
-
-    def register(draw: _Draw) -> _Draw:
-        FIGURES[name] = FigureKind(draw, methods, variants)
-        return draw
-
-    return register
 
 
 @dataclass(frozen=True)
@@ -223,11 +199,10 @@ def check_format(path: Path) -> str:
 
 def narrow(
     results: Results,
-    *,
-    datasets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    prompt: str | None = None,
-    usual: Sequence[str] = (),
+    datasets: Sequence[str] | None,
+    methods: Sequence[str] | None,
+    prompt: str | None,
+    usual: Sequence[str],
 ) -> Results:
     """What a figure shows: everything, or these, under this prompt or the first of each data set and method.
 
