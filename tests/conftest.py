@@ -1,8 +1,9 @@
-"""Settings of every test process: hypothesis, the number of threads (``OTPT_TEST_THREADS``), registries."""
+"""Settings of every test process: hypothesis, the number of threads (``OTPT_TEST_THREADS``), registries, a time limit."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 
@@ -15,6 +16,8 @@ hypothesis_settings.register_profile("otpt", deadline=None, suppress_health_chec
 hypothesis_settings.load_profile("otpt")
 
 THREADS = int(os.environ.get("OTPT_TEST_THREADS", "0"))
+SECONDS = 300
+"""Time limit of a test that is not ``long``; none takes a twentieth of it on a quiet machine."""
 
 # One thread per xdist worker, or the workers wait for each other. Must be set before torch is imported.
 if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
@@ -43,3 +46,21 @@ def pytest_runtest_call() -> Generator[None, None, None]:
 
         torch.set_num_threads(THREADS)
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that hangs, its fixtures included."""
+    if item.get_closest_marker("long") or not hasattr(signal, "SIGALRM"):
+        return (yield)
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"{item.nodeid} takes longer than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -163,7 +163,9 @@ def test_slow_addresses_of_an_allowed_host() -> None:
         with serving(*options, before=public) as server, ThreadPoolExecutor(40) as pool, server.client() as client:
             far = {**GOOD, "image": f"http://images.example:{site.server_port}/1.png"}
             stalled = [pool.submit(client.post, "/v1/predict", json=far) for _ in range(40)]
+            end = time.monotonic() + PATIENCE
             while counter(server, "otpt_queue_images") < len(stalled):
+                assert time.monotonic() < end
                 time.sleep(0.02)
             assert answers(server)
             release.set()

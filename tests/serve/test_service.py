@@ -63,7 +63,7 @@ def waiting(service: Service, images: int, client: str = "") -> list[Unit]:
 
 
 def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
-    service = make(classifier, limits={"queue": 3})
+    service = make(classifier, limits={"queue": 3, "seconds": 20})
     with service._admitted("another", 3):
         (full,) = send(create_app(service), {"json": GOOD})
     assert full.status_code == 429

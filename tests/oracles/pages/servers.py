@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-PATIENCE = 900.0
+PATIENCE = 240.0
 """Seconds that anything may take on a busy machine before a test fails."""
 
 

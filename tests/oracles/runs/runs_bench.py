@@ -115,9 +115,9 @@ def write_item(run: Run, item: WorkItem, columns: Sequence[tuple[str, str]] | No
 def fill(folder: Path, given: RunConfig) -> Run:
     """What an evaluation does, but for the computing."""
     run = Run.create(folder, given)
-    while missing := run.missing(given.datasets):
-        for item in missing:
-            write_item(run, item)
+    for item in run.missing(given.datasets):
+        write_item(run, item)
+    assert not run.missing(given.datasets)
     run = Run(folder)
     run.tidy()
     write_metrics(run)
