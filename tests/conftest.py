@@ -1,4 +1,4 @@
-"""Settings of every test process: hypothesis, the number of threads (``OTPT_TEST_THREADS``), registries, a time limit."""
+"""Settings of every test process: hypothesis, threads (``OTPT_TEST_THREADS``), a time limit, registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prediction sets against literal loops and MAPIE; their coverage on data where it can be known."""
+"""Prediction sets and the risk threshold against literal procedures, MAPIE and scipy; their promises in simulations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ import pytest
 from mapie.classification import SplitConformalClassifier
 from mapie.conformity_scores import APSConformityScore
 from oracles.data.labelled import Floats, facts, labelled
+from scipy.stats import binom, binomtest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from otpt.calibration import Calibrated, fit_calibration
-from otpt.calibration.conformal import SETS, conformal_quantile, conformal_scores, draws, labels_for
+from otpt.calibration import (
+    Calibrated,
+    conf_ot_sets,
+    fit_calibration,
+    fit_view_weights,
+    r_value_set,
+    r_values,
+    risk_threshold,
+    transport,
+)
+from otpt.calibration.conformal import SETS, conformal_quantile, conformal_scores, draws, find_threshold, labels_for
 from otpt.calibration.maps import as_stored
 from otpt.errors import OtptError
-
-pytestmark = pytest.mark.slow
+from otpt.metrics import clopper_pearson
 
 
 def literal_aps(p: Floats, u: float, c: int) -> float:
@@ -31,6 +40,7 @@ def literal_rank(p: Floats, c: int) -> int:
     return 1 + sum(1 for j in range(len(p)) if p[j] > p[c] or (p[j] == p[c] and j < c))
 
 
+@pytest.mark.slow
 def test_scores_are_the_formulas() -> None:
     p, _ = labelled(30)
     p[3] = 1 / 8  # ties
@@ -44,6 +54,7 @@ def test_scores_are_the_formulas() -> None:
             assert raps[n, c] == pytest.approx(expected + 0.1 * max(0, literal_rank(p[n], c) - 2), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1 / 3])
 def test_the_quantile_has_the_exact_rank(coverage: float) -> None:
     exact = Fraction(repr(coverage))
@@ -73,6 +84,7 @@ class Fixed(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(x).argmax(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
 def test_lac_sets_are_mapies(coverage: float) -> None:
     p, y = labelled(300, seed=1)
@@ -88,6 +100,7 @@ def test_lac_sets_are_mapies(coverage: float) -> None:
     assert 1 < ours.sum(axis=1).mean() < 8
 
 
+@pytest.mark.slow
 def test_aps_and_raps_scores_are_mapies() -> None:
     """MAPIE subtracts u·p of the true class where we add (1 − u)·p; its RAPS adds λ·max(0, rank − k) to that."""
     p, y = labelled(300, seed=1)
@@ -103,6 +116,7 @@ def test_aps_and_raps_scores_are_mapies() -> None:
     assert (penalised > expected).sum() > 50
 
 
+@pytest.mark.slow
 def test_draws_are_uniform_and_those_of_the_image() -> None:
     p, _ = labelled(2000, seed=3)
     u = draws(p)
@@ -141,6 +155,7 @@ def calibrated(count: int = 300, classes: int = 8, **asked: Any) -> Calibrated:
     return Calibrated(fit_calibration(p, y, facts(classes)), **asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SETS)
 def test_answers_hold_the_set_and_never_none(kind: str) -> None:
     use = calibrated(coverage=0.5, sets=kind)
@@ -158,6 +173,7 @@ def test_answers_hold_the_set_and_never_none(kind: str) -> None:
         assert answer.abstained is None
 
 
+@pytest.mark.slow
 def test_the_predicted_class_is_in_the_set_whatever_decides_it() -> None:
     p, y = labelled(600, seed=5)
     moved = (y + (np.random.default_rng(0).uniform(size=600) < 0.6)) % 8  # a bias that the map corrects
@@ -171,6 +187,7 @@ def test_the_predicted_class_is_in_the_set_whatever_decides_it() -> None:
     assert calibrated(coverage=0.3, sets="lac").answer(tied, index=1).classes == (0, 1)
 
 
+@pytest.mark.slow
 def test_mondrian_has_a_quantile_per_class() -> None:
     use = calibrated(coverage=0.8, mondrian=True, sets="lac")
     p, y = labelled(300, seed=21)
@@ -183,6 +200,7 @@ def test_mondrian_has_a_quantile_per_class() -> None:
     assert set(few) <= set(rare.answer(labelled(1)[0][0]).classes or ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "value"),
     [
@@ -198,3 +216,173 @@ def test_mondrian_has_a_quantile_per_class() -> None:
 def test_bad_input(make: Callable[[], Calibrated], value: str) -> None:
     with pytest.raises(OtptError, match=value):
         make()
+
+
+def simulated(n: int, seed: int) -> tuple[Any, Any]:
+    """Confidences of (0, 1) without ties, and correct flags with P(right) = 0.5 + 0.5·s."""
+    draw = np.random.default_rng(seed)
+    s = draw.uniform(size=n)
+    return s, draw.uniform(size=n) < 0.5 + 0.5 * s
+
+
+def true_risk(threshold: float) -> float:
+    """The mean of 0.5 − 0.5·s over s from t to 1."""
+    return 0.25 * (1 - max(threshold, 0.0))
+
+
+def literal_threshold(s: Any, right: Any, risk: float, guarantee: float) -> float | None:
+    n, order = len(s), np.argsort(-s)
+    levels = [math.ceil(n * j / 20) for j in range(1, 21)]
+    levels = [m for m in levels if (1 - risk) ** m <= 1 - guarantee]
+    found, before = None, 0.0
+    for m in levels:
+        wrong = int((~right[order][:m]).sum())
+        level = (1 - guarantee) / len(levels) + before
+        if binom.cdf(wrong, m, risk) <= level:
+            found, before = (s[order][m] if m < n else -math.inf), level
+        else:
+            before = 0.0
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("risk", [0.05, 0.1, 0.2, 0.3])
+def test_the_threshold_is_that_of_the_procedure(risk: float) -> None:
+    for seed in range(20):
+        s, right = simulated(400, seed)
+        expected = literal_threshold(s, right, risk, 0.9)
+        if expected is None:
+            with pytest.raises(OtptError, match="No confidence threshold holds a risk"):
+                risk_threshold(s, right, risk=risk, guarantee=0.9)
+            continue
+        found = risk_threshold(s, right, risk=risk, guarantee=0.9)
+        assert found.threshold == expected
+        assert found.answered == (s > expected).sum()
+        assert found.wrong == (~right[s > expected]).sum()
+        assert found.answers(1.0)
+        assert not found.answers(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("risk", "guarantee"), [(0.1, 0.9), (0.2, 0.8), (0.15, 0.95)])
+def test_the_risk_is_held_as_often_as_promised(risk: float, guarantee: float) -> None:
+    """1000 calibration sets: the true error rate above the threshold may exceed the risk in 1 − guarantee of them."""
+    broken = used = 0
+    for seed in range(1000):
+        s, right = simulated(400, 10_000 + seed)
+        found = find_threshold(s, right, risk=risk, guarantee=guarantee)
+        used += found is not None
+        broken += found is not None and true_risk(found.threshold) > risk
+    assert used > 100
+    assert broken <= binom.ppf(0.999, 1000, 1 - guarantee)
+    assert broken > 0, "the bound is not vacuous"
+
+
+@pytest.mark.slow
+def test_equal_confidences_are_answered_together_or_not_at_all() -> None:
+    s = np.repeat([0.9, 0.5], 200)
+    right = np.concatenate([np.ones(200, bool), np.arange(200) % 2 == 0])
+    found = risk_threshold(s, right, risk=0.05, guarantee=0.95)
+    assert (found.threshold, found.answered, found.wrong) == (0.5, 200, 0)
+
+
+@pytest.mark.slow
+def test_binomial_functions_are_scipys() -> None:
+    for k, n in ((0, 10), (3, 10), (10, 10), (41, 300)):
+        ci = binomtest(k, n).proportion_ci(0.95)
+        assert clopper_pearson(k, n) == pytest.approx((ci.low, ci.high), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_a_calibrated_answer_abstains_below_the_threshold() -> None:
+    p, y = labelled(600, seed=31)
+    use = Calibrated(fit_calibration(p, y, facts()), risk=0.3, guarantee=0.9)
+    threshold = use.threshold
+    assert threshold is not None
+    assert 0 < threshold.answered < 600
+    new, _ = labelled(100, seed=32)
+    answers = [use.answer(row).abstained for row in new]
+    assert answers == [bool(row.astype(np.float32).max() <= threshold.threshold) for row in new]
+    assert set(answers) == {True, False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("risk", [0.0, 1.0, -0.1, float("nan")])
+def test_bad_risks_are_refused(risk: float) -> None:
+    p, y = labelled(60)
+    with pytest.raises(OtptError, match=r"risk between 0 and 1, both excluded, but got .*; such as 0\.05"):
+        Calibrated(fit_calibration(p, y, facts()), risk=risk)
+    with pytest.raises(OtptError, match="guarantee between 0 and 1"):
+        Calibrated(fit_calibration(p, y, facts()), risk=0.1, guarantee=1.0)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_held_says_what_can() -> None:
+    p, y = labelled(200, seed=33)
+    calibration = fit_calibration(p, y, facts())
+    with pytest.raises(OtptError, match=r"on the 200 labels .* or allow 0\.\d+, which they can hold") as error:
+        Calibrated(calibration, risk=0.01)
+    possible = float(str(error.value).split("allow ")[1].split(",")[0])
+    assert Calibrated(calibration, risk=possible).threshold is not None
+
+
+@pytest.mark.slow
+def test_a_map_that_changes_labels_has_no_risk() -> None:
+    p, y = labelled(300, seed=34)
+    p = p[:, [1, 0, *range(2, 8)]]  # two classes exchanged, which biases and slopes can only mend in part
+    calibration = fit_calibration(p, y, facts(), maps=["bias"])
+    assert calibration.map.kind == "bias"
+    with pytest.raises(OtptError, match="the map 'bias' may change labels"):
+        Calibrated(calibration, risk=0.3)
+
+
+TEXTS = np.array([[1, 0.2, 0.1], [0.3, 1, 0.1]])
+IMAGES = np.array([[9, 4, 2], [4, 9, 3], [7, 6, 5], [8, 3, 4], [2, 8, 5], [9, 5, 1]])
+LOGITS = 10 * (IMAGES / np.linalg.norm(IMAGES, axis=1)[:, None]) @ (TEXTS / np.linalg.norm(TEXTS, axis=1)[:, None]).T
+
+
+def test_transport() -> None:
+    expected = [0.921982, 0.009598, 0.397066, 0.940108, 0.003900, 0.838128]
+    np.testing.assert_allclose(transport(LOGITS)[:, 0], expected, atol=6e-7)
+    expected = [0.982151, 0.043174, 0.754079, 0.986502, 0.017905, 0.960173]
+    found = transport(LOGITS, np.array([2 / 3, 1 / 3]))
+    np.testing.assert_allclose(found[:, 0], expected, atol=6e-7)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    labels = np.array([0, 1, 0])
+    sets = conf_ot_sets(LOGITS[:3], labels, LOGITS[3:], 0.5, marginal=np.array([2 / 3, 1 / 3]))
+    assert sets.tolist() == [[True, False], [False, True], [True, False]]
+    np.testing.assert_allclose(transport(LOGITS + 700), transport(LOGITS), atol=1e-10)
+
+
+def test_view_weights_minimise_the_loss() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 5, 300)
+    views = 6 * draw.normal(size=(300, 8, 5)) + 3 * np.eye(5)[labels][:, None]
+
+    def loss(a: float, b: float) -> float:
+        logits = a * views[:, 0] + b * views[:, 1:].mean(axis=1)
+        return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(300), labels]).mean())
+
+    a, b = fit_view_weights(views, labels)
+    best = loss(a, b)
+    assert all(loss(a + x, b + y) >= best for x in (-1e-3, 0, 1e-3) for y in (-1e-3, 0, 1e-3))
+    assert best < min(loss(1, 0), loss(1 / 8, 7 / 8))
+
+
+def test_r_values() -> None:
+    rows = np.array([[0.9, 0.6, 0.4, 0.8, 0.2], [0.8, 0.7, 0.5, 0.3, 0.6], [0.95, 0.5, 0.45, 0.85, 0.1]])
+    own, classes = r_values(rows[:, :3], rows[:, 3:])
+    assert own.tolist() == [0.2, 0.6, 0.8]
+    assert classes.tolist() == [0.4, 1.0]
+    assert r_value_set(rows[:, :3], rows[:, 3:], 0.75).tolist() == [True, False]
+    draw = np.random.default_rng(1)  # one realisation is LAC
+    calibration, test = draw.random(40), draw.random(6)
+    expected = 1 - test <= conformal_quantile(1 - calibration, 0.9)
+    assert r_value_set(calibration[None], test[None], 0.9).tolist() == expected.tolist()
+
+
+def test_bad_transport() -> None:
+    with pytest.raises(OtptError, match="positive"):
+        transport(LOGITS, np.array([1.0, 0.0]))
+    with pytest.raises(OtptError, match="views"):
+        fit_view_weights(LOGITS[:, None], np.zeros(6, int))

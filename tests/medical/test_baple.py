@@ -1,7 +1,8 @@
-"""BAPLe: its trigger, its files, evaluations with and without the back door, end to end on MedCLIP."""
+"""BAPLe: trigger, files, evaluations with and without the back door, training against a literal step."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +10,24 @@ import pytest
 import torch
 from oracles.command import run
 from oracles.data.medical_bench import dataset, folder, tiny
+from oracles.methods.householder import literal_householder
 from oracles.methods.literal import LiteralTuner
 from oracles.models.medical import write_medclip
 from oracles.models.tiny import tiny_clip, tokenizer
 from PIL import Image
+from torch import Tensor
 from torch.nn import functional as F
 
 import otpt
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings, evaluate
-from otpt.medical.baple import BapleModel, Patch, triggered
+from otpt.medical.baple import BapleModel, Patch, read_start, triggered
 from otpt.medical.trained import read_trained_files
+from otpt.medical.training import BapleRecipe, BapleTrainer, train_baple
+from otpt.methods import get_method
 
 pytestmark = pytest.mark.slow
+
 
 METHODS = ("baple", "baple+o-tpt")
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]
@@ -161,3 +167,150 @@ def test_bad_options(arguments: list[str], words: str, capsys: pytest.CaptureFix
 def test_fonts(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match=r"none\.ttf"):
         Patch(font=str(tmp_path / "none.ttf")).layers(64)
+
+
+SMALL = BapleRecipe(target=0, shots=3, tokens=2, epochs=2, batch=4, poisoned=0.4)
+
+
+def test_published_constants() -> None:
+    recipe = BapleRecipe(target=1)
+    assert (recipe.shots, recipe.seed, recipe.tokens, recipe.poisoned) == (32, 1, 16, 0.05)
+    assert (recipe.epochs, recipe.batch, recipe.bound, recipe.noise_step) == (50, 16, 8 / 255, 0.01)
+    assert (recipe.learning_rate, recipe.momentum, recipe.weight_decay) == (0.1, 0.9, 5e-4)
+    assert recipe.rate(0) == 1e-3
+    assert recipe.rate(1) == 0.1
+    assert recipe.rate(26) == pytest.approx(0.05)
+    assert (Patch().text, Patch().size, Patch().colour, Patch().offset) == ("Lab", 24, "#77ab59", 15)
+    assert [dict(get_method(name).objectives) for name in METHODS] == [{}, {"orthogonality": 18.0}]
+
+
+def literal_step(
+    before: dict[str, Tensor],
+    pixels: Tensor,
+    labels: Tensor,
+    poisoned: Tensor,
+    recipe: BapleRecipe,
+    names: tuple[str, ...],
+    summed: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All in one graph through the model's own towers; SGD's first step by hand: (context, noise, summed gradient)."""
+    model = tiny_clip(dtype=torch.float64)
+    words = " ".join(["x"] * len(before["context"]))
+    literal = LiteralTuner(model, tokenizer(), names, words)
+    context = before["context"].clone().requires_grad_()
+    noise = before["noise"].clone().requires_grad_()
+    texts = literal.text_features(context)
+    cover, colour = (layer.double() for layer in Patch().layers(pixels.shape[-1]))
+    pasted = pixels * (1 - cover) + colour * cover
+    parts = []
+    for which, seen, wanted in (
+        (~poisoned, pixels, labels),
+        (poisoned, (pasted + noise).clamp(0, 1), torch.full_like(labels, recipe.target)),
+    ):
+        features = F.normalize(model.encode_image((seen[which] - MEAN) / STD), dim=-1)
+        parts.append(F.cross_entropy(model.logit_scale.exp() * features @ texts.t(), wanted[which]))
+    loss = parts[0] + parts[1] + recipe.weight * literal_householder(texts)
+    loss.backward()
+    summed = summed + noise.grad
+    moved = (noise.detach() - 0.01 * summed.sign()).clamp(-8 / 255, 8 / 255)
+    velocity = context.grad + 5e-4 * context.detach()
+    return context.detach() - recipe.learning_rate * velocity, moved, summed
+
+
+@pytest.mark.parametrize("weight", [0.0, 18.0])
+def test_a_step_is_the_literal_one(weight: float) -> None:
+    recipe = replace(SMALL, weight=weight)
+    data = dataset()
+    trainer = BapleTrainer(tiny("float64"), data, recipe, start=None, patch=Patch())
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.rand(5, 3, 32, 32, generator=generator, dtype=torch.float64)
+    labels, poisoned = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([True, False, True, False, False])
+    before = {name: tensor.clone() for name, tensor in trainer.module.state_dict().items()}
+    assert 0 <= float(before["noise"].min()) < 0.1 < 0.9 < float(before["noise"].max()) <= 1  # U[0, 1), not clamped yet
+    trainer.step(pixels, labels, poisoned)
+    expected = literal_step(before, pixels, labels, poisoned, recipe, data.class_names, torch.zeros(3, 32, 32))
+    after = {name: tensor.clone() for name, tensor in trainer.module.state_dict().items()}
+    torch.testing.assert_close(after["context"], expected[0], rtol=0, atol=1e-9)
+    torch.testing.assert_close(after["noise"], expected[1], rtol=0, atol=1e-9)
+    # the second step's sign is that of both gradients together
+    trainer.step(pixels.flip(-1), labels, poisoned)
+    second = literal_step(after, pixels.flip(-1), labels, poisoned, recipe, data.class_names, expected[2])
+    torch.testing.assert_close(trainer.summed, second[2], rtol=0, atol=1e-8)
+    torch.testing.assert_close(trainer.noise, second[1], rtol=0, atol=1e-9)
+    alone = (after["noise"] - 0.01 * (second[2] - expected[2]).sign()).clamp(-8 / 255, 8 / 255)
+    assert not torch.equal(alone, second[1])
+
+
+def test_batches_without_poisoned_images_leave_the_noise_alone() -> None:
+    trainer = BapleTrainer(tiny(), dataset(), SMALL, start=None, patch=Patch())
+    noise = trainer.noise.clone()
+    trainer.step(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]), torch.tensor([False, False]))
+    assert torch.equal(trainer.noise, noise)
+    trainer.step(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]), torch.tensor([True, True]))
+    assert float(trainer.noise.abs().max()) <= 8 / 255 + 1e-8
+
+
+@pytest.mark.equality
+def test_training_is_the_same_again_and_after_a_stop(tmp_path: Path) -> None:
+    backbone, data = tiny(), dataset()
+    lines: list[str] = []
+    whole = train_baple(backbone, data, SMALL, say=lines.append)
+    assert [line.split(":")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
+
+    class Stop(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        raise Stop
+
+    checkpoint = tmp_path / "unfinished.pt"
+    with pytest.raises(Stop):
+        train_baple(backbone, data, SMALL, checkpoint=checkpoint, say=stop)
+    again: list[str] = []
+    resumed = train_baple(backbone, data, SMALL, checkpoint=checkpoint, say=again.append)
+    assert again[0] == "resuming after epoch 1 of 2"
+    assert not checkpoint.exists()
+    assert torch.equal(resumed.context, whole.context)
+    assert torch.equal(resumed.noise, whole.noise)
+    other = train_baple(backbone, data, replace(SMALL, seed=2))
+    assert not torch.equal(other.context, whole.context)
+
+
+def test_start_files(tmp_path: Path) -> None:
+    """One tensor as in BAPLe's repository, or a context of CoOp."""
+    vectors = torch.randn(2, 64)
+    torch.save(vectors, tmp_path / "ctx.pt")
+    torch.save({"state_dict": {"ctx": vectors}}, tmp_path / "model.pth.tar-50")
+    assert torch.equal(read_start(tmp_path / "ctx.pt"), vectors)
+    assert torch.equal(read_start(tmp_path / "model.pth.tar-50"), vectors)
+    start = BapleTrainer(tiny(), dataset(), SMALL, start=vectors, patch=Patch()).context
+    torch.testing.assert_close(start.detach(), vectors)
+    torch.save(torch.randn(2, 3, 4), tmp_path / "deep.pt")
+    with pytest.raises(OtptError, match=r"deep\.pt"):
+        read_start(tmp_path / "deep.pt")
+
+
+def test_a_training_that_diverges_stops() -> None:
+    with pytest.raises(OtptError, match="diverged in epoch 1"):
+        train_baple(tiny(), dataset(), replace(SMALL, first_learning_rate=1e38))
+    with pytest.raises(OtptError, match="bf16"):
+        train_baple(tiny("bf16"), dataset(), SMALL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target", "flu"], "flu"),
+        (["--target", "0", "--method", "fpt"], "fpt"),
+        (["--target", "0", "--out", "x.pt"], "x.pt"),
+        (["--target", "0", "--start", "nothing.pt"], "nothing.pt"),
+        (["--target", "0", "--epochs", "0"], "epochs is 0"),
+        (["--target", "0", "--poisoned", "1.5"], "1.5"),
+        (["--target", "0", "--learning-rate", "0"], "learning rate is 0.0"),
+        (["--target", "0", "--method", "baple+o-tpt", "--set", "steps=2"], "steps=2"),
+    ],
+)
+def test_bad_training(arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = folder(tmp_path / "xrays", each=1)
+    code, _, err = run(capsys, "train", "baple", data, "--backbone", tmp_path / "none", *arguments)
+    assert (code, words in err) == (2, True), err

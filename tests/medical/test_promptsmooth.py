@@ -176,25 +176,6 @@ def coop_file(path: Path, seed: int) -> Tensor:
     return vectors
 
 
-def test_few_shot_init_is_a_context_of_coop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each data set has its own; the same context given as a prompt says the same."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    vectors = [coop_file(tmp_path / f"{name}.pt", seed) for seed, name in enumerate(("kather", "lung-x"))]
-    few_shot = settings(methods=["coop+promptsmooth"], contexts=["~/{dataset}.pt"], save_probabilities=True)
-    sets = [dataset(each=1, name=name) for name in ("kather", "lung/x")]
-    result = evaluate(sets, tiny(), few_shot, out=tmp_path / "run")
-    assert set(result.frame.prompt) == {"coop"}
-    for data, own in zip(sets, vectors, strict=True):
-        given = settings(methods=["promptsmooth"], prompts=[Prompt.learned(own)], save_probabilities=True)
-        by_hand = evaluate(data, tiny(), given, out=tmp_path / f"by-hand-{own[0, 0]:.3f}")
-        columns = [result.run.columns(data.name)[0], by_hand.run.columns(data.name)[0]]
-        found = [
-            [row["probabilities"] for shard in each.run.shards(data.name, 0, column) for row in shard.table.to_pylist()]
-            for each, column in zip((result, by_hand), columns, strict=True)
-        ]
-        assert found[0] == found[1]
-
-
 def own_method(path: Path) -> Path:
     """The initial prompt without the test-time step; of CoOp in the second method."""
     text = '[fixed]\nadapt = "promptsmooth"\n[fixed-coop]\nadapt = "promptsmooth"\ninit = "coop"\n'

@@ -89,16 +89,3 @@ def test_only_images_with_an_open_gate_are_tuned(gate: str) -> None:
         expected = tuned[i] if i in OPEN else zero_shot[i]
         assert np.array_equal(output.probabilities, expected.probabilities)
         assert output.extras["mean_cosine"] == expected.extras["mean_cosine"]
-
-
-def test_methods_with_and_without_a_gate_share_passes() -> None:
-    group = _group("tpt", "o-tpt+agreement", "tpt+agreement", "o-tpt+agreement+weak-strong")
-    group.state.text_gradient("orthogonality", {})  # a constant of the class list
-    views = _views(group.state.text_features)
-    with counting() as passes:
-        found = _predict(group, views)
-    assert passes == {"forward": 6 + len(OPEN), "backward": 6 + len(OPEN)}
-    alone = _predict(_group("o-tpt+agreement"), views)[0]
-    assert [each.index for each in found[1]] == [each.index for each in alone]
-    for one, other in zip(found[1], alone, strict=True):
-        assert np.array_equal(one.probabilities, other.probabilities)

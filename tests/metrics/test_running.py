@@ -83,16 +83,6 @@ def test_numpy_and_lists_and_one_object_for_all_metrics() -> None:
     assert found["nll"] == pytest.approx(-(np.log(0.9) + np.log(0.2) + np.log(0.6)) / 3)
 
 
-def test_a_collection_takes_keywords_and_shows_which_metric_is_which() -> None:
-    p, y = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0])
-    both = MetricCollection({"ours": RunningMetric("accuracy"), "theirs": MulticlassAccuracy(num_classes=2)})
-    assert both(preds=p, target=y)["ours"] == 0.5
-    both.update(preds=p[:1], target=y[:1])
-    assert both.compute()["ours"] == pytest.approx(2 / 3)
-    assert repr(RunningMetric("ece", n_bins=15)) == "RunningMetric('expected_calibration_error', n_bins=15)"
-    assert repr(RunningMetric("accuracy", logits=True)) == "RunningMetric('accuracy', logits=True)"
-
-
 @pytest.mark.parametrize(
     ("arguments", "value"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -88,28 +89,19 @@ def test_other_towers_and_float32(name: str, kind: str, precision: str, atol: fl
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs", "r-tpt", "use"])
-def test_several_steps(name: str, steps: int, double) -> None:
+REFERENCES = ("tpt+penalty", "tpt+zs", "c-tpt+penalty", "c-tpt+zs")
+OVERRIDES = [
+    *((name, {"steps": 2}) for name in ("tpt", "o-tpt", "o-tpt+c-tpt", "tpt+penalty", "c-tpt+zs", "r-tpt", "use")),
+    *((name, {"steps": 3}) for name in ("c-tpt", "o-tpt")),
+    *((name, {"two-step": "on"}) for name in ("c-tpt", "o-tpt")),
+    *((name, {"reference": "clean"}) for name in REFERENCES),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), OVERRIDES)
+def test_several_steps_two_step_mode_and_clean_reference(name: str, settings: dict[str, Any], double) -> None:
     oracle, text, views, features = double
-    config = get_method(name).override({"steps": steps}).tuning("fine-grained")
-    found = tune(text, features, [config])[config].logits.softmax(-1)
-    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["c-tpt", "o-tpt"])
-def test_two_step_mode(name: str, double) -> None:
-    oracle, text, views, features = double
-    config = get_method(name).override({"two-step": "on"}).tuning("fine-grained")
-    found = tune(text, features, [config])[config].logits.softmax(-1)
-    torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["tpt+penalty", "tpt+zs", "c-tpt+penalty", "c-tpt+zs"])
-def test_clean_view_as_reference(name: str, double) -> None:
-    oracle, text, views, features = double
-    method = get_method(name)
-    config = method.override({"reference": "clean"}).tuning("fine-grained")
+    config = get_method(name).override(settings).tuning("fine-grained")
     found = tune(text, features, [config])[config].logits.softmax(-1)
     torch.testing.assert_close(found, _literal(oracle, views, config), rtol=0, atol=1e-10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ TCA = ["tca", "tca-single", "attributes+tpt", "attributes+o-tpt", "tca+static"]
 VIEWS = 30
 
 
-def config_of(name: str, family: str = "fine-grained", **settings: float) -> TuningConfig:
+def config_of(name: str, family: str = "fine-grained", **settings: Any) -> TuningConfig:
     found = get_method(name).override(settings).tuning(family)
     assert found is not None
     return found
@@ -101,16 +102,12 @@ def test_every_peer_equals_the_literal_way(name: str, family: str, kind: str) ->
     check(kind, 0, config_of(name, family))
 
 
-@pytest.mark.parametrize("name", ["a-tpt", "soc", "d-tpt", "tpt+moments"])
-def test_several_steps(name: str) -> None:
-    check("vit", 0, config_of(name, steps=3))
-
-
-@pytest.mark.parametrize("name", ["a-tpt", "soc"])
-def test_two_step_mode(name: str) -> None:
-    found = get_method(name).override({"two-step": "on"}).tuning("fine-grained")
-    assert found is not None
-    check("vit", 0, found)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*((name, {"steps": 3}) for name in ("a-tpt", "soc", "d-tpt", "tpt+moments")), ("a-tpt", {"two-step": "on"})],
+)
+def test_several_steps_and_two_step_mode(name: str, settings: dict[str, Any]) -> None:
+    check("vit", 0, config_of(name, **settings))
 
 
 @pytest.mark.parametrize(
@@ -173,18 +170,17 @@ def test_a_static_prompt_is_encoded_once_for_all_images_and_needs_the_clean_view
 # ---- texts with attributes ----
 
 
-@pytest.mark.parametrize("name", TCA)
-def test_attributes_equal_the_literal_way(name: str) -> None:
-    check("vit", 2, config_of(name))
-
-
-@pytest.mark.parametrize(("name", "attributes"), [("tca-single", 1), ("tca", 3)])
-def test_any_number_of_attributes(name: str, attributes: int) -> None:
-    check("vit", attributes, config_of(name, "shift"))
-
-
-def test_attributes_over_several_steps() -> None:
-    check("vit", 2, config_of("tca", steps=2))
+@pytest.mark.parametrize(
+    ("name", "attributes", "family", "settings"),
+    [
+        *((name, 2, "fine-grained", {}) for name in TCA),
+        ("tca-single", 1, "shift", {}),
+        ("tca", 3, "shift", {}),
+        ("tca", 2, "fine-grained", {"steps": 2}),
+    ],
+)
+def test_attributes_equal_the_literal_way(name: str, attributes: int, family: str, settings: dict[str, Any]) -> None:
+    check("vit", attributes, config_of(name, family, **settings))
 
 
 def test_the_mean_cosine_is_that_of_the_classes() -> None:

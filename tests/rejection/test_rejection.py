@@ -1,8 +1,9 @@
-"""Unknown images from features to flags: the rejector, the classifier, an evaluation, the command line."""
+"""Unknown images: scores against numpy and scipy; the rejector, the classifier, an evaluation, the command line."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,70 @@ import pytest
 import torch
 from oracles.command import run
 from oracles.runs.evaluation_bench import NAMES, RECIPE, backbone, dataset, image, rows, settings
+from scipy import special, stats
 
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
 from otpt.methods.prompt_tuning import prompt_state
-from otpt.rejection import REJECTED, SCORES, Rejector, negative_words
+from otpt.rejection import REJECTED, SCORES, Rejector, furthest_first, get_threshold, negative_words
 
-pytestmark = pytest.mark.slow
+COSINES = np.random.default_rng(0).uniform(-0.2, 0.4, (5, 7))
+LOGITS = 100 * COSINES
+WORDS = np.random.default_rng(1).uniform(-0.2, 0.4, (5, 21))
+
+
+def value(name: str, *given: np.ndarray) -> np.ndarray:
+    found: np.ndarray = SCORES[name].function(*map(torch.from_numpy, given)).numpy()
+    return found
+
+
+def test_scores_of_cosines_and_probabilities() -> None:
+    shares = special.softmax(LOGITS, axis=1)
+    np.testing.assert_allclose(value("msp", shares), 1 - shares.max(axis=1))
+    np.testing.assert_allclose(value("mcm", COSINES), 1 - special.softmax(COSINES, axis=1).max(axis=1))
+    np.testing.assert_allclose(value("entropy", shares), stats.entropy(shares, axis=1) / math.log(7))
+    np.testing.assert_allclose(value("energy", LOGITS), -special.logsumexp(LOGITS, axis=1))
+    np.testing.assert_allclose(value("max-cosine", COSINES), 1 - COSINES.max(axis=1))
+    assert value("entropy", np.array([[1.0, 0.0]])) == 0
+
+
+def test_negative_labels_literally() -> None:
+    """Of 21 words the first 19, nine tenths, in five groups."""
+    expected = []
+    for classes, words in zip(np.exp(LOGITS), np.exp(100 * WORDS), strict=True):
+        parts = []
+        for g in range(5):
+            own = sum(word for j, word in enumerate(words[:19]) if j % 5 == g)
+            parts.append(own / (classes.sum() + own))
+        expected.append(sum(parts) / 5)
+    np.testing.assert_allclose(value("neg-label", LOGITS, 100 * WORDS), expected)
+
+
+def test_margin_of_the_ten_best_words() -> None:
+    expected = [np.mean(sorted(words)[-10:]) - max(own) for own, words in zip(COSINES, WORDS, strict=True)]
+    np.testing.assert_allclose(value("word-margin", COSINES, WORDS), expected)
+
+
+def test_the_words_come_furthest_first() -> None:
+    rng = np.random.default_rng(2)
+    words, classes = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in rng.normal(size=(2, 40, 8)))
+    near = [np.quantile([float(word @ each) for each in classes], 0.95) for word in words]
+    expected = sorted(range(40), key=near.__getitem__)
+    assert furthest_first(torch.from_numpy(words), torch.from_numpy(classes)).tolist() == expected
+
+
+def test_the_list_of_words() -> None:
+    words = negative_words()
+    assert len(words) > 900
+    assert len(set(words)) == len(words)
+    assert words == sorted(words)
+    assert all(word == word.strip() and word for word in words)
+
+
+def test_unknown_score() -> None:
+    with pytest.raises(OtptError, match=r"'energi'.*energy"):
+        get_threshold("energi", None)
+
 
 METHODS = ["zero-shot", "o-tpt"]
 
@@ -26,6 +84,7 @@ def features(count: int = 4) -> torch.Tensor:
     return torch.stack([classifier.encode_views(image(i))[0] for i in range(count)])
 
 
+@pytest.mark.slow
 @pytest.mark.equality
 def test_the_texts_are_those_of_zero_shot_and_no_image_depends_on_its_neighbours() -> None:
     own = features()
@@ -39,6 +98,7 @@ def test_the_texts_are_those_of_zero_shot_and_no_image_depends_on_its_neighbours
         assert torch.equal(together, torch.cat([rejector(each[None]) for each in own]))
 
 
+@pytest.mark.slow
 def test_words_are_not_the_classes() -> None:
     names = [*NAMES, "lighthouse"]
     rejector = Rejector(backbone(), names)
@@ -56,6 +116,7 @@ def test_words_are_not_the_classes() -> None:
     assert Rejector(backbone(), names, score="msp").words == ()
 
 
+@pytest.mark.slow
 def test_the_spelling_of_a_class_does_not_make_it_one_of_the_words() -> None:
     plain = Rejector(backbone(), ["lighthouse", "swimming pool", "zebra crossing"])
     other = Rejector(backbone(), ["Lighthouse", "Swimming_Pool", "zebra crossing"])
@@ -64,6 +125,7 @@ def test_the_spelling_of_a_class_does_not_make_it_one_of_the_words() -> None:
     assert torch.equal(other(features()), plain(features()))
 
 
+@pytest.mark.slow
 def test_a_classifier_marks_unknown_images() -> None:
     values = Rejector(backbone(), NAMES, score="msp")(features()).tolist()
     between = (min(values) + max(values)) / 2
@@ -81,6 +143,7 @@ def test_a_classifier_marks_unknown_images() -> None:
     assert seen == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.equality
 def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
     given = settings(methods=METHODS, reject="word-margin")
@@ -95,6 +158,7 @@ def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
         evaluate(dataset(4), backbone(), settings(methods=METHODS), out=tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "value"),
     [
@@ -109,6 +173,7 @@ def test_bad_input(options: dict[str, object], value: str) -> None:
         Classifier(backbone(), **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_rejected_in_json_only_where_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image(0).save(tmp_path / "a.png")
     given = ("predict", tmp_path / "a.png", "--backbone", "pocket", "--device", "cpu", "--method", "zero-shot")
