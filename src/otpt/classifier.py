@@ -377,20 +377,12 @@ class Classifier:
         """
         if isinstance(calibrations, CalibrationSource):
             raise OtptError("A single calibration was given; expected a list of them; write [calibration].")
-        known = {method.name: method for method in get_methods(methods or [self.method])}
-        found: dict[str, Calibrated] = {}
-        for own in self.settings.replace(calibrations=tuple(calibrations)).calibrated:
-            name = str(own.calibration.facts["method"]["name"])
-            if name in found:
-                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
-            if name not in known:
-                raise OtptError(
-                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, known))}; name "
-                    "that method, or leave the calibration out."
-                )
-            if self.settings.classes:
-                own.calibration.check(self._facts(known[name]))
-            found[name] = own
+        known = get_methods(methods or [self.method])
+        found = calibrations_by_method(self.settings.replace(calibrations=tuple(calibrations)).calibrated, known)
+        if self.settings.classes:
+            for method in known:
+                if method.name in found:
+                    found[method.name].calibration.check(self._facts(method))
         self._calibrations = found
         return self
 
@@ -515,6 +507,22 @@ def load(
         preprocess=preprocess,
     )
     return Classifier(backbone, settings, urls=urls)
+
+
+def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method]) -> dict[str, Calibrated]:
+    """Calibrations by the name of the method that each is of; raises for other methods, and for two of one."""
+    found: dict[str, Calibrated] = {}
+    for own in given:
+        name = str(own.calibration.facts["method"]["name"])
+        if name in found:
+            raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+        if name not in {method.name for method in methods}:
+            raise OtptError(
+                f"The calibration was made for the method {name!r}, not for "
+                f"{', '.join(repr(method.name) for method in methods)}; name that method, or leave the calibration out."
+            )
+        found[name] = own
+    return found
 
 
 def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labels | None:

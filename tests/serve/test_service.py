@@ -15,9 +15,9 @@ from oracles.pages.servers import PATIENCE, image_file, text_of
 import otpt
 from otpt.errors import OtptError
 from otpt.serve import Limits, Service, create_app
-from otpt.serve.engine import Job, Unit
+from otpt.serve.engine import Unit
 from otpt.serve.images import ImageFile
-from otpt.serve.schemas import Options
+from otpt.serve.schemas import PIXEL, PredictRequest
 
 pytestmark = pytest.mark.slow
 
@@ -55,10 +55,12 @@ def started(classifier: otpt.Classifier) -> Iterator[Service]:
 
 def waiting(service: Service, images: int, client: str = "") -> list[Unit]:
     """Images that are accepted."""
-    query = service.catalogue.query(Options(labels=["cat", "dog"]), ["zero-shot"], service.limits)
-    job = Job(query, service._texts.prepare(query, service.catalogue.models["pocket"]), client)
-    units = [Unit(job, ImageFile.read(image_file(i), service.limits.pixels)) for i in range(images)]
-    service._engine.submit(job, units)
+    asked = PredictRequest(image=PIXEL, labels=["cat", "dog"], method="zero-shot")
+    (query,) = service.catalogue.queries(asked, 1, service.limits)
+    predictor = service._texts.prepare(query.key, lambda: service._predictor(query))
+    files = [ImageFile.read(image_file(i), service.limits.pixels) for i in range(images)]
+    units = [Unit(query, predictor, file, client) for file in files]
+    service._engine.submit(units)
     return units
 
 
@@ -98,7 +100,7 @@ def test_one_client_holds_its_share_of_the_queue(started: Service) -> None:
 def test_clients_take_turns(classifier: otpt.Classifier) -> None:
     service = make(classifier)
     first, second = waiting(service, 3, "a"), waiting(service, 2, "b")
-    order = [str(task.key.job.client) for task in service._engine._tasks("pocket")]
+    order = [str(task.key.client) for task in service._engine._tasks("pocket")]
     assert order == ["a", "b", "a", "b", "a"]
     for unit in (*first, *second):
         unit.settle(OtptError("never computed"))
@@ -117,7 +119,7 @@ def test_readiness_tells_the_truth(classifier: otpt.Classifier, monkeypatch: pyt
     unit.settle(OtptError("gone"))
     service.close()
 
-    monkeypatch.setattr("otpt.serve.engine.Predictor", lambda *_: 1 / 0)
+    monkeypatch.setattr("otpt.serve.service.Predictor", lambda *_: 1 / 0)
     broken = make(classifier)
     broken.start()
     broken._encoders[0].submit(int).result(PATIENCE)  # after the warm-up
@@ -241,7 +243,7 @@ def test_it_answers_what_it_accepted_and_nothing_more(classifier: otpt.Classifie
     units = waiting(service, 5)
     service._engine.start()
     service.close()
-    assert all(unit.future.result(0).predictions for unit in units)
+    assert all(unit.future.result(0).outputs for unit in units)
     assert service._engine.oldest() == 0
     (late,) = send(create_app(service), {"json": GOOD})
     assert late.status_code == 503
@@ -254,7 +256,7 @@ def test_an_unexpected_failure_is_json_and_the_next_request_is_answered(
 ) -> None:
     app = create_app(started)
     with monkeypatch.context() as broken:
-        broken.setattr("otpt.serve.engine.Predictor", lambda *_: 1 / 0)
+        broken.setattr("otpt.serve.service.Predictor", lambda *_: 1 / 0)
         (failed,) = send(app, {"json": {**GOOD, "labels": ["new", "list"]}})
     assert failed.status_code == 500
     assert failed.json()["error"]["type"] == "internal"

@@ -6,8 +6,6 @@ app = create_app(Service({"pocket": load_backbone("pocket")}))
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
@@ -16,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Form, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Form, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
@@ -33,12 +31,15 @@ from otpt.data.emoji import load_emoji
 from otpt.errors import OtptError
 from otpt.methods import field_names, known_parts, published_names
 from otpt.registry import AXES
-from otpt.serve.errors import Json, RequestError, invalid_field
+from otpt.serve.errors import Json, RequestError, invalid_field, unavailable
 from otpt.serve.guard import Guard
+from otpt.serve.images import data_url
 from otpt.serve.queries import served_method
 from otpt.serve.schemas import (
     BAD,
+    ELSEWHERE,
     FIELDS,
+    Asked,
     CompareAnswer,
     CompareForm,
     CompareRequest,
@@ -87,17 +88,36 @@ def create_app(service: Any, *, token: str | None = None, names: Collection[str]
         # the guard checks the token; this describes it in /openapi.json
         dependencies=[] if token is None else [Depends(HTTPBearer(auto_error=False))],
     )
-    app.router.route_class = StrictRoute
-    _add_information(app, service)
-    _add_predictions(app, service)
+    app.state.service = service
+    app.include_router(_routes)
     app.add_api_route("/", lambda: FileResponse(PAGE / "index.html"), include_in_schema=False)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    _add_handlers(app)
+    for kind in (HTTPException, RequestValidationError, OtptError, TimeoutError, Exception):
+        app.add_exception_handler(kind, _refuse)
     if names is not None:
         hosts = [f"[{each}]" if ":" in each else each for each in names]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, token=token)
     return app
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer an error as JSON."""
+    if isinstance(error, RequestError):
+        return error.response()
+    if isinstance(error, HTTPException):
+        message = f"{request.method} {request.url.path[:200]}: {str(error.detail).rstrip('.')}."
+        hint = "GET /openapi.json describes the routes."
+        return RequestError(error.status_code, "http", message, hint=hint, headers=error.headers).response()
+    if isinstance(error, RequestValidationError):
+        return invalid_field(error.errors()[0], FIELDS, ELSEWHERE).response()
+    if isinstance(error, OtptError):
+        return RequestError(422, "unusable", str(error)).response()
+    if isinstance(error, TimeoutError):
+        seconds = request.app.state.service.limits.seconds
+        return unavailable("time-out", f"The request was not answered within {seconds:g} s.").response()
+    _log.error("a request failed", exc_info=error)
+    return RequestError(500, "internal", "The service failed.", hint="Report it with the service's log.").response()
 
 
 class StrictRoute(APIRoute):
@@ -151,112 +171,116 @@ def _no_number(text: str) -> Any:
     raise RequestError(400, "invalid-json", f"{text} is not JSON.", given=text, expected="a finite number")
 
 
-def _add_handlers(app: FastAPI) -> None:
-    """Answer every error as JSON."""
-
-    async def refused(request: Request, error: Any) -> Response:
-        if not isinstance(error, RequestError):
-            message = f"{request.method} {request.url.path[:200]}: {str(error.detail).rstrip('.')}."
-            hint = "GET /openapi.json describes the routes."
-            error = RequestError(error.status_code, "http", message, hint=hint, headers=error.headers)
-        return error.response()
-
-    async def invalid(_: Request, error: Any) -> Response:
-        return invalid_field(error.errors()[0], FIELDS).response()
-
-    async def unexpected(_: Request, error: Exception) -> Response:
-        _log.error("a request failed", exc_info=error)
-        return RequestError(500, "internal", "The service failed.", hint="Report it with the service's log.").response()
-
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(Exception, unexpected)
+_routes = APIRouter(route_class=StrictRoute, responses=BAD)
 
 
-def _add_predictions(app: FastAPI, service: Service) -> None:
-    async def compare(request: Request, asked: Any) -> dict[str, Any]:
-        if isinstance(asked, (PredictForm, CompareForm)):
-            images = [await each.read() for each in asked.image]
-        else:
-            images = asked.images or [asked.image]
-        client = request.client.host[:100] if request.client else ""
-        return await service.answer(asked.model_copy(update={"image": None, "images": None}), images, client)
-
-    async def predict(request: Request, asked: Any) -> dict[str, Any]:
-        found = await compare(request, asked)
-        for i, each in enumerate(found["results"]):
-            for name, result in each.get("methods", {}).items():
-                found["method"], found["results"][i] = name, result
-        return found
-
-    def add(path: str, summary: str, model: Any, ask: Any, answer: Any) -> None:
-        async def handle(request: Request, asked: Any) -> Response:
-            return Json(await ask(request, asked))
-
-        handle.__annotations__["asked"] = model
-        app.post(path, summary=summary, response_model=answer, responses=BAD)(handle)
-
-    predict_form, compare_form = (
-        Annotated[each, Form(media_type="multipart/form-data")] for each in (PredictForm, CompareForm)
-    )
-    add("/v1/predict", "One method on one or many images", PredictRequest, predict, PredictAnswer)
-    add("/v1/predict/form", "The same with file parts", predict_form, predict, PredictAnswer)
-    add("/v1/compare", "Several methods on the same views", CompareRequest, compare, CompareAnswer)
-    add("/v1/compare/form", "The same with file parts", compare_form, compare, CompareAnswer)
-
-    async def classify(request: Request, asked: HubRequest, model: str | None = None) -> Response:
-        listed = candidates(asked.parameters.candidate_labels, asked.parameters.hypothesis_template)
-        assert listed is not None
-        labels, template = listed
-        image = asked.inputs if isinstance(asked.inputs, str) else asked.inputs.get("image", "")
-        options: Any = {"labels": list(labels), "template": template, "model": model, "top": max(len(labels), 1)}
-        found = await predict(request, PredictRequest(image=image, method=asked.parameters.method, **options))
-        return Json(found["results"][0]["top"])
-
-    shape: Any = {"response_model": list[Scored], "responses": BAD, "summary": "As Hugging Face's clients ask"}
-
-    @app.post("/models/{model:path}", **shape)
-    async def classify_by(request: Request, model: str, asked: HubRequest) -> Response:
-        return await classify(request, asked, model[:200])
-
-    @app.post("/", **shape)
-    async def classify_default(request: Request, asked: HubRequest) -> Response:
-        return await classify(request, asked)
+def _service(request: Request) -> Any:
+    return request.app.state.service
 
 
-def _add_information(app: FastAPI, service: Service) -> None:
-    """Add routes about models, methods, class lists, examples, health and counters."""
+Serving = Annotated[Service, Depends(_service)]
+FORM = Form(media_type="multipart/form-data")
 
-    @app.get("/healthz", summary="Whether the process answers")
-    async def healthz() -> dict[str, str]:
-        return {"status": "alive"}
 
-    not_ready: Any = {503: {"description": "not yet, stuck, or closing"}}
+@_routes.get("/healthz", summary="Whether the process answers")
+async def healthz() -> dict[str, str]:
+    """200 as long as there is a process."""
+    return {"status": "alive"}
 
-    @app.get("/readyz", summary="Whether the models are warm and requests are answered in time", responses=not_ready)
-    async def readyz() -> Response:
-        ready = await service.ready()
-        return Json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
-    @app.get("/metrics", summary="Counters in Prometheus' format", responses=BAD)
-    async def metrics() -> Response:
-        return Response(await service.counters(), media_type=CONTENT_TYPE_LATEST)
+@_routes.get("/readyz", summary="Whether the models are warm and requests are answered in time")
+async def readyz(service: Serving) -> Response:
+    """200, or 503 if not yet, stuck, or closing."""
+    ready = await service.ready()
+    return Json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
-    @app.get("/v1/models", summary="Loaded models, default views and seed", responses=BAD)
-    async def models() -> dict[str, Any]:
-        return (await service.information())["models"]
 
-    @app.get("/v1/classes", summary="Named class lists and calibrations", responses=BAD)
-    async def classes() -> dict[str, Any]:
-        return (await service.information())["classes"]
+@_routes.get("/metrics", summary="Counters in Prometheus' format")
+async def metrics(service: Serving) -> Response:
+    """See :class:`otpt.serve.metrics.Metrics`."""
+    return Response(await service.counters(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/v1/methods", summary="Methods, and the parts that names are made of", responses=BAD)
-    async def methods() -> dict[str, Any]:
-        return {"default": (await service.information())["method"], **await asyncio.to_thread(_methods)}
 
-    @app.get("/v1/examples", summary="A few embedded images, if the extra emoji is installed", responses=BAD)
-    def examples() -> dict[str, Any]:
-        return {"examples": _examples()}
+@_routes.get("/v1/models", summary="Loaded models, default views and seed")
+async def models(service: Serving) -> dict[str, Any]:
+    """For the field ``model``."""
+    return (await service.information())["models"]
+
+
+@_routes.get("/v1/classes", summary="Named class lists and calibrations")
+async def classes(service: Serving) -> dict[str, Any]:
+    """For the fields ``classes`` and ``calibration``."""
+    return (await service.information())["classes"]
+
+
+@_routes.get("/v1/methods", summary="Methods, and the parts that names are made of")
+async def methods(service: Serving) -> dict[str, Any]:
+    """For the fields ``method`` and ``methods``."""
+    return {"default": (await service.information())["method"], **await asyncio.to_thread(_methods)}
+
+
+@_routes.get("/v1/examples", summary="A few embedded images, if the extra emoji is installed")
+def examples() -> dict[str, Any]:
+    """For the page."""
+    return {"examples": _examples()}
+
+
+@_routes.post("/v1/compare", summary="Several methods on the same views", response_model=CompareAnswer)
+async def compare(request: Request, asked: CompareRequest) -> Response:
+    """Images as base64 or data URLs."""
+    return Json(await _compare(request, asked))
+
+
+@_routes.post("/v1/compare/form", summary="The same with file parts", response_model=CompareAnswer)
+async def compare_form(request: Request, asked: Annotated[CompareForm, FORM]) -> Response:
+    """Images as files."""
+    return Json(await _compare(request, asked))
+
+
+@_routes.post("/v1/predict", summary="One method on one or many images", response_model=PredictAnswer)
+async def predict(request: Request, asked: PredictRequest) -> Response:
+    """Images as base64 or data URLs."""
+    return Json(await _predict(request, asked))
+
+
+@_routes.post("/v1/predict/form", summary="The same with file parts", response_model=PredictAnswer)
+async def predict_form(request: Request, asked: Annotated[PredictForm, FORM]) -> Response:
+    """Images as files."""
+    return Json(await _predict(request, asked))
+
+
+@_routes.post("/", summary="As Hugging Face's clients ask", response_model=list[Scored])
+@_routes.post("/models/{model:path}", summary="As Hugging Face's clients ask", response_model=list[Scored])
+async def classify(request: Request, asked: HubRequest, model: str = "") -> Response:
+    """The shape of the zero-shot image classification of Hugging Face."""
+    listed = candidates(asked.parameters.candidate_labels, asked.parameters.hypothesis_template)
+    assert listed is not None
+    labels, template = listed
+    image = asked.inputs if isinstance(asked.inputs, str) else asked.inputs.get("image", "")
+    options: Any = {"labels": list(labels), "template": template, "model": model[:200] or None, "top": len(labels)}
+    found = await _predict(request, PredictRequest(image=image, method=asked.parameters.method, **options))
+    return Json(found["results"][0]["top"])
+
+
+async def _compare(request: Request, asked: Asked) -> dict[str, Any]:
+    service, images = _service(request), await asked.files()
+    client = request.client.host[:100] if request.client else ""
+    service.metrics.queue.inc(len(images))
+    try:
+        asked = asked.model_copy(update={"image": None, "images": None})
+        found: dict[str, Any] = await service.answer(asked, images, client)
+    finally:
+        service.metrics.queue.dec(len(images))
+    service.metrics.count(asked.classes, found)
+    return found
+
+
+async def _predict(request: Request, asked: Asked) -> dict[str, Any]:
+    found = await _compare(request, asked)
+    for i, each in enumerate(found["results"]):
+        for name, result in each.pop("methods", {}).items():
+            found["method"], found["results"][i] = name, {**result, **each}
+    return found
 
 
 @cache
@@ -284,11 +308,10 @@ def _examples() -> list[dict[str, Any]]:
         for name, positions in _EXAMPLES.items():
             data = load_emoji(name)
             for position in positions:
-                file, label = io.BytesIO(), data.label(position)
-                data.image(position).save(file, "PNG")
+                label = data.label(position)
                 first = max(0, min(label - 3, len(data.class_names) - _OFFERED))
                 labels = list(data.class_names[first : first + _OFFERED])
-                image = base64.b64encode(file.getvalue()).decode("ascii")
+                image = data_url(data.image(position), "PNG").partition(",")[2]
                 found.append({"label": data.class_names[label], "labels": labels, "image": image})
     except OtptError:  # the images are in another package, which is not installed
         return []

@@ -25,6 +25,7 @@ class Limits(Frozen):
     labels: int = Field(2000, gt=1, description="labels of a request")
     label_length: int = Field(200, gt=0, description="characters of a label or a template")
     templates: int = Field(100, gt=0, description="templates of a request")
+    groups: int = Field(200, gt=0, description="groups of labels of a request")
     texts: int = Field(8000, gt=0, description="texts to encode for a request: labels × templates")
     methods: int = Field(8, gt=0, description="methods of a request")
     steps: int = Field(16, gt=0, description="optimizer steps per image of a method")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -22,10 +23,9 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, PixelBudget
-from otpt.methods import Output, Predictor, check_fit, stream
-from otpt.prediction import Prediction, predictions
+from otpt.methods import Output, Predictor, stream
 from otpt.serve.errors import unavailable
-from otpt.serve.images import ImageFile
+from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Query
 from otpt.threads import Cancelled, cancellable, check_cancelled
 from otpt.transfers import to_host
@@ -35,37 +35,32 @@ PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
 _log = logging.getLogger("otpt.serve")
 
 
-@dataclass(eq=False)
-class Job:
-    """What the images of a request share; clients take turns."""
+class Answer(NamedTuple):
+    """The outputs of the methods; the zero-shot logits of the views where they are shown."""
 
-    query: Query
-    predictor: Predictor
-    client: str = ""
-    accepted: float = field(default_factory=time.perf_counter)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The predictions for one image by method; the image and its views' zero-shot logits only where they are shown.
-
-    The image leads back to this answer: such a cycle stays in memory until the garbage collector finds it.
-    """
-
-    predictions: Mapping[str, Prediction]
-    image: EncodedImage | None = None
-    view_logits: Tensor | None = None
+    outputs: list[Output]
+    view_logits: Tensor | None
 
 
 @dataclass(eq=False)
 class Unit:
-    """One image of a job in the queue; it is dropped when its future is cancelled."""
+    """One image in the queue, or why there is none; ``seconds`` is shared by the images of a request.
 
-    job: Job
-    file: ImageFile
+    It is dropped when its future is cancelled.
+    """
+
+    query: Query
+    predictor: Predictor
+    file: Any
+    client: str = ""
     show_views: bool = False
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    accepted: float = field(default_factory=time.perf_counter)
     future: Future[Answer] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.file, OtptError):
+            self.future.set_exception(self.file)
 
     def settle(self, answer: Answer | Exception) -> None:
         """Give the answer, unless the request was cancelled."""
@@ -79,18 +74,15 @@ class Unit:
 class TextCache:
     """Predictors of class lists, the most recently used within a budget of bytes.
 
-    The budget bounds the lists that jobs use, too: while they exceed it, no further list is prepared. A predictor that
-    is larger by itself is used and not cached. ``watch`` is called with "hit" or "miss" at each look-up.
+    The budget bounds the lists that requests use, too: while they exceed it, no further list is prepared. A predictor
+    that is larger by itself is used and not cached.
     """
 
-    def __init__(self, budget: int, watch: Callable[[str], None] = lambda _: None) -> None:
-        self._budget, self._watch = budget, watch
+    def __init__(self, budget: int, metrics: Metrics) -> None:
+        self._budget, self._metrics = budget, metrics
         self._cached: OrderedDict[Hashable, Predictor] = OrderedDict()
         self._alive: WeakSet[Predictor] = WeakSet()
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._cached)
 
     @property
     def size(self) -> int:
@@ -104,28 +96,29 @@ class TextCache:
             found = self._cached.get(key)
             if found is not None:
                 self._cached.move_to_end(key)
-        self._watch("miss" if found is None else "hit")
+        self._metrics.texts.labels("miss" if found is None else "hit").inc()
         return found
 
-    def prepare(self, query: Query, backbone: Backbone, stop: Callable[[], bool] = lambda: False) -> Predictor:
-        """Encode the texts of a query, unless another thread just did; raises ``Cancelled`` once ``stop()`` is true."""
-        while self._shrink() > self._budget:  # jobs use them
+    def prepare(
+        self, key: Hashable, make: Callable[[], Predictor], stop: Callable[[], bool] = lambda: False
+    ) -> Predictor:
+        """Make a predictor, unless another thread just did; raises ``Cancelled`` once ``stop()`` is true."""
+        while self._shrink() > self._budget:  # requests use them
             if stop():
                 raise Cancelled
             time.sleep(0.02)
         with self._lock:
-            found = self._cached.get(query.key)
+            found = self._cached.get(key)
         if found is not None:
             return found
         with cancellable(stop):
             check_cancelled()
-            check_fit(backbone, query.settings, query.methods)
-            found = Predictor(backbone, query.settings, query.methods)
+            found = make()
         self._shrink(found.nbytes)
         with self._lock:
             self._alive.add(found)
             if found.nbytes <= self._budget:
-                self._cached[query.key] = found
+                self._cached[key] = found
         return found
 
     def _shrink(self, size: int = 0) -> int:
@@ -137,12 +130,13 @@ class TextCache:
 
 
 class Engine:
-    """Answers units; ``watch`` is called with the number of images that were predicted together."""
+    """Answers units; ``threads`` decode and augment ahead."""
 
     def __init__(
-        self, models: Mapping[str, Backbone], threads: int | None, pixels: PixelBudget, watch: Callable[[int], None]
+        self, models: Mapping[str, Backbone], threads: int | None, pixels: PixelBudget, metrics: Metrics
     ) -> None:
-        self._models, self._ahead, self._pixels, self._watch = models, threads, pixels, watch
+        self._models, self._metrics = models, metrics
+        self._options: dict[str, Any] = {"threads": threads, "fixed_chunks": False, "pixels": pixels, "clock": _note}
         self._waiting: dict[str, deque[Unit]] = {}  # by client, the next one first
         self._begun: set[Unit] = set()  # have left the queue and are not yet answered
         self._change = threading.Condition()
@@ -165,19 +159,20 @@ class Engine:
             _log.warning("the engine did not end in time")
         with self._change:
             for unit in (*self._begun, *(unit for units in self._waiting.values() for unit in units)):
-                unit.settle(unavailable("closing", "The service has ended.", "Send the request again."))
+                unit.settle(unavailable("closing", "The service has ended."))
 
-    def submit(self, job: Job, units: list[Unit]) -> None:
-        """Accept the images of a job."""
+    def submit(self, units: list[Unit]) -> None:
+        """Accept images."""
         with self._change:
-            self._waiting.setdefault(job.client, deque()).extend(units)
+            for unit in units:
+                self._waiting.setdefault(unit.client, deque()).append(unit)
             self._change.notify_all()
 
     def oldest(self) -> float:
         """Seconds since the acceptance of the oldest image that still waits or is computed; 0 without one."""
         with self._change:
             units = [*self._begun, *(units[0] for units in self._waiting.values() if units)]
-        return max((time.perf_counter() - unit.job.accepted for unit in units), default=0.0)
+        return max((time.perf_counter() - unit.accepted for unit in units), default=0.0)
 
     def _run(self) -> None:
         # a new thread begins with the number that torch has at that moment, which another thread may have changed
@@ -187,7 +182,7 @@ class Engine:
                 unit = self._change.wait_for(lambda: self._next_unit() or self._closed)
             if not isinstance(unit, Unit):
                 return
-            self._pass(unit.job.query.model)
+            self._pass(unit.query.model)
 
     def _next_unit(self) -> Unit | None:
         """The next image; images of cancelled requests are dropped."""
@@ -203,11 +198,8 @@ class Engine:
     def _pass(self, model: str) -> None:
         """Predict images of one model until none waits, or it is the turn of another model."""
         try:
-            pipeline = FeaturePipeline(
-                self._models[model], threads=self._ahead, fixed_chunks=False, pixels=self._pixels, clock=_note
-            )
-            for batch in stream(self._tasks(model), pipeline, catch=True):
-                self._watch(sum(image.error is None for image, _ in batch))
+            for batch in stream(self._tasks(model), FeaturePipeline(self._models[model], **self._options), catch=True):
+                self._metrics.batches.observe(sum(image.error is None for image, _ in batch))
                 for image, outputs in batch:
                     image.task.key.settle(_answer(image, outputs))
                     with self._change:
@@ -223,19 +215,18 @@ class Engine:
         while True:
             with self._change:
                 unit = self._next_unit()
-                if unit is None or unit.job.query.model != model:
+                if unit is None or unit.query.model != model:
                     return
-                units = self._waiting.pop(unit.job.client)
+                units = self._waiting.pop(unit.client)
                 units.popleft()
                 if units:  # the other clients come first
-                    self._waiting[unit.job.client] = units
+                    self._waiting[unit.client] = units
                 self._begun.add(unit)
-            job = unit.job
-            job.seconds["queue"] = job.seconds["queue"] or time.perf_counter() - job.accepted
-            yield job.predictor.task(
+            unit.seconds["queue"] = unit.seconds["queue"] or time.perf_counter() - unit.accepted
+            yield unit.predictor.task(
                 unit,
                 unit.file.open,
-                seed=job.query.settings.seed,
+                seed=unit.query.settings.seed,
                 wanted=lambda unit=unit: not unit.future.done(),
                 pixels=unit.file.pixels,
             )
@@ -243,21 +234,13 @@ class Engine:
 
 def _answer(image: EncodedImage, outputs: list[Output] | Exception) -> Answer | Exception:
     unit: Unit = image.task.key
-    query = unit.job.query
-    try:
-        if isinstance(outputs, Exception):
-            raise outputs
-        found = predictions(query.methods, outputs, query.settings, query.calibrations)
-        if not unit.show_views:
-            return Answer(found)
-        logits = unit.job.predictor.view_logits(image)
-        return Answer(found, image, None if logits is None else to_host([logits])[0])
-    except (OtptError, Cancelled) as error:
-        return error
-    except Exception as error:
-        _log.exception("an image was not predicted")
-        return error
+    if isinstance(outputs, Exception):
+        if not isinstance(outputs, (OtptError, Cancelled)):
+            _log.error("an image was not predicted", exc_info=outputs)
+        return outputs
+    logits = unit.predictor.view_logits(image) if unit.show_views else None
+    return Answer(outputs, None if logits is None else to_host([logits])[0])
 
 
 def _note(task: ImageTask, part: str, seconds: float) -> None:
-    task.key.job.seconds[part] += seconds
+    task.key.seconds[part] += seconds

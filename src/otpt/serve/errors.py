@@ -11,8 +11,6 @@ from typing import Any
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 
-from otpt.errors import OtptError
-
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60  # characters: the value may be an image
 
@@ -41,36 +39,34 @@ class RequestError(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
-        self.fields = {"type": type, "message": message, "given": given, "expected": expected, "hint": hint}
-
-    def content(self) -> dict[str, Any]:
-        """The body of the answer; fields without a value are absent."""
-        return {"error": {name: value for name, value in self.fields.items() if value is not None}}
+        fields = {"type": type, "message": message, "given": given, "expected": expected, "hint": hint}
+        self.content = {"error": {name: value for name, value in fields.items() if value is not None}}
 
     def response(self) -> Json:
         """The answer."""
-        return Json(self.content(), self.status_code, self.headers)
+        return Json(self.content, self.status_code, self.headers)
 
 
-def unusable(error: OtptError, type: str = "unusable") -> RequestError:
-    """422 for an error of the library: the request can be read, but not used."""
-    return RequestError(422, type, str(error))
-
-
-def invalid_field(error: Mapping[str, Any], names: Iterable[str]) -> RequestError:
-    """One of pydantic's errors; ``names``: fields of requests, for suggestions."""
+def invalid_field(error: Mapping[str, Any], names: Iterable[str], elsewhere: Iterable[str]) -> RequestError:
+    """One of pydantic's errors; ``names``: fields of requests, ``elsewhere``: settings that requests do not have."""
     if error["type"] == "json_invalid":
         return RequestError(400, "invalid-json", f"The body is not JSON: {error['ctx']['error']}.", expected="JSON")
-    place = [str(each)[:100] for each in error["loc"] if each != "body"]
+    place = [str(each)[:100] for each in error["loc"] if each != "body" and not str(each).startswith("list[")]
     where = ".".join(place) or "body"
-    near = difflib.get_close_matches(place[-1], names, n=1) if error["type"] == "extra_forbidden" else []
-    return RequestError(
-        422,
-        "invalid-field",
-        f"{where[:200]}: {error['msg']}.",
-        given=None if error["type"] == "missing" else _short.repr(error.get("input")),
-        hint=f"Did you mean {near[0]!r}?" if near else "GET /openapi.json describes the fields.",
-    )
+    hint = "GET /openapi.json describes the fields."
+    if error["type"] == "extra_forbidden" and where in elsewhere:
+        hint = "It needs files or objects that a request cannot bring: use Python or the command line."
+    elif error["type"] == "extra_forbidden" and (near := difflib.get_close_matches(where, names, n=1)):
+        hint = f"Did you mean {near[0]!r}?"
+    given = None if error["type"] == "missing" else _short.repr(error.get("input"))
+    return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=given, hint=hint)
+
+
+def check_count(what: str, count: int, most: int) -> None:
+    """422 above a limit."""
+    if count > most:
+        message = f"The request has {count:,} {what}."
+        raise RequestError(422, f"too-many-{what}", message, given=count, expected=f"at most {most:,}")
 
 
 def busy(seconds: int, message: str) -> RequestError:
@@ -79,6 +75,7 @@ def busy(seconds: int, message: str) -> RequestError:
     return RequestError(429, "busy", message, hint=hint, headers={"Retry-After": str(seconds)})
 
 
-def unavailable(type: str, message: str, hint: str) -> RequestError:
+def unavailable(type: str, message: str) -> RequestError:
     """503: shutting down, or not answered in time."""
+    hint = "Send the request again later, or with fewer images, labels, views or methods."
     return RequestError(503, type, message, hint=hint, headers={"Retry-After": "5"})

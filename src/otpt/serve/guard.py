@@ -24,7 +24,6 @@ _OPEN = ("/", "/healthz", "/readyz")
 _DRAINED = 4
 """Multiple of the limit up to which the body of a refused request is read."""
 _CLOSE = {"Connection": "close"}
-
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'; object-src 'none'",
@@ -118,10 +117,10 @@ class Guard:
         self, client: str, receive: Receive, body: bytearray, refusal: RequestError | None
     ) -> RequestError | None:
         """Read the body; that of a refused request is read and dropped, so that its sender gets the answer."""
-        limits, size, more = self._limits, 0, True
+        size, more = 0, True
         try:
-            async with asyncio.timeout(limits.arrival):
-                while more:
+            async with asyncio.timeout(self._limits.arrival):
+                while more and size <= self._limits.body * _DRAINED:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return RequestError(400, "disconnected", "The client has gone.")
@@ -132,11 +131,9 @@ class Guard:
                         body += part
                     else:
                         self._release(client, body)
-                        if size > limits.body * _DRAINED:
-                            break
         except TimeoutError:
-            reason = f"The request did not arrive within {limits.arrival:g} s."
-            return refusal or RequestError(408, "too-slow", reason, hint="Send it again.", headers=_CLOSE)
+            reason = f"The request did not arrive within {self._limits.arrival:g} s."
+            refusal = refusal or RequestError(408, "too-slow", reason, hint="Send it again.")
         if refusal is not None and more:
             refusal.headers = {**(refusal.headers or {}), **_CLOSE}
         return refusal

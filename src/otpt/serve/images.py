@@ -57,6 +57,8 @@ class ImageFile:
     @classmethod
     def read(cls, data: bytes, max_pixels: int) -> ImageFile:
         """Read the header; ``OtptError`` for other formats, and above the limits."""
+        if not data:
+            raise OtptError("Cannot use the given bytes as an image: it is empty (0 bytes).")
         width, height = cls(data, 0).open().size
         if width * height > max_pixels:
             raise OtptError(
@@ -68,8 +70,6 @@ class ImageFile:
 
     def open(self) -> Image.Image:
         """The image, not yet decoded."""
-        if not self.data:
-            raise OtptError("Cannot use the given bytes as an image: it is empty (0 bytes).")
         file = _Header(self.data)
         found = open_header(file, formats=_FORMATS)
         file.left = float("inf")  # the decoder takes small parts in linear time
@@ -143,14 +143,16 @@ def _refused(url: str, reason: str) -> RequestError:
     return RequestError(422, "address-refused", message, given=url[:200], hint=hint)
 
 
-def data_urls(views: NDArray[Any], preprocessing: Preprocessing) -> list[str]:
-    """Normalised views (V, 3, S, S) as small JPEGs."""
+def thumbnails(views: NDArray[Any], preprocessing: Preprocessing) -> list[str]:
+    """Normalised views (V, 3, S, S) as small JPEGs in data URLs."""
     mean, std = (np.array(each, np.float32)[:, None, None] for each in (preprocessing.mean, preprocessing.std))
-    found = []
-    for view in views:
-        pixels = np.clip((view * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-        file = io.BytesIO()
-        small = Image.fromarray(pixels).resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BILINEAR)
-        small.save(file, "JPEG", quality=80)
-        found.append("data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii"))
-    return found
+    pixels = np.clip((views * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
+    size = (_THUMBNAIL, _THUMBNAIL)
+    return [data_url(Image.fromarray(each).resize(size, Image.Resampling.BILINEAR), "JPEG") for each in pixels]
+
+
+def data_url(image: Image.Image, form: str) -> str:
+    """An image file of a form such as "PNG" as a data URL."""
+    file = io.BytesIO()
+    image.save(file, form)
+    return f"data:image/{form.lower()};base64," + base64.b64encode(file.getvalue()).decode("ascii")

@@ -1,54 +1,70 @@
-"""From a request's fields to a query of the engine: names are looked up, limits checked, nothing computed."""
+"""From a request's fields to queries of the engine: names are looked up, limits checked, nothing computed."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
+from otpt.classifier import calibrations_by_method
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
-from otpt.methods import Method, calibration_facts, columns, compose, kind_of, recipe_for, templates_of
+from otpt.methods import Method, Output, calibration_facts, columns, compose, kind_of, recipe_for, templates_of
+from otpt.prediction import Prediction, predictions
 from otpt.prompts import Templates
 from otpt.registry import INITS, STREAM
 from otpt.serve.config import Limits
-from otpt.serve.errors import RequestError
-from otpt.serve.schemas import Options
-from otpt.settings import Settings
+from otpt.serve.errors import RequestError, check_count
+from otpt.serve.schemas import Asked
+from otpt.settings import MULTI_LABEL, Settings
 from otpt.views import ViewRecipe
 
 _T = TypeVar("_T")
+_DEEPEST = 8  # levels of groups
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked about some images: the model by name, classes, prompt, views and seed, methods."""
+    """What is asked about some images: the model by name, classes, prompt, views, seed, methods and calibrations."""
 
     model: str
     settings: Settings
-    methods: tuple[Method, ...]
-    calibrations: Mapping[str, Calibrated]  # by the name of their method
 
     @cached_property
     def key(self) -> Hashable:
         """What decides the text features and everything else that all images share."""
         own = self.settings
         texts = (own.classes, own.prompts, own.texts, own.templates)
-        return (self.model, texts, self.methods, own.recipe, own.family, own.reject, own.reject_threshold)
+        return (self.model, texts, own.methods, own.recipe, own.family, own.reject)
+
+    @cached_property
+    def calibrations(self) -> Mapping[str, Calibrated]:
+        """The calibrations by the name of their method."""
+        return calibrations_by_method(self.settings.calibrated, self.settings.methods)
 
     @cached_property
     def texts(self) -> int:
         """Number of texts to encode: classes × templates, summed over what the methods start from."""
         per_class: dict[str, int] = {}
-        for method in self.methods:
+        for method in self.settings.methods:
             if not INITS[method.init].tunable:
                 per_class[method.init] = len(templates_of(self.settings, method).sentences)
             else:
                 per_class["words"] = len(getattr(self.settings.texts, "sentences", "1"))
         return len(self.settings.classes) * sum(per_class.values())
+
+    def predictions(self, outputs: Sequence[Output]) -> dict[str, Prediction]:
+        """The predictions of an image by method."""
+        return predictions(self.settings.methods, outputs, self.settings, self.calibrations)
+
+    def for_crops(self) -> Query:
+        """The same classes for heat maps: zero-shot, and nothing else."""
+        without: dict[str, Any] = dict.fromkeys(("groups", "reject", "coverage", "risk"))
+        changes = {"methods": ("zero-shot",), "multi_label": False, "calibrations": (), **without}
+        return Query(self.model, self.settings.replace(**changes))
 
 
 @dataclass(frozen=True)
@@ -62,73 +78,76 @@ class Catalogue:
     classes: Mapping[str, ClassList]
     calibrations: Mapping[str, Calibration]
 
-    def query(self, asked: Options, methods: Sequence[str], limits: Limits) -> Query:
-        """The query of a request; raises ``OtptError`` or ``RequestError`` for unknown names and above limits."""
-        model = asked.model or next(iter(self.models))
-        _look_up("model", model, self.models)
-        check_count("methods", len(methods), limits.methods)
-        chosen = tuple(served_method(each) for each in methods or (self.method,))
-        if len({each.name for each in chosen}) < len(chosen):
-            raise OtptError("A method is given twice; expected each once.")
-        settings = self._settings(asked, self._class_list(asked, limits), limits)
-        for method in chosen:
-            recipe_for(settings, method)
-            check_count("views", method.views or 1, limits.views)
-            check_count("steps", method.steps, limits.steps)
-        found = Query(model, settings, chosen, self._calibrated(asked, model, settings, chosen))
-        if asked.classes is None or found.texts > len(settings.classes):  # a list of the operator may be longer
-            check_count("texts", found.texts, limits.texts)
-        return found
+    def queries(self, asked: Asked, images: int, limits: Limits) -> list[Query]:
+        """The query for each image of a request; ``OtptError`` or ``RequestError`` above limits."""
+        given = asked.labels
+        lists: Sequence[Any] = given if given and isinstance(given[0], list) else [given]
+        if lists is given and len(lists) != images:
+            raise OtptError(f"The request has {len(lists)} lists of labels and {images} images; expected one for each.")
+        made: dict[Any, Query] = {}
+        for own in lists:
+            listed = self._class_list(asked.classes, own, limits)
+            if listed.names not in made:
+                made[listed.names] = self._query(asked, listed, limits)
+        texts = sum(each.texts for each in made.values())
+        if asked.classes is None or texts > len(next(iter(made.values())).settings.classes):
+            check_count("texts", texts, limits.texts)  # a list of the operator may be longer
+        return [made[tuple(own)] for own in lists] if lists is given else list(made.values()) * images
 
-    def _class_list(self, asked: Options, limits: Limits) -> ClassList:
-        if (asked.labels is None) == (asked.classes is None):
-            given = "Neither labels nor classes were" if asked.labels is None else "Both labels and classes were"
+    def _class_list(self, name: str | None, labels: Sequence[str] | None, limits: Limits) -> ClassList:
+        if (labels is None) == (name is None):
+            given = "Neither labels nor classes were" if labels is None else "Both labels and classes were"
             raise OtptError(f"{given} given; expected one of them.")
-        if asked.classes is not None:
-            return _look_up("class list", asked.classes, self.classes)
-        labels = tuple(asked.labels or ())
-        check_count("labels", len(labels), limits.labels)
-        _check_texts("label", labels, limits.label_length)
-        return ClassList(labels, labels)
+        if name is not None:
+            return _look_up("class list", name, self.classes)
+        found = tuple(labels or ())
+        check_count("labels", len(found), limits.labels)
+        _check_texts("label", found, limits.label_length)
+        return ClassList(found, found)
 
-    def _settings(self, asked: Options, listed: ClassList, limits: Limits) -> Settings:
+    def _query(self, asked: Asked, listed: ClassList, limits: Limits) -> Query:
+        model = asked.model or next(iter(self.models))
+        backbone = _look_up("model", model, self.models)
+        names = asked.methods or [MULTI_LABEL if asked.multi_label else self.method]
         views = asked.views or self.views
+        groups, templates = _group_names(asked.groups), asked.templates or []
+        check_count("methods", len(names), limits.methods)
         check_count("views", views, limits.views)
-        check_count("templates", len(asked.templates or ()), limits.templates)
-        _check_texts("template", (*(asked.templates or ()), asked.template or ""), limits.label_length)
-        own = None if asked.templates is None else Templates("templates", asked.templates)
+        check_count("templates", len(templates), limits.templates)
+        check_count("groups", len(groups), limits.groups)
+        check_count("calibrations", len(asked.calibration or []), len(names))
+        _check_texts("template", (*templates, asked.template or ""), limits.label_length)
+        _check_texts("group", groups, limits.label_length)
+        if asked.multi_label and asked.calibration:
+            raise OtptError("A calibration was given together with multi_label; it needs one label per image.")
+        calibrations = [_look_up("calibration", each, self.calibrations) for each in asked.calibration or ()]
+        own = None if asked.templates is None else Templates("templates", templates)
         words = asked.template if asked.template is not None or own is not None else listed.prompt
-        return Settings(
+        settings = Settings(
+            methods=tuple(served_method(each) for each in names),
             classes=listed.names,
+            multi_label=asked.multi_label,
+            groups=asked.groups,
             prompts=None if words is None else (words,),
             templates=own,
             texts=own,
             family=listed.family or "fine-grained",
             views=ViewRecipe(n_views=views, augmix=True if listed.augmix is None else listed.augmix),
             seed=self.seed if asked.seed is None else asked.seed,
+            calibrations=tuple(Calibrated(each, coverage=asked.coverage, risk=asked.risk) for each in calibrations),
+            coverage=asked.coverage,
+            risk=asked.risk,
             reject=asked.reject,
         )
-
-    def _calibrated(
-        self, asked: Options, model: str, settings: Settings, methods: Sequence[Method]
-    ) -> dict[str, Calibrated]:
-        names = asked.calibration or []
-        if not names and (asked.coverage is not None or asked.risk is not None):
-            raise OtptError("A coverage or a risk was given without a calibration; name one of GET /v1/classes.")
-        check_count("calibrations", len(names), len(methods))
-        known = {method.name: method for method in methods}
-        found: dict[str, Calibrated] = {}
-        for name in names:
-            calibration = _look_up("calibration", name, self.calibrations)
-            method = known.get(str(calibration.facts["method"]["name"]))
-            if method is None or method.name in found:
-                raise OtptError(
-                    f"The calibration {name!r} is of the method {calibration.facts['method']['name']!r}; expected one "
-                    "calibration for each method of the request."
-                )
-            ((prompt, _),) = columns(settings, [method])
-            calibration.check(calibration_facts(self.models[model], method, prompt, settings))
-            found[method.name] = Calibrated(calibration, coverage=asked.coverage, risk=asked.risk)
+        found = Query(model, settings)
+        for method in settings.methods:
+            recipe_for(settings, method)  # raises for too few views
+            check_count("views", method.views or 1, limits.views)
+            check_count("steps", method.steps, limits.steps)
+            if method.name in found.calibrations:
+                ((prompt, _),) = columns(settings, [method])
+                facts = calibration_facts(backbone, method, prompt, settings)
+                found.calibrations[method.name].calibration.check(facts)
         return found
 
 
@@ -155,11 +174,13 @@ def _look_up(what: str, name: str, known: Mapping[str, _T]) -> _T:
     return known[name]
 
 
-def check_count(what: str, count: int, most: int) -> None:
-    """422 above a limit."""
-    if count > most:
-        message = f"The request has {count:,} {what}."
-        raise RequestError(422, f"too-many-{what}", message, given=count, expected=f"at most {most:,}")
+def _group_names(given: Any, level: int = 1) -> list[str]:
+    """The names of all groups, those inside others included."""
+    if not isinstance(given, Mapping):
+        return []
+    if level > _DEEPEST:
+        raise OtptError(f"Groups are nested more than {_DEEPEST} deep.")
+    return [*given, *(name for inside in given.values() for name in _group_names(inside, level + 1))]
 
 
 def _check_texts(what: str, texts: Sequence[str], longest: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 import torch
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import Counter, generate_latest
 from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -23,13 +23,13 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from otpt.errors import OtptError
 from otpt.serve.config import Limits, ServiceConfig
 from otpt.serve.errors import RequestError, busy, unavailable
-from otpt.serve.metrics import Metrics, ReplicaCollector
+from otpt.serve.metrics import Metrics
 from otpt.serve.schemas import Asked
 from otpt.serve.service import Service
 
 _ATTEMPTS = 5  # a request that kills replicas, for instance for want of memory, must not kill all of them
 _PER_CPU = 2  # requests in progress per CPU of a replica that autoscaling aims at: one computed, another read
-_WITHIN = 5.0  # seconds in which replicas must say how they are
+_WITHIN = 5.0  # seconds in which a replica must say that it is ready
 
 
 class Replica:
@@ -45,15 +45,11 @@ class Replica:
             time.sleep(0.02)
 
     async def ask(self, name: str, *arguments: Any) -> Any:
-        """What a method of the service returns; a ``RequestError`` is returned, too."""
+        """What a method of the service returns, or the error that it answers with."""
         try:
             return await getattr(self._service, name)(*arguments)
-        except RequestError as error:
+        except (RequestError, OtptError, TimeoutError) as error:
             return error
-
-    async def counters(self) -> tuple[str, bytes]:
-        """The replica's name and its counters."""
-        return serve.get_replica_context().replica_id.unique_id, await self._service.counters()
 
     def __del__(self) -> None:
         """Called by Ray when a replica ends in order, after the requests that it had."""
@@ -66,9 +62,8 @@ class RayService:
 
     def __init__(self, handle: Any, limits: Limits) -> None:
         self._handle, self.limits, self.metrics = handle, limits, Metrics()
-        own: Any = {"registry": self.metrics.registry}
-        self._again = Counter("otpt_retries", "requests sent again because a replica died", **own)
-        self._alive = Gauge("otpt_replicas", "replicas that answered when their counters were read", **own)
+        words = "requests sent again because a replica died"
+        self._again = Counter("otpt_retries", words, registry=self.metrics.registry)
 
     def start(self) -> None:
         """Do nothing: the replicas run."""
@@ -77,12 +72,8 @@ class RayService:
 
     async def answer(self, asked: Asked, images: Sequence[str | bytes], client: str = "") -> dict[str, Any]:
         """See :meth:`Service.answer`."""
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                return await self._ask("answer", asked, images, client)
-        except TimeoutError:
-            message = f"The request was not answered within {self.limits.seconds:g} s."
-            raise unavailable("time-out", message, "Send it again when the service is less busy.") from None
+        async with asyncio.timeout(self.limits.seconds):
+            return await self._ask("answer", asked, images, client)
 
     async def information(self) -> dict[str, Any]:
         """See :meth:`Service.information`."""
@@ -95,16 +86,8 @@ class RayService:
         return False
 
     async def counters(self) -> bytes:
-        """Counters of this process and of all replicas; one that dies meanwhile is left out."""
-        texts: dict[str, bytes] = {}
-        with suppress(TimeoutError):  # none is up, which the gauge shows
-            asked = self._handle.broadcast("counters").results_async(return_exceptions=True)
-            found = await asyncio.wait_for(asked, _WITHIN)
-            texts = dict(each for each in found if not isinstance(each, BaseException))
-        self._alive.set(len(texts))
-        registry = CollectorRegistry()
-        registry.register(ReplicaCollector(self.metrics.registry, texts))
-        return generate_latest(registry)
+        """Counters of all requests; what happens within replicas is on Ray's dashboard."""
+        return generate_latest(self.metrics.registry)
 
     async def _ask(self, *arguments: Any) -> Any:
         """The answer of a replica; one that dies meanwhile is replaced by another."""
@@ -119,10 +102,10 @@ class RayService:
                 raise busy(5, "All replicas have as many requests as they may.") from None
             except DeploymentUnavailableError:
                 break
-            if isinstance(found, RequestError):
+            if isinstance(found, Exception):
                 raise found
             return found
-        raise unavailable("no-replica", f"No replica answered; {attempt + 1} were asked.", "Send it again later.")
+        raise unavailable("no-replica", f"No replica answered; {attempt + 1} were asked.")
 
 
 def bind_replicas(
@@ -143,13 +126,16 @@ def bind_replicas(
         )
     if config.device == "auto":
         config = config.replace(device="cuda" if gpus else "cpu")
-    target = {"target_ongoing_requests": _PER_CPU * cpus}
     deployment = serve.deployment(
         name="replicas",
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         max_ongoing_requests=config.limits.queue,
         max_queued_requests=config.limits.queue * most,
         graceful_shutdown_timeout_s=config.limits.seconds,
-        autoscaling_config={"min_replicas": fewest, "max_replicas": most, **target},
+        autoscaling_config={
+            "min_replicas": fewest,
+            "max_replicas": most,
+            "target_ongoing_requests": _PER_CPU * cpus,
+        },
     )
     return deployment(Replica).bind(config, cpus, os.getcwd())

@@ -25,12 +25,20 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    labels: Texts | None = Field(None, description=_FIELDS["classes"].description)
+    labels: Texts | Annotated[list[Texts], Field(fail_fast=True)] | None = Field(
+        None, description="class names of all images, or a list of class names for each image"
+    )
     classes: Name | None = Field(None, description="name of a class list (GET /v1/classes), in place of labels")
     model: Name | None = Field(None, description="one of GET /v1/models; the first by default")
     template: str | None = Field(None, description="words around a class name: 'a photo of a {}.'")
     templates: Texts | None = Field(None, description="sentences with {}, whose text features are averaged")
     top: int = Field(5, ge=1, le=1_000_000, description="number of classes in the answer")
+    multi_label: bool = Field(False, description=_FIELDS["multi_label"].description)
+    groups: dict[str, JsonValue] | None = Field(None, description="{group: class names}, nested or not")
+    threshold: float = Field(
+        0.5, ge=0, le=1, description="probability that labels_above (multi_label) and back_off (groups) must reach"
+    )
+    explain: bool | Name = Field(False, description="a heat map of the best label, or of this one; for a single image")
     calibration: Texts | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
     coverage: float | None = Field(None, gt=0, lt=1, description=_FIELDS["coverage"].description)
     risk: float | None = Field(None, gt=0, lt=1, description=_FIELDS["risk"].description)
@@ -53,6 +61,10 @@ class JsonOptions(Options):
             raise ValueError("expected either image or images")
         return self
 
+    async def files(self) -> list[Any]:
+        """The images."""
+        return self.images or [self.image]
+
 
 class FormOptions(Options):
     """Images as file parts; a list is repeated fields, a text with commas, or JSON."""
@@ -63,21 +75,24 @@ class FormOptions(Options):
     @classmethod
     def _read_texts(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(given)
-        for name in ("labels", "templates", "methods", "calibration"):
-            if isinstance(value := found.get(name), list) and len(value) == 1:
-                text = value[0]
+        for name in {"labels", "templates", "methods", "calibration", "groups"} & set(found):
+            texts = found[name] if isinstance(found[name], list) else [found[name]]
+            if len(texts) == 1 and isinstance(text := texts[0], str):
                 try:
-                    found[name] = json.loads(text) if text[:1] == "[" else [each.strip() for each in text.split(",")]
+                    found[name] = json.loads(text) if text[:1] in ("[", "{") else [w.strip() for w in text.split(",")]
                 except RecursionError:
                     raise ValueError("the JSON is nested too deeply") from None
-        if isinstance(reject := found.get("reject"), str):
-            found["reject"] = {"true": True, "false": False}.get(reject.lower(), reject)
+        for name in {"reject", "explain"} & set(found):
+            text = str(found[name])
+            found[name] = {"true": True, "false": False}.get(text.lower(), text)
         return found
 
+    async def files(self) -> list[Any]:
+        """The images."""
+        return [await each.read() for each in self.image]
 
-class PredictOptions(BaseModel):
-    """The method of ``/v1/predict``."""
 
+class _Predict(BaseModel):
     show_views: ClassVar[bool] = False
     method: Name | None = Field(None, description="name of a method (GET /v1/methods)")
 
@@ -87,24 +102,22 @@ class PredictOptions(BaseModel):
         return [] if self.method is None else [self.method]
 
 
-class CompareOptions(BaseModel):
-    """The methods of ``/v1/compare``."""
-
+class _Compare(BaseModel):
     methods: Texts = Field(min_length=1, description="names of methods (GET /v1/methods)")
     show_views: bool = Field(False, description="answer with the views of the image, too; for a single image")
 
 
-class PredictRequest(JsonOptions, PredictOptions):
+class PredictRequest(JsonOptions, _Predict):
     """``POST /v1/predict``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{**_EXAMPLE, "method": "zero-shot", "views": 1}]})
 
 
-class PredictForm(FormOptions, PredictOptions):
+class PredictForm(FormOptions, _Predict):
     """``POST /v1/predict/form``."""
 
 
-class CompareRequest(JsonOptions, CompareOptions):
+class CompareRequest(JsonOptions, _Compare):
     """``POST /v1/compare``."""
 
     model_config = ConfigDict(
@@ -112,7 +125,7 @@ class CompareRequest(JsonOptions, CompareOptions):
     )
 
 
-class CompareForm(FormOptions, CompareOptions):
+class CompareForm(FormOptions, _Compare):
     """``POST /v1/compare/form``."""
 
 
@@ -138,6 +151,8 @@ class HubRequest(BaseModel):
 Asked = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
+ELSEWHERE = {*_FIELDS, "examples", "attributes", "text_features", "candidate_labels"} - {*FIELDS}
+"""Settings that requests do not have."""
 
 
 class Scored(BaseModel):
@@ -154,7 +169,7 @@ class ErrorAnswer(BaseModel):
 
 
 class Result(BaseModel):
-    """The prediction of a method for an image; the last four fields are absent unless they were asked for."""
+    """The prediction of a method for an image; fields after extras are absent unless they were asked for."""
 
     label: str
     confidence: float
@@ -162,10 +177,18 @@ class Result(BaseModel):
     top: list[Scored]
     flags: list[str]
     extras: dict[str, float | None]
+    labels_above: list[str] | None = Field(None, description="labels that reach the threshold, with multi_label")
+    groups: dict[str, float] | None = Field(None, description="the probability of each group, with groups")
+    back_off: dict[Literal["name", "confidence", "classes"], Any] | None = Field(
+        None, description="the most specific class or group that reaches the threshold, null if none does; with groups"
+    )
     set: list[str] | None = Field(None, description="the prediction set, with coverage")
     abstained: bool | None = Field(None, description="whether the confidence is too low, with risk")
     rejected: bool | None = Field(None, description="whether the image fits no label, with reject")
     unknown_score: float | None = Field(None, description="the score that decides it, with reject")
+    heat_map: dict[Literal["label", "confidence", "image", "peak"], Any] | None = Field(
+        None, description="where the image speaks for a label: a PNG to lay over it, and the hottest pixel; /v1/predict"
+    )
 
 
 class Compared(BaseModel):
@@ -173,13 +196,14 @@ class Compared(BaseModel):
 
     methods: dict[str, Result]
     views: dict[str, Any] | None = None
+    heat_map: dict[str, Any] | None = None
 
 
 class CompareAnswer(BaseModel):
     """Answer of ``/v1/compare``: a result, or an error, for each image."""
 
     model: str
-    labels: list[str]
+    labels: list[str] | list[list[str]]
     results: list[Compared | ErrorAnswer]
     seconds: dict[str, float]
 

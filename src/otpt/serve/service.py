@@ -15,26 +15,28 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+import numpy as np
 from prometheus_client import Gauge, generate_latest
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import Calibration, read_calibration
 from otpt.data.classes import ClassList, read_class_list
-from otpt.errors import OtptError
-from otpt.features.pipeline import EncodedImage, PixelBudget
-from otpt.images import is_url
-from otpt.methods import Predictor
+from otpt.errors import OtptError, unknown
+from otpt.features.pipeline import PixelBudget
+from otpt.images import is_url, open_image, open_with_digest
+from otpt.methods import Predictor, check_fit
 from otpt.objectives import select_fraction, view_entropies
 from otpt.prediction import Prediction
 from otpt.serve.config import ServiceConfig, read_folder
-from otpt.serve.engine import Answer, Engine, Job, TextCache, Unit
-from otpt.serve.errors import RequestError, busy, unavailable, unusable
-from otpt.serve.images import ImageFile, data_urls, decode_base64, fetch
+from otpt.serve.engine import PARTS, Engine, TextCache, Unit
+from otpt.serve.errors import RequestError, busy, check_count, unavailable
+from otpt.serve.images import ImageFile, data_url, decode_base64, fetch, thumbnails
 from otpt.serve.metrics import Metrics
-from otpt.serve.queries import Catalogue, Query, check_count, served_method
-from otpt.serve.schemas import PIXEL, Asked, Options
-from otpt.threads import make_pool
+from otpt.serve.queries import Catalogue, Query, served_method
+from otpt.serve.schemas import PIXEL, Asked, PredictRequest
+from otpt.tasks.explain import HeatMap, crop_map
+from otpt.threads import cancellable, make_pool
 from otpt.views import make_views
 
 _READERS = 4  # threads that read requests and headers of images
@@ -42,6 +44,7 @@ _FETCHERS, _FETCHES = 16, 8  # threads that fetch addresses; of them for one cli
 _ALWAYS = 8  # images that are accepted however slow the last ones were
 _FEW_TEXTS = 256  # texts that do not wait for longer lists
 _SELECTED = 0.1  # of the views that TPT and its successors select: 6 of 64
+_ELSEWHERE = {"probabilities", "class_names", "method"}  # of a prediction, not in each result
 
 _T = TypeVar("_T")
 _log = logging.getLogger("otpt.serve")
@@ -71,22 +74,23 @@ class Service:
         self.catalogue = Catalogue(models, method, config.views, config.seed, classes or {}, calibrations or {})
         self.metrics = Metrics()
         self._hosts = config.hosts
-        self._texts = TextCache(config.text_cache, lambda outcome: self.metrics.texts.labels(outcome).inc())
+        self._texts = TextCache(config.text_cache, self.metrics)
         self._pixels = PixelBudget(self.limits.pixels)
-        self._engine = Engine(models, config.threads, self._pixels, self.metrics.batches.observe)
+        self._engine = Engine(models, config.threads, self._pixels, self.metrics)
         self._in_progress: Counter[str] = Counter()  # images by client
-        for name, words, ask in (
-            ("otpt_queue_images", "images accepted and not yet answered", self._in_progress.total),
-            ("otpt_text_cache_bytes", "bytes of prepared class lists in memory", lambda: self._texts.size),
-            ("otpt_text_cache_entries", "prepared class lists in memory", lambda: len(self._texts)),
-        ):
-            Gauge(name, words, registry=self.metrics.registry).set_function(ask)
-        self._warm_ups = [self._warm_up_query(model) for model in models]
+        size = Gauge("otpt_text_cache_bytes", "bytes of prepared class lists", registry=self.metrics.registry)
+        size.set_function(lambda: self._texts.size)
+        try:
+            defaults = [PredictRequest(image=PIXEL, labels=["a", "b"], model=each) for each in models]
+            self._warm_ups = [self.catalogue.queries(each, 1, self.limits)[0] for each in defaults]
+        except RequestError as error:
+            raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
         self._warm = self._closing = False
         self._rate, self._finished = 0.1, 0.0  # seconds per image, a moving average; when the last one was answered
         self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")
         self._fetchers = ThreadPoolExecutor(_FETCHERS, "otpt-fetch")
         self._encoders = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
+        self._explainer = make_pool(1, "otpt-heat-maps")
         self._turns: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 
     @classmethod
@@ -104,13 +108,6 @@ class Service:
         options = {name: getattr(config, name) for name in config.model_fields_set - read}
         return cls(models, classes=classes, calibrations=calibrations, **options)
 
-    def _warm_up_query(self, model: str) -> Query:
-        """A request with all defaults."""
-        try:
-            return self.catalogue.query(Options(labels=["a", "b"], model=model), [], self.limits)
-        except RequestError as error:
-            raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
-
     def start(self) -> None:
         """Start the threads; each model predicts an image first."""
         self._engine.start()
@@ -120,8 +117,8 @@ class Service:
         file = ImageFile.read(base64.b64decode(PIXEL), self.limits.pixels)
         try:
             for query in self._warm_ups:
-                unit = Unit(Job(query, self._texts.prepare(query, self.catalogue.models[query.model])), file)
-                self._engine.submit(unit.job, [unit])
+                unit = Unit(query, self._texts.prepare(query.key, partial(self._predictor, query)), file)
+                self._engine.submit([unit])
                 unit.future.result()
         except Exception:
             _log.exception("the warm-up failed")
@@ -171,54 +168,59 @@ class Service:
         """Accept nothing more, and answer what was accepted, within the limit of a request."""
         self._closing = True
         self._engine.close(self.limits.seconds)
-        for pool in (self._readers, self._fetchers, *self._encoders):
+        for pool in (self._readers, self._fetchers, self._explainer, *self._encoders):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, asked: Asked, images: Sequence[str | bytes], client: str = "") -> dict[str, Any]:
         """The answer of ``/v1/compare``, ready for JSON; without a method, the default one is used.
 
-        All work ends when the answer is there, when the time is over, or when the caller is cancelled. The error of a
-        single image is that of the request; of several, each has its own.
+        All work ends when the answer is there, when the time is over (``TimeoutError``), or when the caller is
+        cancelled. The error of a single image is that of the request; of several, each has its own.
         """
         begun, finished = time.perf_counter(), False
         if self._closing:
-            hint = "Send the request again in a few seconds, or to another replica."
-            raise unavailable("closing", "The service is shutting down.", hint)
-        check_count("images", len(images), 1 if asked.show_views else self.limits.images)
+            raise unavailable("closing", "The service is shutting down.")
+        check_count("images", len(images), 1 if asked.show_views or asked.explain else self.limits.images)
+        seconds = dict.fromkeys(PARTS, 0.0)
         try:
             with self._admitted(client, len(images)):
                 async with asyncio.timeout(self.limits.seconds):
-                    query = await _run(self._readers, self.catalogue.query, asked, asked.methods, self.limits)
-                    scores = min(asked.top, len(query.settings.classes)) * len(query.methods) * len(images)
-                    check_count("scores", scores, self.limits.scores)
+                    queries = await _run(self._readers, self.catalogue.queries, asked, len(images), self.limits)
+                    scores = sum(min(asked.top, len(each.settings.classes)) for each in queries)
+                    check_count("scores", scores * len(queries[0].settings.methods), self.limits.scores)
                     deadline = begun + self.limits.seconds / 2
                     files = [await self._file(each, client, deadline) for each in images]
                     read = time.perf_counter()
-                    job = Job(query, await self._prepare(query, client, lambda: finished), client)
-                    job.seconds["texts"] = job.accepted - read
-                    answers = await self._compute(job, files, asked.show_views)
-                    results = [_content(each, query, asked.top) for each in answers]
-                    if isinstance(answers[0], Answer) and answers[0].image is not None:
-                        shown = self._views, answers[0].image, answers[0].view_logits
-                        results[0]["views"] = await _run(self._readers, *shown)
-        except TimeoutError:
-            message = f"The request was not answered within {self.limits.seconds:g} s."
-            hint = "Send fewer images, labels, views or methods; or try again when the service is less busy."
-            raise unavailable("time-out", message, hint) from None
-        except OtptError as error:
-            raise unusable(error) from None
+                    prepared: dict[Hashable, Predictor] = {}
+                    for own in queries:
+                        if own.key not in prepared:
+                            prepared[own.key] = await self._prepare(own, client, lambda: finished)
+                    accepted = time.perf_counter()
+                    seconds["texts"] = accepted - read
+                    units = [
+                        Unit(own, prepared[own.key], file, client, asked.show_views, seconds, accepted)
+                        for own, file in zip(queries, files, strict=True)
+                    ]
+                    self._engine.submit(units)
+                    waiting = (asyncio.wrap_future(unit.future) for unit in units)
+                    answers = await asyncio.gather(*waiting, return_exceptions=True)
+                    results = await _run(self._readers, _results, asked, queries, answers)
+                    if asked.show_views:
+                        results[0]["views"] = await _run(self._readers, self._views, units[0])
+                    if asked.explain:
+                        results[0]["heat_map"] = await self._explain(asked.explain, units[0], lambda: finished)
         finally:
             finished = True
         now = time.perf_counter()
-        self._rate += 0.3 * ((now - max(self._finished, job.accepted)) / len(answers) - self._rate)
+        self._rate += 0.3 * ((now - max(self._finished, accepted)) / len(images) - self._rate)
         self._finished = now
-        seconds = {**job.seconds, "total": now - begun}
-        self._count(asked.classes, query, answers, seconds)
-        if len(answers) == 1 and isinstance(answers[0], OtptError):
-            raise unusable(answers[0], "image")
-        rounded = {part: round(value, 6) for part, value in seconds.items()}
-        labels = list(query.settings.classes)
-        return {"model": query.model, "labels": labels, "results": results, "seconds": rounded}
+        labels = [list(each.settings.classes) for each in queries]
+        return {
+            "model": queries[0].model,
+            "labels": labels if asked.labels and isinstance(asked.labels[0], list) else labels[0],
+            "results": results,
+            "seconds": {part: round(value, 6) for part, value in {**seconds, "total": now - begun}.items()},
+        }
 
     @contextmanager
     def _admitted(self, client: str, images: int) -> Iterator[None]:
@@ -271,75 +273,84 @@ class Service:
             return found
         many = query.texts > _FEW_TEXTS
         async with self._turn(f"texts {many}", client, 1):
-            return await _run(
-                self._encoders[many], self._texts.prepare, query, self.catalogue.models[query.model], stop
-            )
+            make = partial(self._predictor, query)
+            return await _run(self._encoders[many], self._texts.prepare, query.key, make, stop)
 
-    async def _compute(
-        self, job: Job, files: Sequence[ImageFile | OtptError], show_views: bool
-    ) -> list[Answer | OtptError]:
-        """The answer for each image, in order; cancelled with the caller."""
-        units = {i: Unit(job, each, show_views) for i, each in enumerate(files) if isinstance(each, ImageFile)}
-        self._engine.submit(job, list(units.values()))
-        waiting = (asyncio.wrap_future(unit.future) for unit in units.values())
-        found: dict[int, Any] = dict(zip(units, await asyncio.gather(*waiting, return_exceptions=True), strict=True))
-        for each in found.values():
-            if isinstance(each, BaseException) and not isinstance(each, OtptError):
-                raise each
-        return [found.get(i, each) for i, each in enumerate(files)]
+    def _predictor(self, query: Query) -> Predictor:
+        backbone, settings = self.catalogue.models[query.model], query.settings
+        check_fit(backbone, settings, settings.methods)
+        return Predictor(backbone, settings, settings.methods)
 
-    def _views(self, image: EncodedImage, logits: Tensor | None) -> dict[str, Any]:
+    def _views(self, unit: Unit) -> dict[str, Any]:
         """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
-        unit: Unit = image.task.key
-        preprocessing = self.catalogue.models[unit.job.query.model].preprocessing
-        recipe = max(image.task.recipes, key=lambda each: each.n_views)
+        settings, preprocessing = unit.query.settings, self.catalogue.models[unit.query.model].preprocessing
+        recipe = max(unit.predictor.recipes, key=lambda each: each.n_views, default=settings.recipe)
         with self._pixels.hold(unit.file.pixels):
-            opened, digest = image.open()
-            views = make_views(opened, recipe, preprocessing, seed=image.task.seed, image_id=digest)
-        found: dict[str, Any] = {"images": data_urls(views, preprocessing), "entropies": None, "selected": []}
-        if logits is not None:
+            opened, digest = open_with_digest(unit.file.open())
+            views = make_views(opened, recipe, preprocessing, seed=settings.seed, image_id=digest)
+        found: dict[str, Any] = {"images": thumbnails(views, preprocessing), "entropies": None, "selected": []}
+        if (logits := unit.future.result().view_logits) is not None:
             found["entropies"] = view_entropies(logits).tolist()
             found["selected"] = select_fraction(logits, _SELECTED).tolist()
         return found
 
-    def _count(
-        self, classes: str | None, query: Query, answers: Sequence[Answer | OtptError], seconds: Mapping[str, float]
-    ) -> None:
-        """Update the counters."""
-        for part, value in seconds.items():
-            self.metrics.parts.labels(part).observe(value)
-        for answer in answers:
-            outcome = "failed" if isinstance(answer, OtptError) else "answered"
-            self.metrics.images.labels(query.model, outcome).inc()
-            for name, own in {} if isinstance(answer, OtptError) else answer.predictions.items():
-                self.metrics.predicted(classes, name, own.confidence)
+    async def _explain(self, label: str | bool, unit: Unit, stop: Callable[[], bool]) -> dict[str, Any]:
+        """The heat map of a label, by default of the first method's answer."""
+        names = unit.query.settings.classes
+        if isinstance(label, str) and label not in names:
+            raise unknown("label", label, names)
+        predictor = await self._prepare(unit.query.for_crops(), unit.client, stop)
+        async with self._turn("heat map", unit.client, 1):
+            return await _run(self._explainer, self._heat_map, label, unit, predictor, stop)
+
+    def _heat_map(
+        self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """The map of a label by the zero-shot ``predictor``, with its probability by the first method."""
+        first = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
+        index = first.class_names.index(label) if isinstance(label, str) else first.index
+
+        def probabilities(features: Tensor) -> Any:
+            return np.array([each.probabilities[index] for (each,) in predictor.of_features(features[:, None])])
+
+        with self._pixels.hold(unit.file.pixels), cancellable(stop):
+            opened = open_image(unit.file.open())
+            values = crop_map(self.catalogue.models[unit.query.model], opened, probabilities)
+            found = HeatMap(values, first.class_names[index], float(first.probabilities[index]), opened)
+            image = data_url(found.layer(), "PNG")
+        return {"label": found.label, "confidence": found.confidence, "image": image, "peak": list(found.peak)}
 
 
-def _content(answer: Answer | OtptError, query: Query, top: int) -> dict[str, Any]:
-    """See :class:`otpt.serve.schemas.Compared`."""
-    if isinstance(answer, OtptError):
-        return unusable(answer, "image").content()
-    return {"methods": {name: _result(each, query, top) for name, each in answer.predictions.items()}}
+def _results(asked: Asked, queries: Sequence[Query], answers: Sequence[Any]) -> list[dict[str, Any]]:
+    """The results of all images; see :class:`otpt.serve.schemas.Compared`."""
+    results: list[dict[str, Any]] = []
+    for query, answer in zip(queries, answers, strict=True):
+        if isinstance(answer, OtptError):
+            error = RequestError(422, "image", str(answer))
+            if len(answers) == 1:
+                raise error
+            results.append(error.content)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            own = query.predictions(answer.outputs).items()
+            results.append({"methods": {name: _result(each, asked) for name, each in own}})
+    return results
 
 
-def _result(prediction: Prediction, query: Query, top: int) -> dict[str, Any]:
+def _result(prediction: Prediction, asked: Asked) -> dict[str, Any]:
     """See :class:`otpt.serve.schemas.Result`."""
-    extras = {name: float(value) if math.isfinite(value) else None for name, value in prediction.extras.items()}
-    unknown_score = extras.pop("unknown_score", None)
-    optional: dict[str, Any] = {"abstained": prediction.abstained, "rejected": prediction.rejected}
-    if prediction.set is not None:
-        optional["set"] = list(prediction.set)
-    if query.settings.reject is not None:
-        optional["unknown_score"] = unknown_score
-    return {
-        "label": prediction.label,
-        "confidence": prediction.confidence,
-        "index": prediction.index,
-        "top": [{"label": label, "score": score} for label, score in prediction.top(top)],
-        "flags": list(prediction.flags),
-        "extras": extras,
-        **{name: value for name, value in optional.items() if value is not None or name == "unknown_score"},
-    }
+    given = prediction.to_dict()
+    found = {name: value for name, value in given.items() if value is not None and name not in _ELSEWHERE}
+    found["top"] = [{"label": label, "score": score} for label, score in prediction.top(asked.top)]
+    if prediction.rejected is not None:
+        found["unknown_score"] = found["extras"].pop("unknown_score")
+    if asked.multi_label:
+        found["labels_above"] = prediction.labels_above(asked.threshold)
+    if prediction.grouping is not None:
+        best = prediction.back_off(asked.threshold)
+        found["back_off"] = None if best is None else best._asdict()
+    return found
 
 
 async def _run(pool: Executor, work: Callable[..., _T], *arguments: Any, **options: Any) -> _T:

@@ -11,6 +11,7 @@ that few crops contain towards 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -20,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from torch import Tensor
 
+from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
 from otpt.images import open_image
 from otpt.views import ViewRecipe, make_views
@@ -38,6 +41,7 @@ SHRINKAGE = 0.3
 SIDE = 256
 """Largest side of a map."""
 _LEAST = 1e-4  # probabilities below are not told apart
+_MOST_OPAQUE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,13 @@ class HeatMap:
         row, column = np.unravel_index(int(self.values.argmax()), self.values.shape)
         x, y = (column + 0.5) / self.values.shape[1], (row + 0.5) / self.values.shape[0]
         return int(x * self.image.width), int(y * self.image.height)
+
+    def layer(self) -> Image.Image:
+        """The map alone, to lay over the image: red speaks for the label, blue against it, clear says nothing."""
+        scale = float(np.abs(self.values).max()) or 1.0
+        colours = np.where(self.values[..., None] > 0, (180, 4, 38), (59, 76, 192))
+        opacity = 255 * _MOST_OPAQUE * np.abs(self.values[..., None]) / scale
+        return Image.fromarray(np.concatenate([colours, opacity], axis=-1).astype(np.uint8), "RGBA")
 
     def overlay(self, *, strength: float = 0.55) -> Image.Image:
         """The image under the map: red speaks for the label, blue against it."""
@@ -106,29 +117,42 @@ def explain(
     opened = open_image(image, urls=classifier.urls)
     prediction = classifier.predict(opened)
     index = prediction.index if label is None else names.index(label)
-    recipe = ViewRecipe(n_views=crops + 1, augmix=False, crop_scale=AREA, flip=0.0)
-    backbone, key = classifier.backbone, "explain"
-    views = make_views(opened, recipe, backbone.preprocessing, seed=seed, image_id=key, first=1)
+
+    def probabilities(features: Tensor) -> Floats:
+        answers = classifier.classify_features(features[:, None], ["zero-shot"])
+        return np.array([each["zero-shot"].probabilities[index] for each in answers])
+
+    values = crop_map(classifier.backbone, opened, probabilities, crops=crops, seed=seed)
+    return HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+
+
+def crop_map(
+    backbone: Backbone,
+    image: Image.Image,
+    probabilities: Callable[[Tensor], Floats],
+    *,
+    crops: int = CROPS,
+    seed: int = 0,
+) -> Floats:
+    """The map of an image, given the label's zero-shot probabilities (N,) of crops with features (N, D)."""
+    recipe, key = ViewRecipe(n_views=crops + 1, augmix=False, crop_scale=AREA, flip=0.0), "explain"
+    views = make_views(image, recipe, backbone.preprocessing, seed=seed, image_id=key, first=1)
     pixels = torch.from_numpy(views).to(device=backbone.device, dtype=backbone.dtype)
-    features = backbone.encode_pixels(pixels, chunk=backbone.chunk)
-    answers = classifier.classify_features(features[:, None], ["zero-shot"])
-    probabilities = np.array([each["zero-shot"].probabilities[index] for each in answers])
-    clipped = np.clip(probabilities, _LEAST, 1 - _LEAST)
+    found = np.clip(probabilities(backbone.encode_pixels(pixels, chunk=backbone.chunk)), _LEAST, 1 - _LEAST)
     boxes = [
         draw_view(
             seed,
             key,
             view,
-            width=opened.width,
-            height=opened.height,
+            width=image.width,
+            height=image.height,
             crop_scale=recipe.crop_scale,
             crop_ratio=recipe.crop_ratio,
             flip=recipe.flip,
         ).crop
         for view in range(1, recipe.n_views)
     ]
-    values = heat_map(np.log(clipped / (1 - clipped)), boxes, opened.width, opened.height)
-    return HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+    return heat_map(np.log(found / (1 - found)), boxes, image.width, image.height)
 
 
 def heat_map(scores: Floats, boxes: list[CropBox], width: int, height: int) -> Floats:

@@ -6,10 +6,11 @@ import { mainOf, summaryOf } from "./methods.js";
 const SHOWN = 5; // classes per method
 
 /** The answer in one line, and what speaks for or against it. */
-export function showHeadline(place, methods) {
+export function showHeadline(place, methods, threshold) {
   const entries = Object.entries(methods);
   const main = mainOf(Object.keys(methods));
   const answer = methods[main];
+  if (answer.labels_above) return showSeveral(place, answer, threshold);
   const others = entries.filter(([name]) => name !== main);
   const against = others.filter(([, other]) => other.label !== answer.label);
   const unknown = entries.filter(([, each]) => each.rejected).map(([name]) => name);
@@ -24,7 +25,21 @@ export function showHeadline(place, methods) {
   else notes.push(...dissent(against));
   const elsewhere = unknown.filter((name) => name !== main);
   if (elsewhere.length > 0 && !unknown.includes(main)) notes.push(`By ${listed(elsewhere)} the image fits none of the labels.`);
+  const wider = answer.back_off;
+  if (wider === null) notes.push(`No label or group reaches ${percent(threshold)}.`);
+  else if (wider && wider.name !== answer.label) notes.unshift(`More certain is the group “${wider.name}”: ${percent(wider.confidence)}.`);
   place.replaceChildren(...verdict, make("p", { class: "small" }, notes.join(" ")));
+}
+
+/** All labels that are probable enough. */
+function showSeveral(place, { labels_above: labels, top }, threshold) {
+  const best = top[0];
+  const words = labels.length > 0 ? labels : ["none of these"];
+  place.replaceChildren(
+    make("p", { class: "verdict" }, make("bdi", {}, listed(words))),
+    make("p", { class: "small" }, `${labels.length} of the labels ${labels.length === 1 ? "reaches" : "reach"} ${percent(threshold)}` +
+      (labels.length > 0 ? ". The probabilities are independent: they need not add up to 100 %." : `; the nearest is ${best.label}, ${percent(best.score)}.`)),
+  );
 }
 
 /** One sentence per other answer, with all methods that give it. */
@@ -38,6 +53,8 @@ function dissent(against) {
 
 /** A card of bars per method, and which of them to trust. */
 export function showBars(place, methods) {
+  $("bars-title").textContent = Object.keys(methods).length > 1 ? "Methods side by side" : "Probabilities";
+  $("trust").hidden = Object.keys(methods).length < 2;
   $("trust").textContent =
     `For one answer, take ${mainOf(Object.keys(methods))}. Confidences differ because each method weighs the views in another way; ` +
     "that methods agree says more than a high number.";
@@ -52,6 +69,7 @@ function card(name, answer) {
     make("h3", {}, name),
     make("p", { class: "small what" }, summaryOf(name)),
     make("ol", { class: "bars" }, answer.top.slice(0, SHOWN).map((each, rank) => bar(each, rank, members.has(each.label)))),
+    answer.groups && groups(answer.groups),
     answer.set && set(answer.set),
     answer.rejected !== undefined && fits(answer.rejected),
     answer.abstained && make("p", { class: "badge warn" }, "Abstains: not sure enough"),
@@ -75,6 +93,11 @@ function bar({ label, score }, rank, member) {
 function set(labels) {
   const words = labels.length === 0 ? "empty" : labels.length > 6 ? `${labels.slice(0, 6).join(", ")} and ${labels.length - 6} more` : labels.join(", ");
   return make("p", { class: "set small" }, make("strong", {}, `Prediction set (${labels.length}): `), words);
+}
+
+function groups(probabilities) {
+  const sorted = Object.entries(probabilities).sort((one, other) => other[1] - one[1]);
+  return make("p", { class: "set small" }, make("strong", {}, "Groups: "), sorted.slice(0, SHOWN).map(([name, score]) => `${name} ${percent(score)}`).join(", "));
 }
 
 function fits(rejected) {

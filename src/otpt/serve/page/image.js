@@ -4,7 +4,7 @@ import { $, make } from "./dom.js";
 
 let current = null;
 
-/** {name, bytes, base64, example} of the image, or null. */
+/** {name, bytes, base64, url, example} of the image, or null. */
 export const chosenImage = () => current;
 
 /** Listens to all ways in which an image may come; `changed` is called when there is a new one. */
@@ -46,7 +46,7 @@ async function setImage(file, example) {
   current = { name, bytes, base64: base64(bytes), example };
   const preview = $("preview");
   if (preview.src) URL.revokeObjectURL(preview.src);
-  preview.src = URL.createObjectURL(file);
+  preview.src = current.url = URL.createObjectURL(file);
   preview.alt = `The image ${name}`;
   preview.hidden = false;
   preview.onerror = () => (preview.hidden = true); // the service may read what a browser cannot, a TIFF say

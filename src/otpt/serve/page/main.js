@@ -5,7 +5,8 @@ import { $, duration, make } from "./dom.js";
 import { chosenImage, exampleFile, listenForImages, showExamples } from "./image.js";
 import { chosenLabels, labelFault, listenForLabels, setLabels, setList } from "./labels.js";
 import { linkTo, readLink } from "./link.js";
-import { chosenMethods, listenForMethods, setMethods } from "./methods.js";
+import { offerMap } from "./map.js";
+import { chosenMethods, listenForMethods, mainOf, setMethods } from "./methods.js";
 import { chosenOptions, defaultsOf, listenForOptions, setOptions } from "./options.js";
 import { showReproduce } from "./reproduce.js";
 import { ask, get, hasToken, send, useToken } from "./server.js";
@@ -29,7 +30,7 @@ function changed() {
 /** What is still needed before the service can be asked, in words. */
 function missing() {
   if (!chosenImage()) return "Choose an image first.";
-  return labelFault() || (chosenMethods().length === 0 ? "Choose a method at least." : "");
+  return labelFault() || (chosenMethods().length === 0 && !chosenOptions().multi_label ? "Choose a method at least." : "");
 }
 
 async function classify() {
@@ -37,7 +38,8 @@ async function classify() {
   running?.abort();
   const controller = (running = new AbortController());
   const image = chosenImage();
-  const body = { ...chosenLabels(), methods: chosenMethods(), top: TOP, ...chosenOptions() };
+  const body = { ...chosenLabels(), top: TOP, ...chosenOptions() };
+  body.methods = body.multi_label ? ["multi-label"] : chosenMethods();
   busy(true);
   const begun = performance.now();
   try {
@@ -55,8 +57,11 @@ function show(answer, result, body, image, seconds) {
   const { methods } = result;
   $("error").hidden = $("empty").hidden = true;
   $("found").hidden = false;
-  showHeadline($("headline"), methods);
+  showHeadline($("headline"), methods, body.threshold ?? 0.5);
   showBars($("bars"), methods);
+  const main = mainOf(Object.keys(methods));
+  const { methods: _, ...question } = body;
+  offerMap(image, methods[main].top.map((each) => each.label), { ...question, method: main }, showError);
   showTuning(methods);
   showViews(result.views);
   showTimes($("times"), answer.seconds, seconds);
@@ -85,13 +90,14 @@ function show(answer, result, body, image, seconds) {
 /** Shows why there is no answer, in the place of the answer, or next to the button that was pressed. */
 function showError(error, place = $("answers")) {
   if (place.id === "answers") place.prepend($("error"));
+  else if (place.id === "map-block") place.append($("error"));
   else place.before($("error"));
   const lines = [make("strong", {}, error.message)];
   if (error.expected) lines.push(make("span", {}, `Expected: ${error.expected}`));
   if (error.hint) lines.push(make("span", {}, error.hint));
   $("error").replaceChildren(...lines);
   $("error").hidden = false;
-  $("found").hidden = true;
+  $("found").hidden = place.id === "answers";
   $("error").scrollIntoView({ block: "nearest" });
 }
 

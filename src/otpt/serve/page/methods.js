@@ -9,7 +9,7 @@ const AT_HAND = {
   "c-tpt": "Like tpt, but keeps the texts of the labels spread out, for a more honest confidence.",
   "o-tpt": "Like tpt, but keeps the texts of the labels at right angles, for a more honest confidence.",
 };
-const PLAIN = { ...AT_HAND, "confident-half": "Averages the more confident half of the views. Nothing is adapted, so it is fast." };
+const PLAIN = { ...AT_HAND, "confident-half": "Averages the more confident half of the views. Nothing is adapted, so it is fast.", "multi-label": "Looks at the whole image and at 13 parts of it, and asks of each label whether it is in one of them." };
 
 let usual = "";
 let summaries = new Map();

@@ -3,7 +3,7 @@
 import { $, make } from "./dom.js";
 import { addMethod } from "./methods.js";
 
-const NUMBERS = ["coverage", "views", "seed"];
+const NUMBERS = ["coverage", "views", "seed", "threshold"];
 const TEXTS = ["model", "template", "calibration"];
 
 let service = null; // what it answered about its models
@@ -16,7 +16,18 @@ export function chosenOptions() {
   if (found.calibration) found.calibration = [found.calibration];
   else delete found.coverage; // sets are made by a calibration
   if ($("reject").checked) found.reject = true;
+  if ($("several").checked) found.multi_label = true;
+  const groups = chosenGroups();
+  if (Object.keys(groups).length > 0) found.groups = groups;
+  if (!found.groups && !found.multi_label) delete found.threshold;
   return found;
+}
+
+/** {dog: ["beagle", "pug"]} from lines such as "dog: beagle, pug". */
+function chosenGroups() {
+  const lines = $("groups").value.split("\n").map((line) => line.split(":"));
+  const named = lines.filter(([name, members]) => name.trim() && members);
+  return Object.fromEntries(named.map(([name, members]) => [name.trim(), members.split(",").map((each) => each.trim()).filter(Boolean)]));
 }
 
 /** What the service takes where nothing was chosen, with the model as the library and the command line name it. */
@@ -28,6 +39,8 @@ export function defaultsOf(model) {
 export function setOptions(options) {
   for (const name of [...TEXTS, ...NUMBERS]) if (options[name] !== undefined) $(name).value = options[name];
   $("reject").checked = Boolean(options.reject);
+  $("several").checked = Boolean(options.multi_label);
+  $("groups").value = Object.entries(options.groups ?? {}).map(([name, members]) => `${name}: ${members.join(", ")}`).join("\n");
   tell();
 }
 
@@ -44,10 +57,11 @@ export function listenForOptions(told, calibrations, changed) {
     if (own) addMethod(own.method); // a calibration belongs to a method, which then must be asked too
   });
   $("calibration-field").hidden = $("coverage").parentElement.hidden = calibrations.length === 0;
-  $("options").addEventListener("change", () => {
-    tell();
-    changed();
-  });
+  for (const id of ["options", "several"])
+    $(id).addEventListener("change", () => {
+      tell();
+      changed();
+    });
   tell();
 }
 
@@ -55,7 +69,9 @@ function tell() {
   const calibrated = $("calibration").value !== "";
   $("coverage").disabled = !calibrated;
   if (calibrated && $("coverage").value === "") $("coverage").value = "0.9";
-  const { model, ...set } = chosenOptions();
+  $("methods-block").hidden = $("several").checked; // one method predicts several labels
+  const { model, multi_label, groups, ...set } = chosenOptions();
+  if (groups) set.groups = Object.keys(groups).join(", ");
   $("options-facts").textContent = Object.entries(set)
     .map(([name, value]) => (value === true ? "none of these" : `${name} ${value}`))
     .join(" · ");

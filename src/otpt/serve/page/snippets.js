@@ -23,8 +23,16 @@ export function asPython(body, file, labels) {
   const options = [literal(body.model), `seed=${body.seed}`, `views=otpt.ViewRecipe(${views})`];
   if (body.classes) options.push(`family=listed.family or "fine-grained"`);
   if (body.reject) options.push(`reject="word-margin"`);
+  if (body.multi_label) options.push("multi_label=True");
   const classes = body.classes ? ["listed.names"] : [literal(labels)];
   if (body.template || body.classes) classes.push(body.template ? literal(body.template) : "listed.prompt");
+  if (body.groups) classes.push(`groups=${literal(body.groups)}`);
+  const shown = [
+    body.calibration && "answer.set",
+    body.reject && "answer.rejected",
+    body.multi_label && `answer.labels_above(${body.threshold ?? 0.5})`,
+    body.groups && `answer.back_off(${body.threshold ?? 0.5})`,
+  ];
   const lines = [
     "import otpt",
     body.calibration && "from otpt.calibration import Calibrated, read_calibration",
@@ -37,7 +45,7 @@ export function asPython(body, file, labels) {
     body.calibration && `calibration = Calibrated(read_calibration(${literal(`${body.calibration}.json`)}), coverage=${body.coverage ?? "None"})`,
     body.calibration && "clf.use_calibrations([calibration], methods)",
     `for name, answer in clf.compare(${literal(file)}, methods).items():`,
-    `    print(name, answer.label, f"{answer.confidence:.3f}"${body.calibration ? ", answer.set" : ""}${body.reject ? ", answer.rejected" : ""})`,
+    `    print(${["name", "answer.label", `f"{answer.confidence:.3f}"`, ...shown.filter(Boolean)].join(", ")})`,
   ];
   return lines.filter((line) => typeof line === "string").join("\n");
 }
@@ -52,6 +60,7 @@ export function asCommand(body, file, labels) {
     body.template && `--prompt ${quoted(body.template)}`,
     `--seed ${body.seed} --views ${body.views}`,
     body.reject && "--reject",
+    body.multi_label && "--multi-label",
     body.calibration && `--calibration ${quoted(`${body.calibration}.json`)}`,
     body.coverage !== undefined && `--coverage ${body.coverage}`,
   ];
