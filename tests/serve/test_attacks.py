@@ -215,6 +215,15 @@ def icon_of_many_pixels() -> bytes:
     return struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 24, len(png), 22) + png
 
 
+def nested(levels: int) -> dict[str, Any]:
+    """Groups in groups."""
+    found: Any = ["cat"]
+    for level in range(levels):
+        found = {f"group {level}": found}
+    return dict(found)
+
+
+MANY_GROUPS = {f"{i}": {f"{i} {k}": ["cat"] for k in range(90)} for i in range(90)}
 NUMBERED = ",".join(f'"{i}":1' for i in range(300_000))
 COSTLY: dict[str, Any] = {
     "a key twice among 300,000": (400, "{" + NUMBERED + ',"1":1}'),
@@ -224,6 +233,8 @@ COSTLY: dict[str, Any] = {
     "a key of 8 MB": (422, {**GOOD, "x" * (8 << 20): 1}),
     "a score's name of 8 MB": (422, {**GOOD, "reject": "x" * (8 << 20)}),
     "an address of 8 MB": (422, {**GOOD, "image": "http://" + "x" * (8 << 20)}),
+    "8,190 groups": (422, {**GOOD, "groups": MANY_GROUPS}),
+    "groups 300 deep": (422, {**GOOD, "groups": nested(300)}),
     "a million steps": (422, {**GOOD, "method": "tpt[steps=1000000]"}),
     "many scores": (422, {**GOOD, "labels": [f"class {i}" for i in range(2000)], "methods": ["zero-shot", "tpt"]}),
     "half a character in a label": (422, {**GOOD, "labels": ["cat", "\ud800"]}),

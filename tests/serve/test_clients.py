@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from oracles.pages.servers import PATIENCE, Server, image_file, text_of
+from PIL import Image
 
 import otpt
 from otpt.calibration import Calibrated, read_calibration
@@ -72,6 +76,66 @@ def test_compare_and_its_views(local: Local, classifier: otpt.Classifier) -> Non
     assert len(views["images"]) == len(views["entropies"]) == 8
     assert views["images"][0].startswith("data:image/jpeg;base64,")
     assert views["selected"] == [min(range(8), key=views["entropies"].__getitem__)]
+
+
+def test_several_labels(local: Local, classifier: otpt.Classifier) -> None:
+    expected = otpt.Classifier(classifier.backbone, multi_label=True, classes=ANIMALS).predict(image_file(3))
+    asked = {
+        "image": text_of(image_file(3)),
+        "labels": ANIMALS,
+        "multi_label": True,
+        "threshold": 0.05,
+        "explain": "owl",
+    }
+    with local.client() as client:
+        answer = client.post("/v1/predict", json={**asked, "explain": "owl"}).json()
+    (found,) = answer["results"]
+    assert answer["method"] == "multi-label"
+    assert same(found, expected)
+    assert found["labels_above"] == expected.labels_above(0.05) != []
+    assert found["heat_map"]["confidence"] == pytest.approx(dict(expected.top(4))["owl"], abs=CLOSE)
+
+
+def test_groups_and_back_off(local: Local, classifier: otpt.Classifier) -> None:
+    groups = {"animal": {"pet": ["cat", "dog"], "wild": ["red panda", "owl"]}}
+    expected = classifier.set_classes(ANIMALS, groups=groups).predict(image_file(3))
+    with local.client() as client:
+        for threshold in (0.0, 0.999):
+            asked = {"labels": ANIMALS, "groups": groups, "threshold": threshold}
+            (found,) = client.post("/v1/predict", json={"image": text_of(image_file(3)), **asked}).json()["results"]
+            best = expected.back_off(threshold)
+            assert best is not None
+            assert same(found, expected)
+            assert found["groups"] == pytest.approx(expected.groups, abs=CLOSE)
+            assert (found["back_off"]["name"], found["back_off"]["classes"]) == (best.name, best.classes)
+    classifier.set_classes(ANIMALS)
+
+
+def test_labels_of_each_image(local: Local, classifier: otpt.Classifier) -> None:
+    images, lists = [image_file(i) for i in range(3)], [ANIMALS, FRUIT, ANIMALS]
+    expected = [classifier.set_classes(own).predict(image) for own, image in zip(lists, images, strict=True)]
+    with local.client() as client:
+        asked = {"images": [text_of(each) for each in images], "labels": lists}
+        answer = client.post("/v1/predict", json=asked).json()
+    assert answer["labels"] == lists
+    assert all(map(same, answer["results"], expected))
+
+
+def test_a_heat_map_is_that_of_the_classifier(local: Local, classifier: otpt.Classifier) -> None:
+    data = image_file(5, size=(64, 40))
+    classifier.set_classes(FRUIT)
+    with local.client() as client:
+        for label in (True, "quince"):
+            asked = {"image": text_of(data), "labels": FRUIT, "explain": label}
+            (found,) = client.post("/v1/predict", json=asked).json()["results"]
+            expected = classifier.explain(data, None if label is True else label)
+            shown = found["heat_map"]
+            assert (shown["label"], tuple(shown["peak"])) == (expected.label, expected.peak)
+            assert shown["confidence"] == pytest.approx(expected.confidence, abs=CLOSE)
+            layer = Image.open(io.BytesIO(base64.b64decode(shown["image"].partition(",")[2])))
+            assert (layer.format, layer.mode, layer.size) == ("PNG", "RGBA", (64, 40))
+            difference = np.abs(np.asarray(layer, int) - np.asarray(expected.layer(), int))
+            assert (difference[..., 3] <= 1).all()
 
 
 def test_names_of_class_lists_and_calibrations(

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 LABELS = ["cat", "dog"]
 GOOD = {"image": text_of(image_file(1)), "labels": LABELS, "method": "zero-shot"}
+SEVERAL = {"image": GOOD["image"], "labels": LABELS, "multi_label": True}
 
 
 def bomb() -> bytes:
@@ -93,6 +94,23 @@ BAD: dict[str, tuple[int, Any]] = {
     "a template with two places": (422, {**GOOD, "template": "{} or {}"}),
     "templates for a method that tunes": (422, {**GOOD, "method": "tpt", "templates": ["a {}."]}),
     "an unknown score": (422, {**GOOD, "reject": "nonsense"}),
+    "several labels by a method for one": (422, {**GOOD, "multi_label": True}),
+    "several labels and groups": (
+        422,
+        {"image": GOOD["image"], "labels": LABELS, "multi_label": True, "groups": {"a": LABELS}},
+    ),
+    "several labels and a calibration": (
+        422,
+        {**GOOD, "method": None, "multi_label": True, "calibration": ["animals"]},
+    ),
+    "a group of no class": (422, {**GOOD, "groups": {"pet": ["fox"]}}),
+    "groups that overlap": (422, {**GOOD, "labels": ["a", "b", "c"], "groups": {"x": ["a", "b"], "y": ["b", "c"]}}),
+    "a group of nothing": (422, {**GOOD, "groups": {"pet": {}}}),
+    "two lists of labels for one image": (422, {**GOOD, "labels": [LABELS, LABELS]}),
+    "a list of labels that holds a number": (422, {**GOOD, "labels": [["cat", 1]]}),
+    "a heat map of another label": (422, {**GOOD, "explain": "fox"}),
+    "a heat map of two images": (422, {**GOOD, "image": None, "images": [GOOD["image"]] * 2, "explain": True}),
+    "classes by examples": (422, {**GOOD, "examples": {"ours": [GOOD["image"]]}}),
     "a huge seed": (422, {**GOOD, "seed": 1 << 70}),
 }
 

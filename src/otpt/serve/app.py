@@ -110,7 +110,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         hint = "GET /openapi.json describes the routes."
         return RequestError(error.status_code, "http", message, hint=hint, headers=error.headers).response()
     if isinstance(error, RequestValidationError):
-        return invalid_field(error.errors()[0], FIELDS, ELSEWHERE).response()
+        deepest = max(error.errors(), key=lambda each: len(each["loc"]))  # of the forms that a field may have
+        return invalid_field(deepest, FIELDS, ELSEWHERE).response()
     if isinstance(error, OtptError):
         return RequestError(422, "unusable", str(error)).response()
     if isinstance(error, TimeoutError):

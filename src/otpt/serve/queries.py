@@ -118,8 +118,10 @@ class Catalogue:
         check_count("calibrations", len(asked.calibration or []), len(names))
         _check_texts("template", (*templates, asked.template or ""), limits.label_length)
         _check_texts("group", groups, limits.label_length)
-        if asked.multi_label and asked.calibration:
-            raise OtptError("A calibration was given together with multi_label; it needs one label per image.")
+        if asked.multi_label and (asked.calibration or len(names) > 1):
+            raise OtptError(
+                "Several methods or a calibration were given with multi_label; they need one label per image."
+            )
         calibrations = [_look_up("calibration", each, self.calibrations) for each in asked.calibration or ()]
         own = None if asked.templates is None else Templates("templates", templates)
         words = asked.template if asked.template is not None or own is not None else listed.prompt

@@ -284,11 +284,14 @@ class Service:
     def _views(self, unit: Unit) -> dict[str, Any]:
         """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
         settings, preprocessing = unit.query.settings, self.catalogue.models[unit.query.model].preprocessing
-        recipe = max(unit.predictor.recipes, key=lambda each: each.n_views, default=settings.recipe)
+        found: dict[str, Any] = {"images": [], "entropies": None, "selected": []}
+        if not unit.predictor.recipes:  # the method makes its own
+            return found
+        recipe = max(unit.predictor.recipes, key=lambda each: each.n_views)
         with self._pixels.hold(unit.file.pixels):
             opened, digest = open_with_digest(unit.file.open())
             views = make_views(opened, recipe, preprocessing, seed=settings.seed, image_id=digest)
-        found: dict[str, Any] = {"images": thumbnails(views, preprocessing), "entropies": None, "selected": []}
+        found["images"] = thumbnails(views, preprocessing)
         if (logits := unit.future.result().view_logits) is not None:
             found["entropies"] = view_entropies(logits).tolist()
             found["selected"] = select_fraction(logits, _SELECTED).tolist()

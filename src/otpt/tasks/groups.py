@@ -98,7 +98,8 @@ class Groups:
 
     def probabilities(self, of_classes: Floats) -> dict[str, float]:
         """The probability of each group, given those of the classes (C,)."""
-        return {name: float(of_classes[list(members)].sum()) for name, members in self.members.items()}
+        sums = {name: float(of_classes[list(members)].sum()) for name, members in self.members.items()}
+        return {name: min(each, 1.0) for name, each in sums.items()}  # float32 may round up
 
     def back_off(self, of_classes: Floats, names: Sequence[str], threshold: float) -> Answer | None:
         """The most specific answer whose probability reaches the threshold; None if no group does."""
