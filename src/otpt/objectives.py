@@ -7,42 +7,13 @@ alone, ``(…, C, D)``, and therefore have the same gradient for every image at 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from otpt.registry import OBJECTIVES, VIEWS, Objective, Positive, objective
-
-__all__ = [
-    "OBJECTIVES",
-    "Objective",
-    "attribute_inter",
-    "attribute_intra",
-    "clean_weight",
-    "clip_reward",
-    "coordinate_divergence",
-    "ensemble_cross_entropy",
-    "entropy_of_mean",
-    "frobenius_orthogonality",
-    "huber_cosine",
-    "logit_range",
-    "mean_of_entropies",
-    "moment_distance",
-    "nearest_angle",
-    "orthogonality",
-    "range_penalty",
-    "rescaled_entropy",
-    "row_orthogonality",
-    "select_confident",
-    "squared_orthogonality",
-    "strong_views",
-    "text_dispersion",
-    "view_entropies",
-    "weighted_entropies",
-]
+from otpt.registry import Positive, objective
 
 TTL_OFFSET = 0.4
 """Entropy in nats at which a view has the weight 1 in TTL's loss."""
@@ -54,14 +25,6 @@ ANGLE_CLIP = 0.99999
 """Cosines are clipped at ±ANGLE_CLIP, where the slope of arccos is still finite."""
 
 Range = tuple[Tensor, Tensor]
-_Value = TypeVar("_Value")
-
-
-def in_order(weights: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Sort weights as a loss adds them up: view objectives first, each kind in the order of the registry."""
-    of_views = [name for name in OBJECTIVES if name in weights and OBJECTIVES[name].on == VIEWS]
-    of_texts = [name for name in OBJECTIVES if name in weights and OBJECTIVES[name].on != VIEWS]
-    return {name: weights[name] for name in (*of_views, *of_texts)}
 
 
 # ---- views selected by their entropy --------------------------------------------------------------------------------

@@ -21,23 +21,16 @@ import hashlib
 import inspect
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
-
-if TYPE_CHECKING:
-    from otpt.data import Dataset
-    from otpt.features.cache import FeatureCache
-    from otpt.methods import Group, Method
-    from otpt.prompts import Prompt
-    from otpt.settings import Settings
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -299,105 +292,6 @@ class Part:
     drop: tuple[str, ...] = ()
     needs: str = ""
     settings: Mapping[str, Numbers] = field(default_factory=dict)
-
-
-class EvaluationHook:
-    """What methods of a kind add to an evaluation; by default nothing.
-
-    ``settings`` are an :class:`otpt.evaluation.EvaluationSettings`.
-    """
-
-    def check(self, settings: Any, methods: Sequence[Method]) -> None:
-        """Raise ``OtptError`` for settings that the methods cannot use."""
-
-    def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
-        """Return the forms in which the data set is evaluated, such as one per target class."""
-        return [dataset]
-
-    def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
-        """Return what to add to ``Settings.plugins`` for a data set."""
-        return {}
-
-    def facts(self, settings: Any) -> Mapping[str, Any]:
-        """Return what decides the rows, for ``config.json``."""
-        return {}
-
-    def prompt_facts(self, settings: Settings, method: Method) -> Mapping[str, Any]:
-        """Return what takes the place of a prompt, for ``config.json``."""
-        return {}
-
-    def learned_from(self, settings: Any) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield what was trained, and the keys of the images it was trained on."""
-        return iter(())
-
-
-Methods = tuple["Method", ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """Methods that are prepared in the same way: those of an init, or of an adaptation with a network of its own.
-
-    Attributes:
-        make: (backbone, settings, methods, cache) → their groups, computed once per class list.
-        check: raises an :class:`OtptError` for what ``make`` would refuse, without computing anything.
-        names: what a method starts from: prompts of words, or a name in the results; the init's own by default.
-        facts: what decides that besides a prompt of words, for ``config.json``.
-        prompt: name in the results, where that is not a prompt of words.
-        needs_image: whether a method takes the image itself.
-        needs_features: whether the methods take features of views.
-        needs_text_tower: False for methods on an image tower alone.
-        from_words: the initial context is made of words.
-        uses: field of :class:`otpt.settings.Settings` that these methods alone read.
-        tunable: there is a context to tune.
-        one_text: a class has one text, so that other adaptations than steps on the context apply.
-        shares_texts: all images have the same text features.
-        base_classes: it was learned on classes of its own, which calibrators may ask for (``base_texts``).
-        served: the service has all that it needs.
-        options: fields of :class:`otpt.Method` that only these methods use.
-        trained: whether they predict with a network that was trained for them, which only an evaluation reads.
-        evaluation: what they add to an evaluation.
-    """
-
-    make: Callable[[Any, Settings, Methods, FeatureCache | None], Sequence[Group]]
-    check: Callable[[Any, Settings, Methods], None] = lambda backbone, settings, methods: None
-    names: Callable[[Settings, Method], Sequence[Prompt | str]] | None = None
-    facts: Callable[[Settings, Method], Mapping[str, Any]] = lambda settings, method: {}
-    prompt: str | None = None
-    needs_image: Callable[[Method], bool] = lambda method: False
-    needs_features: bool = True
-    needs_text_tower: bool = True
-    from_words: bool = False
-    uses: str = ""
-    tunable: bool = True
-    one_text: bool = True
-    shares_texts: bool = True
-    base_classes: bool = False
-    served: bool = False
-    options: tuple[str, ...] = ()
-    trained: bool = False
-    evaluation: EvaluationHook = field(default_factory=EvaluationHook)
-
-
-INITS: dict[str, Kind] = {}
-NETWORKS: dict[str, Kind] = {}
-"""By adaptation: methods that bring a network of their own."""
-
-
-def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]]) -> None:
-    """Register an adaptation whose methods are prepared and run by a plugin.
-
-    Args:
-        name: value of a method's ``adapt``.
-        only: by axis, the values that it can be combined with; any on other axes.
-    """
-    NETWORKS[name] = kind
-    ADAPTATIONS[name] = Component(name, only=only)
-
-
-def kind_of(method: Method) -> Kind:
-    """How a method is prepared."""
-    return NETWORKS[method.adapt] if method.adapt in NETWORKS else INITS[method.init]
 
 
 OBJECTIVES: dict[str, Objective] = {}

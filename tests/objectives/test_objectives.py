@@ -11,6 +11,7 @@ from oracles.methods.householder import literal_householder
 
 from otpt import objectives as ob
 from otpt.errors import OtptError
+from otpt.registry import Objective
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,7 @@ def test_view_objectives_by_finite_differences(objective, shape) -> None:
 
 def test_a_users_objective_that_returns_no_tensor() -> None:
     """A number of numpy has a shape, and yet no gradient."""
-    mine = ob.Objective("mine", lambda text_features: np.float64(1.0), digest="of mine")
+    mine = Objective("mine", lambda text_features: np.float64(1.0), digest="of mine")
     with pytest.raises(OtptError, match="'mine' returned a float64"):
         mine({"text_features": torch.randn(3, 4, requires_grad=True)}, {})
 

@@ -218,7 +218,7 @@ class MethodOptions:
 
     def inits(self, methods: Sequence[Method]) -> dict[str, Any]:
         """``--templates`` and ``--fpp`` as Settings takes them; refused where no method starts from them."""
-        from otpt.registry import INITS
+        from otpt.methods.kinds import INITS
         from otpt.settings import Fpp
 
         used = {INITS[method.init].uses for method in methods}

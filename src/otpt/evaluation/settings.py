@@ -15,9 +15,9 @@ from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.methods import Method, by_kind, names_with_attributes, read_attributes, refuse_views
+from otpt.methods.kinds import INITS, EvaluationHook, kind_of
 from otpt.prompts import TextFeatures
 from otpt.prompts.learned import LearnedPrompt, read_contexts
-from otpt.registry import INITS, EvaluationHook, kind_of
 from otpt.runs import folder_name
 from otpt.settings import Settings
 

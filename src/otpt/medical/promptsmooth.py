@@ -41,10 +41,11 @@ from otpt.methods import (
     register_methods,
     text_state,
 )
+from otpt.methods.kinds import EvaluationHook
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, failed_on, mean_cosine, tune
 from otpt.metrics.sets import lower_confidence_bound
 from otpt.prompts import Prompt, tokenize_prompts
-from otpt.registry import AGGREGATIONS, CLEAN, Component, EvaluationHook
+from otpt.registry import AGGREGATIONS, CLEAN, Component
 from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
 from otpt.views import Preprocessing, ViewRecipe, make_views

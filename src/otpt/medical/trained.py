@@ -22,8 +22,9 @@ from otpt.backbones import read_tensors
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.files import parse_json, write_atomically
+from otpt.methods.kinds import EvaluationHook
 from otpt.prompts.learned import Shape, check_values, expect_tensors
-from otpt.registry import CLEAN, NONE, EvaluationHook
+from otpt.registry import CLEAN, NONE
 from otpt.settings import Settings
 
 if TYPE_CHECKING:  # importing methods imports this module

@@ -36,6 +36,7 @@ from otpt.methods.inits import (
     templates_of,
     text_state,
 )
+from otpt.methods.kinds import EvaluationHook, Kind, Methods, kind_of, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
@@ -54,21 +55,7 @@ from otpt.methods.names import (
 from otpt.methods.path import Batch
 from otpt.methods.predictor import Predictor, stream
 from otpt.plugins import import_plugins, load_plugin
-from otpt.registry import (
-    AVAILABLE,
-    FAMILIES,
-    EvaluationHook,
-    Kind,
-    Methods,
-    Part,
-    adaptation,
-    aggregation,
-    calibrator,
-    gate,
-    kind_of,
-    objective,
-    register_kind,
-)
+from otpt.registry import AVAILABLE, FAMILIES, Part, adaptation, aggregation, calibrator, gate, objective
 from otpt.settings import DEFAULT_METHOD
 
 __all__ = [

@@ -12,12 +12,13 @@ from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, text_state, word_prompts
+from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.method import Method
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState
 from otpt.prompts import tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext
-from otpt.registry import CALIBRATIONS, INITS, Kind, Methods
+from otpt.registry import CALIBRATIONS
 from otpt.settings import Settings
 from otpt.views import ViewRecipe
 

@@ -29,10 +29,10 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.inits import prompt_group, text_state
+from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.path import PromptGroup
 from otpt.prompts import MEMORY_BUDGET, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
-from otpt.registry import INITS, Kind, Methods
 from otpt.settings import Fpp, Settings
 from otpt.threads import in_threads, one_thread
 

@@ -16,6 +16,7 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.attributes import attribute_digest, names_with_attributes
 from otpt.methods.finish import Output
+from otpt.methods.kinds import INITS, Kind, Methods, kind_of
 from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState, prompt_state
@@ -30,7 +31,7 @@ from otpt.prompts import (
 )
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint
 from otpt.prompts.tokens import check_lengths, whole_context
-from otpt.registry import INITS, STREAM, Kind, Methods, kind_of
+from otpt.registry import STREAM
 from otpt.settings import Settings
 from otpt.views import ViewRecipe
 

@@ -24,13 +24,13 @@ from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, recipe_for
+from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
 from otpt.objectives import fraction_of
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, tokenize_prompts
 from otpt.prompts.encoders import PrefixEncoder
 from otpt.prompts.learned import MaplePrompts, visual_prompts
-from otpt.registry import INITS, Kind, Methods
 from otpt.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
-from otpt.objectives import fraction_of, in_order
+from otpt.methods.kinds import INITS
+from otpt.objectives import fraction_of
 from otpt.registry import (
     ADAPTATIONS,
     AGGREGATIONS,
@@ -20,7 +21,6 @@ from otpt.registry import (
     FAMILIES,
     GATES,
     IMAGE,
-    INITS,
     NONE,
     OBJECTIVES,
     OTHERS,
@@ -107,7 +107,7 @@ class Method(Steps):
 
     Attributes:
         name: in results and messages.
-        objectives: weight of each objective of :data:`otpt.objectives.OBJECTIVES`.
+        objectives: weight of each objective of :data:`otpt.registry.OBJECTIVES`.
         init: the initial prompt: "words", or another of :data:`otpt.registry.INITS`: with attributes of the classes,
             learned before and read from a file, templates, which leave no context to tune, or made for the classes.
         adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
@@ -156,7 +156,9 @@ class Method(Steps):
         for axis, value, known in axes:
             if value not in known:
                 raise unknown(axis, value, known)
-        object.__setattr__(self, "objectives", in_order(self.objectives))
+        # as a loss adds them up: view objectives first, each kind in the order of the registry
+        order = [name for kind in (VIEWS, TEXTS) for name, each in OBJECTIVES.items() if each.on == kind]
+        object.__setattr__(self, "objectives", {name: self.objectives[name] for name in order if name in self.objectives})
         for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
             if isinstance(weight, Mapping):
                 self._check_families(name, weight)

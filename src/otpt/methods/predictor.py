@@ -15,9 +15,10 @@ from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.finish import Output
 from otpt.methods.inits import Column, Group, by_kind, columns, recipes_for, word_prompts
+from otpt.methods.kinds import kind_of
 from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
-from otpt.registry import STREAM, kind_of
+from otpt.registry import STREAM
 from otpt.rejection import REJECTED, Rejector
 from otpt.settings import Settings
 from otpt.threads import cancellable, in_threads, one_thread

@@ -24,8 +24,8 @@ from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.methods import Method
+from otpt.methods.kinds import INITS, kind_of
 from otpt.objectives import view_entropies
-from otpt.registry import INITS, kind_of
 
 if TYPE_CHECKING:
     from otpt.classifier import Classifier

@@ -33,7 +33,8 @@ from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
 from otpt.views import Preprocessing, normalised
 from otpt.views.draws import CropBox
-from otpt.views.recipe import clean_image, planar
+from otpt.views.geometry import planar
+from otpt.views.recipe import clean_image
 
 NAME = "multi-label"
 Floats = npt.NDArray[np.float64]

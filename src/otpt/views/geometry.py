@@ -5,8 +5,7 @@ otherwise, with neighbours clamped at the border and everything in double precis
 
     top = a + (b − a)·dx,   bottom = c + (d − c)·dx,   value = ⌊top + (bottom − top)·dy⌋.
 
-Each operation exploits the structure of its M. Translate moves by whole pixels, dx = dy = 0: a shifted copy.
-Rotate occurs at a few angles only, so its sampling points are computed once per angle and size.
+Rotate is Pillow's own. Translate moves by whole pixels, dx = dy = 0: a shifted copy.
 
 A shear moves each line (row or column) by one constant c = factor·(i + ½), so its value is ⌊a + (b − a)·f⌋ with
 f = c − ⌊c⌋ and the neighbours a, b at a constant distance. Pillow computes that in double precision, but only the
@@ -24,17 +23,17 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 # Pixels of one channel interpolated at a time: keeps the working set within the second-level cache.
-_ROTATE_CHUNK, _SHEAR_CHUNK = 7_168, 50_176
+_CHUNK = 50_176
 
 # Positions below 2¹⁰ pixels are rounded by at most 2⁻⁴³ in double precision, k·f by 255 times that.
 _TOO_NEAR = 2.0**-34
@@ -54,104 +53,25 @@ def translate(pixels: Bytes, distance: int, *, axis: int) -> Bytes:
 def rotate(pixels: Bytes, degrees: int) -> Bytes:
     """Rotate counter-clockwise about the centre."""
     size = pixels.shape[-1]
-    sampling = _rotation(degrees, size)
-    pairs = _pixel_pairs(pixels)
-    below = pairs[size + 2 :]
-    out = np.empty_like(pixels)
-    rows = max(1, _ROTATE_CHUNK // size)
-    taken = np.empty((2, rows, size), np.uint64)
-    corners = np.empty((2, 2, 3, rows, size))  # (row, column) of the corner, channel, y, x
-    for start in range(0, size, rows):
-        rows_here = slice(start, min(start + rows, size))
-        n = rows_here.stop - start
-        index, dx = sampling.corner[rows_here], sampling.dx[rows_here]
-        np.take(pairs, index, out=taken[0, :n], mode="clip")
-        np.take(below, index, out=taken[1, :n], mode="clip")
-        values = taken[:, :n].view(np.uint8).reshape(2, n, size, 2, 4)[..., :3]
-        here = corners[..., :n, :]
-        np.copyto(here, values.transpose(0, 3, 4, 1, 2))
-        (top, top_right), (bottom, bottom_right) = here
-        _lerp(top, top_right, dx)
-        _lerp(bottom, bottom_right, dx)
-        _lerp(top, bottom, sampling.dy[rows_here])
-        np.copyto(out[:, rows_here], top, casting="unsafe")
-    out *= sampling.inside
-    return out
+    bands = [Image.frombuffer("L", (size, size), plane, "raw", "L", 0, 1) for plane in pixels]
+    return planar(Image.merge("RGB", bands).rotate(degrees, Image.Resampling.BILINEAR))
 
 
-def _lerp(low: Doubles, high: Doubles, fraction: Doubles) -> None:
-    """low ← low + (high − low)·fraction; ``high`` is used up."""
-    high -= low
-    high *= fraction
-    low += high
-
-
-class _Sampling(NamedTuple):
-    corner: NDArray[np.intp]  # (S, S) of the upper left neighbour in the border-padded (S + 2)² plane
-    dx: Doubles  # (S, S)
-    dy: Doubles  # (S, S)
-    inside: Bytes  # (S, S): 1 where the sampling point lies in the image, else 0
-
-
-@functools.lru_cache(maxsize=16)
-def _rotation(degrees: int, size: int) -> _Sampling:
-    angle = -math.radians(degrees % 360.0)
-    cos, sin, minus_sin = (round(v, 15) for v in (math.cos(angle), math.sin(angle), -math.sin(angle)))
-    half = size / 2
-    x_offset = (cos * -half + sin * -half) + half
-    y_offset = (minus_sin * -half + cos * -half) + half
-    x = (np.arange(size) + 0.5)[None, :]
-    y = (np.arange(size) + 0.5)[:, None]
-    source_x = (cos * x + sin * y) + x_offset
-    source_y = (minus_sin * x + cos * y) + y_offset
-    inside = (source_x >= 0) & (source_x < size) & (source_y >= 0) & (source_y < size)
-    source_x -= 0.5
-    source_y -= 0.5
-    left, top = np.floor(source_x), np.floor(source_y)
-    column = np.clip(left, -1, size - 1).astype(np.intp) + 1
-    row = np.clip(top, -1, size - 1).astype(np.intp) + 1
-    return _Sampling(row * (size + 2) + column, source_x - left, source_y - top, inside.astype(np.uint8))
-
-
-def _pixel_pairs(pixels: Bytes) -> NDArray[np.uint64]:
-    """Each pixel of the border-padded image with its right neighbour, as one 8-byte word, flattened.
-
-    One look-up then fetches six values; the cost of a rotation is dominated by memory access, not arithmetic.
-    """
-    size = pixels.shape[-1]
-    packed = np.empty((size + 2, size + 2, 4), np.uint8)
-    for channel in range(3):
-        packed[1:-1, 1:-1, channel] = pixels[channel]
-    words = packed.view(np.uint32)[..., 0]
-    words[0] = words[1]
-    words[-1] = words[-2]
-    words[:, 0] = words[:, 1]
-    words[:, -1] = words[:, -2]
-    flat = words.reshape(-1)
-    pairs = np.empty((flat.size, 2), np.uint32)
-    pairs[:, 0] = flat
-    pairs[:-1, 1] = flat[1:]
-    pairs[-1, 1] = 0
-    return pairs.view(np.uint64)[:, 0]
+def planar(image: Image.Image, *, flip: bool = False) -> Bytes:
+    """(3, S, S) uint8, contiguous, mirrored left to right if ``flip``."""
+    width, height = image.size
+    # Pillow extracts one band at a time faster than numpy de-interleaves pixels.
+    planes = np.empty((3, height, width), np.uint8)
+    for plane, band in zip(planes, "RGB", strict=True):
+        pixels = np.frombuffer(image.tobytes("raw", band), np.uint8).reshape(height, width)
+        plane[:] = pixels[:, ::-1] if flip else pixels
+    return planes
 
 
 def shear_x(pixels: Bytes, factor: float) -> Bytes:
     """Row y is sampled at x + factor·(y + ½); black outside."""
-    size = pixels.shape[-1]
-    shift, weights, doubtful, runs = _lines(factor, size)
-    out = np.empty_like(pixels)
-    most = max(1, _SHEAR_CHUNK // size)
-    for first, last, offset in runs:
-        for start in range(first, last, most):
-            rows = slice(start, min(start + most, last))
-            line = np.empty((3, rows.stop - start, size + 1), np.float32)
-            _gather(line.transpose(2, 0, 1), pixels[:, rows].transpose(2, 0, 1), offset)
-            _interpolate(line[:, :, :-1], line[:, :, 1:], weights[rows, None], out[:, rows])
-    border, inside = _border(shift)
-    out[:, :, border] *= inside
-    if doubtful.size:
-        out[:, doubtful] = _exact(pixels[:, doubtful], shift[doubtful])
-    return out
+    turned = shear_y(np.ascontiguousarray(pixels.transpose(0, 2, 1)), factor)
+    return np.ascontiguousarray(turned.transpose(0, 2, 1))
 
 
 def shear_y(pixels: Bytes, factor: float) -> Bytes:
@@ -163,7 +83,7 @@ def shear_y(pixels: Bytes, factor: float) -> Bytes:
     for first, last, offset in runs:
         columns = slice(first, last)
         _gather(line[:, :, columns].transpose(1, 0, 2), pixels[:, :, columns].transpose(1, 0, 2), offset)
-    most = max(1, _SHEAR_CHUNK // size)
+    most = max(1, _CHUNK // size)
     for start in range(0, size, most):
         rows = slice(start, min(start + most, size))
         below = slice(start + 1, rows.stop + 1)

@@ -25,6 +25,7 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.views.augmix import Floats, mix
 from otpt.views.draws import CropBox, draw_view, noise_generator
+from otpt.views.geometry import planar
 
 # Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
 _VERSION = 1
@@ -225,17 +226,6 @@ def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:
     else:
         crop = image.crop(corners)
     return crop.resize((size, size), Image.Resampling.BILINEAR)
-
-
-def planar(image: Image.Image, *, flip: bool = False) -> NDArray[np.uint8]:
-    """(3, S, S) uint8, contiguous, mirrored left to right if ``flip``."""
-    width, height = image.size
-    # Pillow extracts one band at a time faster than numpy de-interleaves pixels.
-    planes = np.empty((3, height, width), np.uint8)
-    for plane, band in zip(planes, "RGB", strict=True):
-        pixels = np.frombuffer(image.tobytes("raw", band), np.uint8).reshape(height, width)
-        plane[:] = pixels[:, ::-1] if flip else pixels
-    return planes
 
 
 def clean_image(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.tables import TABLES, main
 from otpt.errors import OtptError
-from otpt.methods.tables import TABLES, main
 
 
 def page(folder: Path, name: str) -> Path:

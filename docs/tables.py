@@ -1,7 +1,7 @@
 """Tables of parts, objectives and methods in the documentation, generated from the registry.
 
-    python -m otpt.methods.tables README.md docs/methods.md --check     # fail if a table is not up to date
-    python -m otpt.methods.tables README.md docs/methods.md --write     # update the tables
+    python docs/tables.py README.md docs/methods.md --check     # fail if a table is not up to date
+    python docs/tables.py README.md docs/methods.md --write     # update the tables
 
 A page has a table between the lines ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
 """
@@ -78,7 +78,7 @@ def update(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check or write the tables of some pages; exit code 1 if ``--check`` finds one that is not up to date."""
-    parser = argparse.ArgumentParser(prog="python -m otpt.methods.tables", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python docs/tables.py", description=__doc__.partition("\n")[0])
     parser.add_argument("pages", nargs="+", type=Path)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--check", action="store_true")
