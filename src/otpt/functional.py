@@ -155,8 +155,10 @@ def aggregate(
         None if each is None else to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
     )
     assert rows is not None
-    now = finish.ImageScores(rows[:1], rows, views, texts)
-    before = now if start is None else now._replace(logits=start[:1], view_logits=start)
+    unknown = torch.full((1,), torch.nan)
+    seen = rows.new_empty(1, 0, 0) if texts is None else texts[None]
+    now = Scores(rows[:1], seen, unknown, skipped=unknown < 0, view_logits=rows[None])
+    before = now if start is None else dataclasses.replace(now, logits=start[:1], view_logits=start[None])
     given = {"features": views, "text_features": texts, "adapted_text_features": texts, "logit_scale": logit_scale}
     available = _given(AGGREGATIONS[method], given)
     numbers = chosen.settings_for("fine-grained")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from torch import Tensor
 from otpt.calibration import fixed_temperature, probabilities
 from otpt.errors import OtptError
 from otpt.methods.method import Method
+from otpt.methods.prompt_tuning.state import Scores
 from otpt.registry import AGGREGATIONS, CALIBRATIONS, CLEAN, NONE, Component, describe, reason
 
 KEPT_INIT = "init-kept"
@@ -60,30 +61,10 @@ class Output:
         return float(self.probabilities.max())
 
 
-class ImageScores(NamedTuple):
-    """One image under a prompt, on the host.
-
-    Attributes:
-        logits: (1, C) of the clean view.
-        view_logits: (V, C) of all views, the clean one first.
-        features: (V, D) of all views.
-        text_features: (C, D).
-        mean_cosine: between text features of different classes; nan without any.
-        skipped: whether a gradient was not finite, so that the image kept the initial prompt.
-    """
-
-    logits: Tensor
-    view_logits: Tensor | None
-    features: Tensor | None
-    text_features: Tensor | None
-    mean_cosine: float = math.nan
-    skipped: bool = False
-
-
 def finish(
     method: Method,
-    before: ImageScores,
-    now: ImageScores,
+    before: Scores,
+    now: Scores,
     available: Available,
     settings: Mapping[str, Any],
     *,
@@ -92,7 +73,7 @@ def finish(
     name: str = "image",
     extras: Extras,
 ) -> Output:
-    """The output of an image at the init (``before``) and as an adaptation left it (``now``).
+    """The output of one image on the host, at the init (``before``) and as an adaptation left it (``now``).
 
     Args:
         available: what functions may ask for besides what is computed here.
@@ -102,12 +83,12 @@ def finish(
         name: of the image, for messages.
         extras: numbers that are known already.
     """
-    every_view = method.needs_adapted_views
-    adapted = now.view_logits if every_view else now.logits
-    zero_shot = before.view_logits if every_view else before.logits
-    assert adapted is not None
-    assert zero_shot is not None
-    given = {**available, "adapted_text_features": now.text_features, "mean_cosine": now.mean_cosine}
+    adapted, zero_shot = now.logits, before.logits
+    if method.needs_adapted_views:
+        assert now.view_logits is not None
+        assert before.view_logits is not None
+        adapted, zero_shot = now.view_logits[0], before.view_logits[0]
+    given = {**available, "adapted_text_features": now.text_features[0], "mean_cosine": float(now.mean_cosine[0])}
     logits, more = adapted, dict(extras)
     if official or method.calibrate != NONE:
         logits, own = calibrated(method, adapted, zero_shot, given, settings, tower=tower, official=official, name=name)
@@ -128,7 +109,7 @@ def finish(
     return Output(
         np.asarray(found.double().numpy()),
         index,
-        flags=(KEPT_INIT,) if now.skipped else (),
+        flags=(KEPT_INIT,) if now.skipped[0] else (),
         extras=more,
         logits=now.logits[0] if method.aggregate == CLEAN else None,
     )

@@ -51,11 +51,12 @@ def fpp_prompt(
     """The prompt that FPP makes for the classes of the settings; cached in memory and on disk."""
     known = _made.setdefault(backbone, {})
     key = _key(backbone, settings, from_words)
-    found = known.get(key)
-    if found is None and cache is not None:
-        found = _read(cache, key, backbone, settings, from_words)
-    if found is None:
-        found = pretrain(
+    stored = None if cache is None else cache.get(key, kind="contexts")
+    if key not in known and stored is not None:
+        start = initial_prompt(backbone, settings.fpp, from_words=from_words)
+        known[key] = replace(start, vectors=torch.from_numpy(np.array(stored)))
+    elif key not in known:
+        known[key] = pretrain(
             backbone,
             settings.classes,
             settings.fpp,
@@ -63,9 +64,9 @@ def fpp_prompt(
             from_words=from_words,
             memory_budget=settings.memory_budget,
         )
-    if cache is not None and found.vectors is not None and cache.get(key, kind="contexts") is None:
+    found = known[key]
+    if cache is not None and stored is None and found.vectors is not None:
         cache.put(key, found.vectors.numpy(), kind="contexts")
-    known[key] = found
     return found
 
 
@@ -83,17 +84,6 @@ def _key(backbone: Backbone, settings: Settings, from_words: bool) -> str:
         "versions": [__version__, torch.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _read(cache: FeatureCache, key: str, backbone: Backbone, settings: Settings, from_words: bool) -> Prompt | None:
-    """The prompt if the cache has it; an entry of another width or type is ignored."""
-    values = cache.get(key, kind="contexts")
-    if values is None:
-        return None
-    vectors = torch.from_numpy(np.array(values))
-    if (vectors.shape[1], vectors.dtype) != (backbone.text.width, backbone.dtype) or not vectors.isfinite().all():
-        return None
-    return replace(initial_prompt(backbone, settings.fpp, from_words=from_words), vectors=vectors)
 
 
 def draw(seed: int, what: str, *shape: int) -> Tensor:

@@ -157,8 +157,8 @@ class Method(Steps):
             if value not in known:
                 raise unknown(axis, value, known)
         # as a loss adds them up: view objectives first, each kind in the order of the registry
-        order = [name for kind in (VIEWS, TEXTS) for name, each in OBJECTIVES.items() if each.on == kind]
-        object.__setattr__(self, "objectives", {name: self.objectives[name] for name in order if name in self.objectives})
+        order = sorted(self.objectives, key=lambda name: (OBJECTIVES[name].on == TEXTS, list(OBJECTIVES).index(name)))
+        object.__setattr__(self, "objectives", {name: self.objectives[name] for name in order})
         for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
             if isinstance(weight, Mapping):
                 self._check_families(name, weight)

@@ -9,7 +9,7 @@ host, where plain functions finish image by image (:mod:`otpt.methods.finish`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage
-from otpt.methods.finish import Extras, ImageScores, Output, call_function, call_gate, finish
+from otpt.methods.finish import Extras, Output, call_function, call_gate, finish
 from otpt.methods.method import Method, TuningConfig
 from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
 from otpt.methods.prompt_tuning.tuner import failed_on, tune
@@ -168,7 +168,7 @@ class PromptGroup:
         tuned = {config: (own, tuned[config][1]) for config, own in zip(tuned, scores, strict=True)}
 
         def finish_image(i: int) -> list[Output]:
-            before = image_scores(initial, i)
+            before = initial.image(i)
             given = {**self._available(before), INPUTS: views[i], FIRST_PASS: batch.images[i].task.first_pass}
             return [self._finish(method, before, given, gates, tuned, i, names[i], extras) for method in methods]
 
@@ -176,17 +176,21 @@ class PromptGroup:
             return [finish_image(i) for i in range(len(names))]
         return in_threads(finish_image, range(len(names)))
 
-    def _available(self, scores: ImageScores) -> dict[str, Any]:
-        """What a function may ask for of an image under the initial prompt."""
-        own = {"features": scores.features, "text_features": scores.text_features, "zero_shot": scores.view_logits}
-        return {**self._constants, **own}
+    def _available(self, scores: Scores) -> dict[str, Any]:
+        """What a function may ask for of one image under the initial prompt."""
+        assert scores.features is not None
+        assert scores.view_logits is not None
+        return {
+            **self._constants,
+            "features": scores.features[0],
+            "text_features": scores.text_features[0],
+            "zero_shot": scores.view_logits[0],
+        }
 
     def _gate(self, method: Method, initial: Scores, names: Sequence[str]) -> list[tuple[bool, Extras]]:
         """Whether a method adapts the images."""
         gate, settings = GATES[method.gate], self._settings[method.name]
-        return [
-            call_gate(gate, self._available(image_scores(initial, i)), settings, name) for i, name in enumerate(names)
-        ]
+        return [call_gate(gate, self._available(initial.image(i)), settings, name) for i, name in enumerate(names)]
 
     def _tune(
         self,
@@ -234,7 +238,7 @@ class PromptGroup:
     def _finish(
         self,
         method: Method,
-        before: ImageScores,
+        before: Scores,
         given: Mapping[str, Any],
         gates: Gates,
         tuned: Tuned,
@@ -251,9 +255,9 @@ class PromptGroup:
             more |= own
         elif is_open and config is not None:
             scores, at = tuned[config]
-            now = image_scores(scores, at[i])
+            now = scores.image(at[i])
             if now.features is not None:  # they depend on the context
-                available["features"] = now.features
+                available["features"] = now.features[0]
         if method.gate != NONE:
             more |= {**of_gate, GATED: float(is_open)}
         return finish(
@@ -265,25 +269,23 @@ class PromptGroup:
             tower=self._tower,
             official=self._official,
             name=name,
-            extras={"mean_cosine": now.mean_cosine, **more},
+            extras={"mean_cosine": float(now.mean_cosine[0]), **more},
         )
 
     def _call_adaptation(
-        self, method: Method, before: ImageScores, available: Mapping[str, Any], name: str
-    ) -> tuple[ImageScores, Extras]:
+        self, method: Method, before: Scores, available: Mapping[str, Any], name: str
+    ) -> tuple[Scores, Extras]:
         """Adapt an image by a function, which gives logits of the views or text features."""
         value = ADAPTATIONS[method.adapt]
         carried = self._stream_state.setdefault(method.name, {})
-        given = {**available, "logits": before.view_logits, STATE: carried}
-        same = before.text_features if value.gives_texts else before.view_logits
-        assert same is not None
-        found, extras = call_function(value, "adaptation", given, self._settings[method.name], tuple(same.shape), name)
+        given = {**available, "logits": available["zero_shot"], STATE: carried}
+        shape = tuple(available["text_features" if value.gives_texts else "zero_shot"].shape)
+        found, extras = call_function(value, "adaptation", given, self._settings[method.name], shape, name)
         if not value.gives_texts:
-            return before._replace(logits=found[:1], view_logits=found), extras
-        assert before.features is not None
-        logits = self.state.logits(before.features, found)
-        cosine = float(mean_cosine(found))
-        return before._replace(logits=logits[:1], view_logits=logits, text_features=found, mean_cosine=cosine), extras
+            return replace(before, logits=found[:1], view_logits=found[None]), extras
+        logits = self.state.logits(available["features"], found)
+        texts = {"text_features": found[None], "mean_cosine": mean_cosine(found)[None]}
+        return replace(before, logits=logits[:1], view_logits=logits[None], **texts), extras
 
 
 def scores_to_host(scores: Sequence[Scores]) -> list[Scores]:
@@ -291,19 +293,6 @@ def scores_to_host(scores: Sequence[Scores]) -> list[Scores]:
     fields = [{name: each for name, each in vars(own).items() if each is not None} for own in scores]
     found = iter(to_host([each for own in fields for each in own.values()]))
     return [Scores(**{name: next(found) for name in own}) for own in fields]
-
-
-def image_scores(scores: Scores, i: int) -> ImageScores:
-    """Image ``i`` of a batch on the host."""
-    texts = scores.text_features
-    return ImageScores(
-        scores.logits[i : i + 1],
-        None if scores.view_logits is None else scores.view_logits[i],
-        None if scores.features is None else scores.features[i],
-        texts[i if len(texts) > 1 else 0],
-        float(scores.mean_cosine[i]),
-        bool(scores.skipped[i]),
-    )
 
 
 def _rows(tensor: Tensor, images: Sequence[int]) -> Tensor:

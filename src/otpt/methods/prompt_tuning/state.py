@@ -65,6 +65,13 @@ class Scores:
     features: Tensor | None = None
     contexts: Tensor | None = None
 
+    def image(self, i: int) -> Scores:
+        """Those of one image, B = 1."""
+        found = {name: each[i : i + 1] for name, each in vars(self).items() if each is not None}
+        if len(self.text_features) == 1:  # all images share them
+            found["text_features"] = self.text_features
+        return Scores(**found)
+
 
 class Point(NamedTuple):
     """A prompt state at some contexts, differentiable.

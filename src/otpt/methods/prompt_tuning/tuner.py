@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -173,54 +173,29 @@ def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, object
 def _cached_gradients(
     cache: FeatureCache, state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective
 ) -> Tensor:
-    """:func:`_view_gradients`, of which the cache may have some."""
-    stored = [GradientEntry(cache, state, each) for each in to_host([views])[0]]
-    found = {i: known for i, entry in enumerate(stored) if (known := entry.get(objective)) is not None}
-    missing = [i for i in range(len(stored)) if i not in found]
+    """:func:`_view_gradients`, of which the cache may have some: a further one-step method needs no backward pass."""
+    keys = [gradient_key(state, each, objective) for each in to_host([views])[0]]
+    stored = {i: cache.get(key, kind="gradients") for i, key in enumerate(keys)}
+    device = state.init.device
+    found = {i: to_device(torch.from_numpy(np.array(own)), device) for i, own in stored.items() if own is not None}
+    missing = [i for i in stored if i not in found]
     if missing:
         computed = _view_gradients(
             state, torch.stack([views[i] for i in missing]), torch.stack([zero_shot[i] for i in missing]), objective
         )
         for i, gradient, own in zip(missing, computed, to_host([computed])[0], strict=True):
             found[i] = gradient
-            stored[i].put(objective, own)
-    return torch.stack([found[i] for i in range(len(stored))])
+            cache.put(keys[i], own.numpy(), kind="gradients")
+    return torch.stack([found[i] for i in stored])
 
 
-class GradientEntry:
-    """Gradients at θ₀ of one image's view features (V, D) on disk.
-
-    A further one-step method on cached features then needs no backward pass. The key is made of the features and the
-    prompt state themselves, so an entry is the gradient of exactly these numbers.
-    """
-
-    def __init__(self, cache: FeatureCache, state: PromptState, views: Tensor) -> None:
-        self._cache, self._state, self._views = cache, state, views
-
-    def get(self, objective: ViewObjective) -> Tensor | None:
-        """The gradient (n, W) if the cache has it."""
-        found = self._cache.get(self._key(objective), kind="gradients")
-        if found is None:
-            return None
-        init = self._state.init
-        gradient = torch.from_numpy(np.array(found))
-        same = (gradient.shape, gradient.dtype) == (init.shape, init.dtype)
-        return to_device(gradient, init.device) if same else None
-
-    def put(self, objective: ViewObjective, gradient: Tensor) -> None:
-        """Store a gradient, which is on the host."""
-        self._cache.put(self._key(objective), gradient.numpy(), kind="gradients")
-
-    def _key(self, objective: ViewObjective) -> str:
-        facts = [*vars(objective).values(), self._image, self._state.fingerprint, __version__, torch.__version__]
-        facts.append(OBJECTIVES[objective.name].digest)  # a user may change a function and keep its name
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-    @cached_property
-    def _image(self) -> str:
-        digest = hashlib.sha256(f"{self._views.dtype} {tuple(self._views.shape)} ".encode())
-        digest.update(self._views.detach().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+def gradient_key(state: PromptState, views: Tensor, objective: ViewObjective) -> str:
+    """64 hexadecimal digits of all that the gradient at θ₀ for view features (V, D) on the host depends on."""
+    image = hashlib.sha256(f"{views.dtype} {tuple(views.shape)} ".encode())
+    image.update(views.detach().contiguous().numpy().tobytes())
+    facts = [*vars(objective).values(), image.hexdigest(), state.fingerprint, __version__, torch.__version__]
+    facts.append(OBJECTIVES[objective.name].digest)  # a user may change a function and keep its name
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def tune_many_steps(
