@@ -173,9 +173,8 @@ def test_streams_take_whatever_holds_images(tmp_path: Path) -> None:
 
 def test_bad_options() -> None:
     for option, offending in (
-        ("vews", "'views'"),
-        ("recipe", "views="),
-        ("backbone", "first argument"),
+        ("vews", "mean: views"),
+        ("n_views", "mean: views"),
         ("colour", "'colour'"),
     ):
         with pytest.raises(OtptError, match=offending):

@@ -27,7 +27,6 @@ from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import LIMITS, ImageSource, UrlLimits
 from otpt.methods import (
     Method,
-    Output,
     Predictor,
     calibration_facts,
     check_fit,
@@ -228,16 +227,13 @@ class Classifier:
             raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
         methods = (self.settings.methods[0] if method is None else get_method(method),)
-        labels = None
-        if candidate_labels is not None or hypothesis_template is not None:
-            labels = candidates(candidate_labels, hypothesis_template)
-        predictor = self._predictor(methods, labels)
+        labels = candidates(candidate_labels, hypothesis_template)
         ids = None if image_id is None else [image_id]
         found: list[Any] = []
-        for position, (image, answer) in enumerate(self._outputs(predictor, images, ids, workers, one=one)):
+        answers = self._answers(images, methods, ids, workers, labels=labels, one=one)
+        for position, (image, answer) in enumerate(answers):
             if not isinstance(answer, Exception):
-                own = predictions(methods, answer, predictor.settings, self._calibrations)
-                found.append(own[methods[0].name])
+                found.append(answer[methods[0].name])
             elif errors == "return" and isinstance(answer, OtptError):
                 found.append(Failure(image.task.key, position, answer))
             else:
@@ -249,7 +245,7 @@ class Classifier:
         one = is_one_image(images)
         ids = None if image_id is None else [image_id]
         found = []
-        for answer in self._stream(images, get_methods(methods), ids, one=one):
+        for _, answer in self._answers(images, get_methods(methods), ids, one=one):
             if isinstance(answer, Exception):
                 raise answer
             found.append(answer)
@@ -272,7 +268,7 @@ class Classifier:
             workers: threads that decode and augment ahead; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
-        for found in self._stream(images, chosen, image_ids, workers):
+        for _, found in self._answers(images, chosen, image_ids, workers):
             yield found if methods is not None or isinstance(found, Exception) else found[self.method.name]
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
@@ -337,10 +333,10 @@ class Classifier:
         if isinstance(images, Sized):  # fail early
             _check_one_label_each(len(images), len(indices))
         found = []
-        for _, answer in self._outputs(self._predictor((self.method,)), images):
+        for _, answer in self._answers(images, (self.method,), calibrations={}):
             if isinstance(answer, Exception):
                 raise answer
-            found.append(answer[0].probabilities)
+            found.append(answer[self.method.name].probabilities)
         _check_one_label_each(len(found), len(indices))
         calibration = fit_calibration(
             np.array(found).reshape(len(found), len(self.class_names)),
@@ -386,38 +382,31 @@ class Classifier:
         self._calibrations = found
         return self
 
-    def _outputs(
-        self,
-        predictor: Predictor,
-        images: Any,
-        image_ids: Iterable[str] | None = None,
-        workers: int | None = None,
-        *,
-        one: bool = False,
-    ) -> Iterator[tuple[EncodedImage, list[Output] | Exception]]:
-        """(image, outputs of the methods, or why there are none), in order; a task's key is the image's name."""
-        tasks = (
-            predictor.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
-            for each in image_inputs([images] if one else images, image_ids)
-        )
-        # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
-        pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
-        return chain.from_iterable(stream(tasks, pipeline))
-
-    def _stream(
+    def _answers(
         self,
         images: Any,
         methods: tuple[Method, ...],
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
         *,
+        labels: Labels | None = None,
         one: bool = False,
-    ) -> Iterator[dict[str, Prediction] | Exception]:
-        for _, answer in self._outputs(self._predictor(methods), images, image_ids, workers, one=one):
+        calibrations: Mapping[str, Calibrated] | None = None,
+    ) -> Iterator[tuple[EncodedImage, dict[str, Prediction] | Exception]]:
+        """(image, predictions by method, or why there are none), in order; a task's key is the image's name."""
+        predictor = self._predictor(methods, labels)
+        tasks = (
+            predictor.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
+            for each in image_inputs([images] if one else images, image_ids)
+        )
+        # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
+        pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
+        own = self._calibrations if calibrations is None else calibrations
+        for image, answer in chain.from_iterable(stream(tasks, pipeline)):
             if isinstance(answer, Exception):
-                yield answer
+                yield image, answer
             else:
-                yield predictions(methods, answer, self.settings, self._calibrations)
+                yield image, predictions(methods, answer, predictor.settings, own)
 
     def _settings_for(self, labels: Labels | None) -> Settings:
         """The settings with the classes that are set, or with those of one call."""

@@ -6,18 +6,17 @@ their descriptions are the help texts of the command line. Importing this module
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 
 if TYPE_CHECKING:
     from typing import Self
@@ -52,9 +51,6 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
-    suggestions: ClassVar[Mapping[str, str]] = {}
-    """What to write instead of names that other libraries use."""
-
     def __init__(self, **given: Any) -> None:
         try:
             super().__init__(**given)
@@ -75,9 +71,7 @@ def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:
         return cause
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.6)
-        hint = model.suggestions.get(name) or (f"did you mean {near[0]!r}?" if near else "")
-        return OtptError(f"There is no setting {name!r}; {hint or 'available: ' + ', '.join(model.model_fields) + '.'}")
+        return unknown("setting", name, model.model_fields)
     message = first["msg"]
     return OtptError(f"{name} is {first['input']!r:.200}: {message[:1].lower()}{message[1:]}.")
 
@@ -119,19 +113,6 @@ class Settings(Frozen):
     Values that a file or the command line can hold serialise to JSON (``model_dump(mode="json")``); objects in memory
     (:class:`Prompt`, tensors, loaded calibrations) are accepted as well.
     """
-
-    suggestions: ClassVar[Mapping[str, str]] = {
-        "backbone": "it is the first argument, without a name.",
-        "pretrained": "the tag of the weights follows the name, as in 'ViT-B-32/openai'.",
-        "processor": "a processor is given as preprocess=.",
-        "image_processor": "it is given as preprocess=.",
-        "transform": "it is given as preprocess=.",
-        "n_views": "the number of views is given as views=.",
-        "recipe": "a ViewRecipe is given as views=.",
-        "class_names": "they are given as classes=.",
-        "labels": "class names are given as classes=.",
-        "candidate_labels": "they are given as classes=, or with each call.",
-    }
 
     methods: tuple[Method, ...] = Field(
         default=cast(Any, (DEFAULT_METHOD,)),  # read by :meth:`_read`, like every other value

@@ -21,7 +21,7 @@ from otpt.backbones import ClipBackbone
 from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
 from otpt.features import pipeline as pipeline_module
-from otpt.features.cache import ShardDigests, file_state
+from otpt.features.cache import file_key
 from otpt.images import ImageSource, image_digest, open_image
 from otpt.views import ViewRecipe, make_views
 
@@ -160,13 +160,8 @@ def test_a_file_that_looks_as_it_did_is_not_read(
     cache = FeatureCache(tmp_path / "cache")
 
     def run() -> list[Tensor]:
-        digests = ShardDigests(cache.folder, "data", 0, 8)
-        last = len(images) - 1
-        given = [
-            ImageTask(i, partial(_as_it_is, path), (SOME,), 5, digests=digests, last=i == last)
-            for i, path in enumerate(images)
-        ]
-        return [good(found).features[SOME.kind] for _, found in FeaturePipeline(backbone(), cache=cache)(given)]
+        pipeline = FeaturePipeline(backbone(), cache=cache)
+        return [good(found).features[SOME.kind] for _, found in pipeline(tasks(images))]
 
     first = run()
 
@@ -185,24 +180,23 @@ def test_a_file_that_looks_as_it_did_is_not_read(
 def test_a_file_with_another_content_of_the_same_size_and_time_is_read(images: list[Path], tmp_path: Path) -> None:
     """As ``cp -p``, ``rsync -t`` and ``tar`` leave them: they set the time of change back."""
     before = images[0].stat()
-    digests = ShardDigests(tmp_path / "cache", "data", 0, 8)
-    digests.remember(file_state(images[0]), "its digest")
-    assert digests.find(file_state(images[0])) == "its digest"
+    key = file_key(images[0])
+    assert key is not None
+    assert file_key(images[0]) == key
     while images[0].stat().st_ctime_ns == before.st_ctime_ns:  # clocks of file systems tick
         images[0].write_bytes(bytes(before.st_size))
         os.utime(images[0], ns=(before.st_mtime_ns, before.st_mtime_ns))
     assert images[0].stat().st_mtime_ns == before.st_mtime_ns
-    assert digests.find(file_state(images[0])) is None
+    assert file_key(images[0]) != key
 
 
 def test_views_of_two_contents_are_not_mixed(images: list[Path], tmp_path: Path) -> None:
     """The first round comes from the cache; before the second one, the file is another one."""
     cache = FeatureCache(tmp_path / "cache")
     recipe = ViewRecipe(n_views=6, rounds=(4,))
-    digests = ShardDigests(cache.folder, "data", 0, 8)
     pipeline = FeaturePipeline(backbone(), cache=cache)
     for changed in (False, True):
-        ((encoded,),) = pipeline.batches(tasks(images[:1], recipe, digests=digests), in_rounds=True)
+        ((encoded,),) = pipeline.batches(tasks(images[:1], recipe), in_rounds=True)
         if not changed:
             pipeline.store([encoded])
             continue
@@ -210,7 +204,7 @@ def test_views_of_two_contents_are_not_mixed(images: list[Path], tmp_path: Path)
         encoded.missing, encoded.opened = {recipe.kind: 6}, None
         pipeline.encode_more([encoded])
         assert isinstance(encoded.error, OtptError)
-    ((_, found),) = pipeline(tasks(images[:1], recipe, digests=digests))
+    ((_, found),) = pipeline(tasks(images[:1], recipe))
     assert torch.equal(good(found).features[recipe.kind], literal(images[0], recipe))
 
 
@@ -225,15 +219,15 @@ def test_large_images_are_not_kept(tmp_path: Path) -> None:
     assert torch.equal(encoded.features[recipe.kind], literal(path, recipe))
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[1]"])
-def test_damaged_digests_are_as_none(images: list[Path], tmp_path: Path, damage: str) -> None:
-    cache = tmp_path / "cache"
-    digests = ShardDigests(cache, "data", 0, 8)
-    digests.remember(file_state(images[0]), "its digest")
-    digests.save()
-    (file,) = (cache / "images").iterdir()
-    file.write_text(damage)
-    assert ShardDigests(cache, "data", 0, 8).find(file_state(images[0])) is None
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"0" * 32])
+def test_a_damaged_digest_is_replaced(images: list[Path], tmp_path: Path, damage: bytes) -> None:
+    cache = FeatureCache(tmp_path / "cache")
+    list(FeaturePipeline(backbone(), cache=cache)(tasks(images[:1])))
+    (file,) = (cache.folder / "digests").glob("*/*")
+    file.write_bytes(damage)
+    ((_, found),) = FeaturePipeline(backbone(), cache=cache)(tasks(images[:1]))
+    assert torch.equal(good(found).features[SOME.kind], literal(images[0]))
+    assert file.read_text() == image_digest(images[0])
 
 
 def test_an_impossible_number_of_threads() -> None:

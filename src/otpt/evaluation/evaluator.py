@@ -16,7 +16,7 @@ from otpt.calibration import Calibrated
 from otpt.data import Dataset, FeatureDataset
 from otpt.errors import OtptError
 from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
-from otpt.features.cache import FeatureCache, ShardDigests
+from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import (
     Method,
@@ -182,23 +182,12 @@ class Evaluator:
 
     def _image_tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
         for item in items:
-            dataset, size = self._datasets[item.dataset], self._settings.shard_size
-            predictor = self._predictor(item)
+            dataset, predictor = self._datasets[item.dataset], self._predictor(item)
             order = stream_order(item.seed, dataset.ids[: item.stop]) if item.in_order else range(item.start, item.stop)
-            last = {index // size: index for index in order}
-            digests: dict[int, ShardDigests] = {}
-            if self._cache is not None:
-                digests = {r: ShardDigests(self._cache.folder, dataset.fingerprint, r * size, size) for r in last}
             passes = [True, False] if predictor.sees_all_first else [False]
             for first_pass, index in product(passes, order):
-                yield predictor.task(
-                    _Place(item, index, dataset.ids[index]),
-                    partial(dataset.source, index),
-                    seed=item.seed,
-                    digests=digests.get(index // size),
-                    last=last[index // size] == index and not first_pass,
-                    first_pass=first_pass,
-                )
+                place = _Place(item, index, dataset.ids[index])
+                yield predictor.task(place, partial(dataset.source, index), seed=item.seed, first_pass=first_pass)
 
     def _shards(
         self, item: WorkItem, answers: Iterator[tuple[EncodedImage, list[Output] | Exception]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -36,8 +36,6 @@ class EvaluationSettings(Settings):
     Methods and prompts are all run in one pass. In paths of ``contexts`` and ``attributes``, ``{dataset}`` is replaced
     by the data set's name. ``prompts=None`` takes each data set's own prompt.
     """
-
-    suggestions: ClassVar[Mapping[str, str]] = {**Settings.suggestions, "bins": "it is given as n_bins=."}
 
     methods: tuple[Any, ...] = Field(
         DEFAULT_METHODS, min_length=1, description=Settings.model_fields["methods"].description

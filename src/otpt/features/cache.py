@@ -2,8 +2,8 @@
 
 The key is what the features depend on: backbone (weights, precision, compiled or not, kind of device), preprocessing,
 view recipe, seed and the image's content. The number of views is not in it: view v is the same however many there are,
-so an entry with 64 views also serves a run that needs one. Gradients at an initial context, and contexts that take long
-to make, are entries of other kinds.
+so an entry with 64 views also serves a run that needs one. Entries of other kinds are gradients at an initial context,
+contexts that take long to make, and digests of image files, which a warm run then need not read.
 
 An entry is one file: a checksum of key and content, then the array in NumPy's format. It is written under another name
 and renamed, so several processes may share a cache; a damaged entry is recomputed. The least recently used entries are
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 20 * 10**9
 """Bytes; ImageNet's 50,000 test images take 7.0 GB with 64 views of ViT-B/16 and their gradients."""
 
-KINDS = ("features", "gradients", "contexts")
+KINDS = ("features", "gradients", "contexts", "digests")
 """Kinds of entries: their folder and their suffix."""
 _CHECKSUM = 32
 _RECENT = 2 * 10**9
@@ -99,10 +99,24 @@ class FeatureCache:
         return values
 
     def put(self, key: str, values: npt.NDArray[np.floating], *, kind: str = "features") -> None:
-        """Store an array. A cache that cannot be written is reported once and then left alone."""
+        """Store an array."""
+        self._write(kind, key, _encode(values, key))
+
+    def digest(self, key: str) -> str | None:
+        """The digest of an image file that looked like ``key`` (:func:`file_key`) when it was read."""
+        try:
+            return self._path("digests", key).read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return None
+
+    def put_digest(self, key: str, digest: str) -> None:
+        """Store the digest of an image file."""
+        self._write("digests", key, digest.encode())
+
+    def _write(self, kind: str, key: str, data: bytes) -> None:
+        """Write an entry. A cache that cannot be written is reported once and then left alone."""
         if not self._writable:
             return
-        data = _encode(values, key)
         try:
             write_atomically(self._path(kind, key), data, durable=False)
         except OtptError as error:
@@ -128,9 +142,6 @@ class FeatureCache:
             with suppress(OSError):
                 entry[2].unlink()
                 removed.append(entry)
-        for other in (self.folder / "images").glob("*.json"):
-            with suppress(OSError):
-                other.unlink()
         return self._info(removed)
 
     def shrink(self) -> None:
@@ -200,55 +211,20 @@ def _decode(data: bytes, key: str) -> npt.NDArray[np.floating] | None:
     return values if values.ndim == 2 and values.dtype.kind == "f" else None
 
 
-FileState = tuple[str, int, int, int]
-"""Absolute path, size in bytes, times of the last change of a file's content and of its entry, in nanoseconds."""
+def file_key(source: Any) -> str | None:
+    """64 hexadecimal digits of what a file looks like from outside: path, size, and times of its last changes.
 
-
-def file_state(source: Any) -> FileState | None:
-    """What a file looks like from outside; None for images that are not files."""
+    None for images that are not files, and for a file that was changed within the last two seconds, when a second
+    change could go unnoticed.
+    """
     if not isinstance(source, (str, Path)):
         return None
     try:
-        stat = Path(source).stat()
-        return str(Path(source).absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+        path = Path(source).absolute()
+        stat = path.stat()
     except (OSError, ValueError):
         return None
-
-
-class ShardDigests:
-    """Digests of the image files of a shard when they were last read: a warm run need not read them to find features.
-
-    A file whose size or times changed is read again; so is one that was changed within the last two seconds, when a
-    second change could go unnoticed.
-
-    Args:
-        first, size: the shard has ``size`` images of the data set from ``first`` on.
-    """
-
-    def __init__(self, cache: Path, dataset: str, first: int, size: int) -> None:
-        key = hashlib.sha256(f"{dataset} {first} {size}".encode()).hexdigest()[:40]
-        self._path = cache / "images" / f"{key}.json"
-        self._known: dict[str, list[Any]] = {}
-        self._changed = False
-        with suppress(OSError, ValueError, TypeError, AttributeError):
-            self._known = dict(json.loads(self._path.read_text(encoding="utf-8")).items())
-
-    def find(self, state: FileState | None) -> str | None:
-        """The digest of a file that looks unchanged."""
-        if state is None:
-            return None
-        known = self._known.get(state[0])
-        return str(known[-1]) if known is not None and tuple(known[:-1]) == state[1:] else None
-
-    def remember(self, state: FileState | None, digest: str) -> None:
-        """Note the content of a file that looked like ``state`` before it was read."""
-        if state is not None and time.time_ns() - state[2] >= _RECENT and self.find(state) != digest:
-            self._known[state[0]] = [*state[1:], digest]
-            self._changed = True
-
-    def save(self) -> None:
-        """Write what is new; if that fails, the next run only reads the images again."""
-        if self._changed:
-            self._changed = False
-            with suppress(OtptError):
-                write_atomically(self._path, json.dumps(self._known).encode(), durable=False)
+    if time.time_ns() - stat.st_mtime_ns < _RECENT:
+        return None
+    facts = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {path}"
+    return hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()

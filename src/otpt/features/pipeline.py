@@ -26,7 +26,7 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
-from otpt.features.cache import FeatureCache, ShardDigests, feature_key, file_state
+from otpt.features.cache import FeatureCache, feature_key, file_key
 from otpt.images import ImageFeatures, ImageSource, UrlLimits, open_with_digest
 from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
@@ -55,7 +55,6 @@ class ImageTask:
         image_id: names the image for its random views; None: its content.
         keep_image: a method takes the image itself.
         predictor: what predicts it, for :func:`otpt.methods.predictor.stream`.
-        digests: contents of files that were read before; ``last``: whether they are complete after this image.
         urls: limits of sources that are addresses; None refuses them.
         wanted: whether its result is still needed; None: always.
         pixels: of the decoded image, for :class:`PixelBudget`; 0: not counted.
@@ -69,8 +68,6 @@ class ImageTask:
     image_id: str | None = None
     keep_image: bool = False
     predictor: Any = None
-    digests: ShardDigests | None = None
-    last: bool = False
     urls: UrlLimits | None = None
     wanted: Callable[[], bool] | None = None
     pixels: int = 0
@@ -210,9 +207,6 @@ class FeaturePipeline:
             stored = [each.half() if self._form == "float16" else each for each in new.values()]
             for key, features in zip(new, to_host(stored), strict=True):
                 self._cache.put(key, features.numpy())
-        for image in images:
-            if image.task.digests is not None and image.task.last:
-                image.task.digests.save()
 
     def _prepare(self, task: ImageTask, *, in_rounds: bool) -> EncodedImage:
         """Do what needs no image tower; called by any thread."""
@@ -234,8 +228,9 @@ class FeaturePipeline:
             given = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
             found.features = {recipe.kind: given for recipe in task.recipes}
             return
-        state = None if task.digests is None else file_state(source)
-        if task.digests is not None and not task.keep_image and (known := task.digests.find(state)) is not None:
+        file = None if self._cache is None else file_key(source)
+        known = None if self._cache is None or file is None else self._cache.digest(file)
+        if known is not None and not task.keep_image:
             found.digest, found.features = known, self._cached(task, known, in_rounds)
             if len(found.features) == len(task.recipes):
                 return
@@ -243,9 +238,9 @@ class FeaturePipeline:
         opened = open_with_digest(source, urls=task.urls)
         self.note([task], "decode", begun)
         found.digest = opened[1]
-        if task.digests is not None:
-            task.digests.remember(state, found.digest)
-        found.features = {} if self._cache is None else self._cached(task, found.digest, in_rounds)
+        if self._cache is not None and file is not None and known != found.digest:
+            self._cache.put_digest(file, found.digest)
+        found.features = self._cached(task, found.digest, in_rounds)
         for recipe in task.recipes:
             if recipe.kind not in found.features:
                 count = min((recipe.n_views, *recipe.rounds)) if in_rounds else recipe.n_views
@@ -322,7 +317,7 @@ class FeaturePipeline:
             return found
         for recipe in task.recipes:
             features = self._cache.get(self._key(task, recipe, digest))
-            if features is None or features.shape[1] != self._backbone.embed_dim:
+            if features is None:
                 continue
             rounds = recipe.rounds if in_rounds else ()
             count = max((n for n in (*rounds, recipe.n_views) if n <= len(features)), default=0)
