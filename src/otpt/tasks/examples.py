@@ -43,10 +43,10 @@ from otpt.images import LIMITS, UrlLimits
 from otpt.methods import Method, Methods, register_methods, text_state
 from otpt.methods.gaussians import ridge_precision
 from otpt.methods.inits import prompt_group, word_prompts
+from otpt.methods.kinds import INITS, Kind
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState
 from otpt.prompts import TextFeatures
-from otpt.registry import INITS, Kind
 from otpt.settings import Settings
 
 Floats = npt.NDArray[np.float64]
