@@ -231,21 +231,10 @@ _FACTS = ("num_heads", "eps", "stride", "padding", "approximate", "pool_type", "
 def fingerprint(model: nn.Module) -> str:
     """24 hexadecimal digits of a SHA-256 over the architecture (canonical JSON) and every tensor of the state dict.
 
+    The architecture is what the model computes beyond its weights (heads, eps, strides, pooling, activations, causal
+    masks), read from the built model and not from a configuration file, so that a default left out makes no difference.
     A tensor enters with name, shape and its values as float32 (integers as int64), so the same weights give the same
     fingerprint from a float16 archive, a state dict or safetensors, and in any precision.
-    """
-    digest = hashlib.sha256(json.dumps(_architecture_facts(model), sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        kind = torch.float32 if tensor.is_floating_point() else torch.int64
-        digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
-        digest.update(tensor.detach().to("cpu", kind).contiguous().reshape(-1).numpy().data)
-    return digest.hexdigest()[:24]
-
-
-def _architecture_facts(model: nn.Module) -> dict[str, Any]:
-    """What the model computes beyond its weights: heads, eps, strides, pooling, activations, causal masks.
-
-    Read from the built model and not from a configuration file, so that a default left out makes no difference.
     """
     facts: dict[str, Any] = {}
     for name, module in model.named_modules():
@@ -257,4 +246,9 @@ def _architecture_facts(model: nn.Module) -> dict[str, Any]:
             own["kind"] = type(module).__name__
         if own:
             facts[name] = own
-    return facts
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        kind = torch.float32 if tensor.is_floating_point() else torch.int64
+        digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
+        digest.update(tensor.detach().to("cpu", kind).contiguous().reshape(-1).numpy().data)
+    return digest.hexdigest()[:24]

@@ -109,34 +109,18 @@ class Convolution(nn.Module):
         self, convolution: nn.Conv2d, input_shape: tuple[int, ...], activation: tuple[str, tuple[float, ...]]
     ) -> None:
         super().__init__()
-        weight, padding = convolution.weight.detach(), tuple(map(int, convolution.padding))
-        if _pads_like_tensorflow(convolution):  # a row and a column of zeros before the kernel: padding becomes equal
-            needed = [_same_padding(convolution, side, axis) for axis, side in enumerate(input_shape[2:])]
-            (top, bottom), (left, right) = needed
-            weight, padding = F.pad(weight, (right - left, 0, bottom - top, 0)), (bottom, right)
-        how = (padding, convolution.stride, convolution.dilation)
+        how = (tuple(map(int, convolution.padding)), convolution.stride, convolution.dilation)
         self._how: list[Any] = [*(list(part) for part in how), convolution.groups]
         self._activation, self._numbers = activation[0], list(activation[1])
         self.bias = None if convolution.bias is None else convolution.bias.detach()
         reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight
-        self._packed: Tensor = reorder(weight.to_mkldnn(), *self._how, list(input_shape))
+        self._packed: Tensor = reorder(convolution.weight.detach().to_mkldnn(), *self._how, list(input_shape))
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = torch.ops.mkldnn._convolution_pointwise(
             x, self._packed, self.bias, *self._how, self._activation, self._numbers, ""
         )
         return result
-
-
-def _pads_like_tensorflow(module: nn.Module) -> bool:
-    return type(module).__name__ == "Conv2dSame"  # timm's, which need not be imported
-
-
-def _same_padding(convolution: nn.Conv2d, side: int, axis: int) -> tuple[int, int]:
-    """Padding before and after for an output of ⌈side / stride⌉."""
-    stride, reach = convolution.stride[axis], convolution.kernel_size[axis]
-    whole = max((-(-side // stride) - 1) * stride + reach - side, 0)
-    return whole // 2, whole - whole // 2
 
 
 # ---- convolutional towers
@@ -165,7 +149,9 @@ def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bo
         names = {module: name for name, module in tuned.named_modules()}
         pairs, shapes = _observe(tuned, pixels, (nn.ReLU, nn.ReLU6), chunk)
         following = dict(pairs)
-        for module in filter(_is_plain, shapes):
+        for module in shapes:
+            if type(module) is not nn.Conv2d or module.padding_mode != "zeros" or isinstance(module.padding, str):
+                continue  # not what oneDNN computes
             activation = following.get(module, nn.Identity())
             tuned.set_submodule(names[module], Convolution(module, shapes[module], _ACTIVATIONS[type(activation)]))
             if activation in names:
@@ -207,13 +193,6 @@ def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ..
     for handle in handles:
         handle.remove()
     return _Observed([(conv, after) for conv, after in pairs if calls[conv] == calls[after] == 1], shapes)
-
-
-def _is_plain(module: nn.Conv2d) -> bool:
-    """Whether oneDNN computes this convolution: no other subclass, no other padding."""
-    if _pads_like_tensorflow(module):
-        return module.dilation == (1, 1)
-    return type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
 
 class _AttentionPool(nn.Module):

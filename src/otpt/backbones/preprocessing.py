@@ -29,10 +29,15 @@ def read_preprocessing(source: Any, image_size: int | tuple[int, int]) -> Prepro
     elif not isinstance(source, Mapping):
         source = _transform_config(source, size)
     interpolation = str(source.get("interpolation", "bicubic"))
+    colours: Any = (source.get("mean") or CLIP_MEAN, source.get("std") or CLIP_STD)
+    try:
+        mean, std = (tuple(map(float, each)) for each in colours)
+    except (TypeError, ValueError, OverflowError):
+        raise OtptError(f"The preprocessing has mean and std {colours!r}; expected three numbers each.") from None
     return Preprocessing(
         size=size,
-        mean=_triple(source.get("mean") or CLIP_MEAN),
-        std=_triple(source.get("std") or CLIP_STD),
+        mean=mean,  # type: ignore[arg-type]
+        std=std,  # type: ignore[arg-type]
         interpolation="bicubic" if interpolation == "random" else interpolation,
         resize_mode=source.get("resize_mode", "shortest"),
     )
@@ -109,12 +114,3 @@ def _side(size: Any) -> int:
     if len(sides) != 1:
         raise OtptError(f"The model takes images of {size} pixels; only square ones are supported.")
     return sides.pop()
-
-
-def _triple(values: Any) -> Any:
-    """Red, green, blue; one number is used for all three."""
-    try:
-        numbers = tuple(float(value) for value in values)
-    except (TypeError, ValueError, OverflowError):
-        raise OtptError(f"The preprocessing has {values!r} as mean or std; expected three numbers.") from None
-    return 3 * numbers if len(numbers) == 1 else numbers

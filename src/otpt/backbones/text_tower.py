@@ -79,7 +79,9 @@ class ModelTextTower(TextTower):
     def __init__(self, model: Any, tokenizer: Any) -> None:
         text = getattr(model, "text", model)
         self._model = model
-        self._embedding = _token_embedding(text)
+        # of open_clip's towers, or of transformers' (on their own or inside)
+        inner = text if hasattr(text, "token_embedding") or hasattr(text, "get_input_embeddings") else text.transformer
+        self._embedding: Any = getattr(inner, "token_embedding", None) or inner.get_input_embeddings()
         self._swap = _EmbeddingSwap(self._embedding)
         self.width = self._embedding.weight.shape[1]
         self.device = self._embedding.weight.device
@@ -88,11 +90,11 @@ class ModelTextTower(TextTower):
         self._tokenizer = Tokenizer(tokenizer, self.context_length)
         checked = [self.tokenize(["x"])]
         with torch.no_grad():
-            self.output_dim: int = self._encode(checked[0]).shape[1]
+            self.output_dim: int = model.encode_text(checked[0]).shape[1]
         for prompt in _CHECK_PROMPTS:
             with suppress(OtptError):  # too long for a tower of short texts
                 checked.append(self.tokenize([prompt]))
-        self.causal = read_causal_tower(text, torch.cat(checked), self._encode)
+        self.causal = read_causal_tower(text, torch.cat(checked), model.encode_text)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         ids = self._tokenizer(texts)
@@ -110,11 +112,8 @@ class ModelTextTower(TextTower):
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
         with self._swap.by(embeddings):
-            return self._encode(ids.to(self.device))
-
-    def _encode(self, ids: Tensor) -> Tensor:
-        features: Tensor = self._model.encode_text(ids)
-        return features
+            features: Tensor = self._model.encode_text(ids.to(self.device))
+            return features
 
 
 class Tokenizer:
@@ -202,11 +201,3 @@ class _EmbeddingSwap:
             yield
         finally:
             self._local.replacement = None
-
-
-def _token_embedding(text: Any) -> Any:
-    """The module from token ids to embeddings: of open_clip's towers, or of transformers' (on their own or inside)."""
-    if hasattr(text, "token_embedding"):
-        return text.token_embedding
-    inner = text if hasattr(text, "get_input_embeddings") else text.transformer
-    return inner.get_input_embeddings()

@@ -47,7 +47,7 @@ def load_pocket(quick_gelu: bool | None = None) -> Parts:
     return Parts(model, clip_tokenizer(), config["preprocess_cfg"], "pocket")
 
 
-@timm.models.register_model
+@timm.models.register_model  # type: ignore[untyped-decorator]
 def pocket_hybrid(pretrained: bool = False, **_: Any) -> VisionTransformer:
     """The trunk of the image tower, (B, 3, 64, 64) → (B, 192), under the name that the configuration has."""
     trunk = VisionTransformer(
