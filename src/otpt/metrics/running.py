@@ -9,7 +9,7 @@ ece.compute()
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,11 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
                 f"The metric is a {type(metric).__name__}; expected one name, such as 'ece', or a function. Several "
                 "metrics: MetricCollection({'ece': RunningMetric('ece'), …}), or RunningMetric(), which has all."
             )
-        _check_options(function, options)
+        try:
+            inspect.signature(function).bind(None, None, **options)
+        except TypeError as error:
+            name = getattr(function, "__name__", "The metric")
+            raise OtptError(f"{name}: {error}. The columns of the probabilities are the classes.") from None
         self._function, self._logits = partial(function, **options), logits
         self.probabilities: Any
         self.labels: Any
@@ -77,18 +81,6 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
         found = self._function(_joined(self.probabilities), _joined(self.labels))
         # plain numbers: torchmetrics looks into what a metric returns, and cannot take a frozen object
         return found.as_dict() if isinstance(found, Metrics) else found
-
-
-def _check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    parameters = list(inspect.signature(function).parameters.values())[2:]  # after probabilities and labels
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return
-    known = [each.name for each in parameters]
-    for name in set(options) - set(known):
-        raise OtptError(
-            f"{getattr(function, '__name__', 'The metric')} has no option {name!r}; expected one of: "
-            f"{', '.join(known) or 'none'}. The columns of the probabilities are the classes."
-        )
 
 
 def _softmax(logits: Values) -> Any:
