@@ -30,13 +30,7 @@ from otpt.errors import OtptError, cannot_read
 BUILT_IN = {
     "backbones": ("otpt.medical.medclip",),
     "data": ("otpt.medical.data",),
-    "methods": (
-        "otpt.medical.baple",
-        "otpt.medical.fpt",
-        "otpt.medical.promptsmooth",
-        "otpt.tasks.examples",
-        "otpt.tasks.multi_label",
-    ),
+    "methods": ("otpt.medical.methods", "otpt.tasks.examples", "otpt.tasks.multi_label"),
     "commands": ("otpt.medical",),
     "options": ("otpt.medical.options",),
 }

@@ -22,10 +22,9 @@ from torch.nn import functional as F
 from otpt.data import Dataset, find_entry
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings, evaluate
-from otpt.medical import training
+from otpt.medical import FROZEN_SIZE, training
 from otpt.medical.fpt import FptNetwork, fpt_network, sizes_for, write_fpt
 from otpt.medical.frozen_vit import (
-    FROZEN_SIZE,
     ISIC_MEAN,
     ISIC_STD,
     SELECTED,

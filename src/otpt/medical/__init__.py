@@ -4,6 +4,10 @@ BAPLe is a published backdoor attack. It is here to measure, on a model and data
 accuracy and calibration, and whether the orthogonality term helps against it.
 """
 
+FPT_BACKBONE = "hf:google/vit-base-patch16-384"
+FROZEN_SIZE = 512
+"""Pixels a side of the images that FPT's frozen ViT sees."""
+
 COMMANDS = {
     "Evaluate methods": {
         "train baple": ("otpt.medical.commands:baple", "learn a context with a backdoor (BAPLe)"),

@@ -176,12 +176,4 @@ class BapleHook(TrainedHook):
         return found
 
 
-register_trained(
-    "baple",
-    BapleGroup,
-    prompt=PROMPT,
-    summary="BAPLe: a context learned together with a backdoor, to measure a defence; clean images and images with the "
-    "trigger.",
-    source="Hanif et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 17",
-    hook=BapleHook(),
-)
+register_trained("baple", BapleGroup, prompt=PROMPT, hook=BapleHook())

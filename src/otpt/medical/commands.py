@@ -12,7 +12,7 @@ from otpt.cli.evaluate import Datasets, EvaluationOptions, PluginOptions, RunFol
 from otpt.cli.terminal import print_json, print_table, say
 from otpt.cli.train import TrainingData
 from otpt.errors import OtptError
-from otpt.medical.options import FPT_BACKBONE, FROZEN_SIZE
+from otpt.medical import FPT_BACKBONE, FROZEN_SIZE
 
 if TYPE_CHECKING:
     from otpt.data import Dataset

@@ -8,13 +8,13 @@ import os
 import random
 import re
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 from otpt.data.classes import ClassList, read_text
 from otpt.data.registered import (
     READERS,
     DatasetEntry,
-    Layout,
     NoSuchSplit,
     Place,
     Record,
@@ -23,6 +23,7 @@ from otpt.data.registered import (
     register_dataset,
 )
 from otpt.errors import OtptError
+from otpt.files import parse_toml
 
 ROUND_ROBIN = 500
 """Images of PromptSmooth's test set."""
@@ -126,46 +127,6 @@ def _number(file: str) -> tuple[int, str]:
     return (int(digits[-1]) if digits else -1, file)
 
 
-COVID = ClassList(("covid", "normal"), ("covid", "normal"))
-ISIC = ClassList(
-    ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC"),
-    (
-        "melanoma",
-        "melanocytic nevus",
-        "basal cell carcinoma",
-        "actinic keratosis",
-        "benign keratosis",
-        "dermatofibroma",
-        "vascular lesion",
-    ),
-)
-KATHER = ClassList(
-    ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM"),
-    (
-        "adipose tissue",
-        "background",
-        "debris",
-        "lymphocytes",
-        "mucus",
-        "smooth muscle",
-        "normal colon mucosa",
-        "cancer-associated stroma",
-        "colorectal adenocarcinoma epithelium",
-    ),
-)
-_KATHER_FOLDERS = (("Zenodo", "CRC-VAL-HE-7K"), ("Zenodo", "kather/CRC-VAL-HE-7K"), ("BAPLe", "kather/images/test"))
-
-
-def _register(
-    name: str, title: str, images: int, listed: ClassList, *layouts: tuple[str, str, str], aliases: tuple[str, ...] = ()
-) -> None:
-    places = tuple(Layout(*layout) for layout in layouts)
-    entry = DatasetEntry(
-        name, title, len(listed), images, "fine-grained", True, layouts=places, aliases=aliases, listed=listed
-    )
-    register_dataset(entry)
-
-
 READERS.update(
     {
         "halves": read_halves,
@@ -174,37 +135,9 @@ READERS.update(
         "split-folders": read_split_folders,
     }
 )
-_register(
-    "covid",
-    "COVID-19 Radiography (BAPLe's half)",
-    6904,
-    COVID,
-    ("BAPLe", "covid/images/test", "split-folders"),
-    ("Kaggle", "COVID-19_Radiography_Dataset", "halves"),
-)
-_register(
-    "isic2018",
-    "ISIC 2018, task 3",
-    1512,
-    ISIC,
-    ("FPT", "ISIC2018/test", "split-folders"),
-    ("FPT", "isic2018/test", "split-folders"),
-    ("ISIC", "ISIC2018/ISIC2018_Task3_Test_Input", "one-hot"),
-    ("ISIC", "ISIC2018_Task3_Test_Input", "one-hot"),
-    aliases=("isic",),
-)
-_register(
-    "kather",
-    "Kather colon (CRC-VAL-HE-7K)",
-    7180,
-    KATHER,
-    *((style, folder, "split-folders") for style, folder in _KATHER_FOLDERS),
-    aliases=("KatherColon", "NCT-CRC-HE"),
-)
-_register(
-    "kather-500",
-    "Kather colon, PromptSmooth's 500",
-    500,
-    KATHER,
-    *((style, folder, "round-robin") for style, folder in _KATHER_FOLDERS),
-)
+for _name, _table in parse_toml(resources.files(__package__).joinpath("datasets.toml").read_text("utf-8")).items():
+    _classes: dict[str, str] = _table.pop("class_names")
+    _listed = ClassList(tuple(_classes), tuple(_classes.values()))
+    register_dataset(
+        DatasetEntry(_name, classes=len(_listed), family="fine-grained", augmix=True, listed=_listed, **_table)
+    )

@@ -209,12 +209,4 @@ class FptGroup:
         ]
 
 
-register_trained(
-    "fpt",
-    FptGroup,
-    prompt=PROMPT,
-    summary="FPT: a side network on the keys and values of a frozen ViT, no texts.",
-    source="Huang et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 18",
-    hook=TrainedHook(),
-    needs_text_tower=False,
-)
+register_trained("fpt", FptGroup, prompt=PROMPT, hook=TrainedHook(), needs_text_tower=False)

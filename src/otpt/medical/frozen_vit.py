@@ -26,12 +26,10 @@ from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
 from otpt.files import parse_json, write_atomically
+from otpt.medical import FROZEN_SIZE
 from otpt.medical.trained import read_trained
 from otpt.transfers import to_device
 from otpt.views import normalised, unit_pixels
-
-FROZEN_SIZE = 512
-"""Pixels a side of the images that the frozen ViT sees."""
 
 ISIC_MEAN = (0.76356, 0.54661, 0.57075)
 ISIC_STD = (0.14041, 0.15191, 0.16923)

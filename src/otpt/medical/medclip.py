@@ -36,7 +36,7 @@ CONTEXT_LENGTH = 25
 
 BERT_REPOSITORY = "emilyalsentzer/Bio_ClinicalBERT"
 IMAGE_SIZE = 224
-PREPROCESSING = {"mean": (0.5862785803043838,), "std": (0.27950088968644304,), "resize_mode": "longest"}
+PREPROCESSING = {"mean": 3 * (0.5862785803043838,), "std": 3 * (0.27950088968644304,), "resize_mode": "longest"}
 """MedCLIP's own: one grey mean and deviation, the image padded to a square. BAPLe takes CLIP's numbers instead."""
 
 _HEAD_WIDTH = 64  # of BERT; no shape of the weights says it

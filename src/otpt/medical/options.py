@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from otpt.cli import options as o
 from otpt.errors import OtptError
+from otpt.medical import FPT_BACKBONE, FROZEN_SIZE
 
 if TYPE_CHECKING:
     from otpt.medical.frozen_vit import FrozenViT
     from otpt.methods import Method
 
-FPT_BACKBONE = "hf:google/vit-base-patch16-384"
-FROZEN_SIZE = 512
 _TRAINED = ("baple", "fpt")
 _USED_BY = {"trained": _TRAINED, "frozen_size": ("fpt",), "keep_frozen": ("fpt",)}
 _SMOOTHING = ("sigma", "copies", "samples", "alpha", "selection")

@@ -38,7 +38,6 @@ from otpt.methods import (
     coop_context,
     prompts_of,
     register_kind,
-    register_methods,
     text_state,
 )
 from otpt.methods.kinds import EvaluationHook
@@ -312,31 +311,3 @@ register_kind(
 )
 for _name in ("votes", "certificate"):
     AGGREGATIONS[_name] = Component(_name, only={"adapt": ("promptsmooth",)})
-register_methods(
-    {
-        "published": ["promptsmooth", "promptsmooth+o-tpt"],
-        "parts": {
-            "promptsmooth": {
-                "axis": "adapt",
-                "summary": "PromptSmooth: TPT's step on 100 Gaussian copies of the image, none left out.",
-                "source": "Hussein et al., MICCAI 2024; with O-TPT's term Sharifdeen et al., CVPR 2025, Table 19",
-                "adapt": "promptsmooth",
-                "objectives": ["entropy"],
-                "selection_ratio": 1.0,
-                "weights": {"orthogonality": 18.0},  # none was published: that of the paper
-            },
-            "votes": {
-                "axis": "aggregate",
-                "summary": "PromptSmooth's votes: the fraction of noisy copies that fall to each class.",
-                "source": "Cohen et al., ICML 2019; Hussein et al., MICCAI 2024",
-                "aggregate": "votes",
-            },
-            "certificate": {
-                "axis": "aggregate",
-                "summary": "PromptSmooth's votes, with a certified radius.",
-                "source": "Cohen et al., ICML 2019; Hussein et al., MICCAI 2024",
-                "aggregate": "certificate",
-            },
-        },
-    }
-)

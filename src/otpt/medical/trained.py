@@ -167,18 +167,16 @@ def register_trained(
     make: Callable[[Methods, Any, Settings], Group],
     *,
     prompt: str,
-    summary: str,
-    source: str,
     hook: EvaluationHook,
     needs_text_tower: bool = True,
 ) -> None:
-    """Register a system of ``otpt train`` alone, and with O-TPT's term in its training.
+    """Register a system of ``otpt train``.
 
     Args:
         make: prepares its methods; an error if a file is missing or does not fit.
         prompt: in place of a prompt's name in the results.
     """
-    from otpt.methods import Kind, register_kind, register_methods
+    from otpt.methods import Kind, register_kind
 
     def check(backbone: Any, settings: Settings, methods: Methods) -> None:
         make(methods, backbone, settings)
@@ -197,6 +195,3 @@ def register_trained(
         ),
         only=ONLY,
     )
-    part = {"axis": "adapt", "summary": summary, "source": source, "adapt": name, "drop": ["entropy"]}
-    weights = {"orthogonality": 18.0}  # of the training; none was published: that of the paper
-    register_methods({"published": [name, f"{name}+o-tpt"], "parts": {name: {**part, "weights": weights}}})

@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image, ImageEnhance
-from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -49,6 +48,7 @@ from otpt.medical.baple import BapleModel, Patch
 from otpt.medical.fpt import FptNetwork, side_pixels, sizes_for, stacked
 from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, FrozenViT, KeysAndValues
 from otpt.methods.prompt_tuning import prompt_state
+from otpt.metrics import misclassification_auroc
 from otpt.objectives import orthogonality
 from otpt.prompts import Prompt
 from otpt.threads import in_threads, one_thread
@@ -441,14 +441,9 @@ def macro_auc(probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int
 
     Probabilities (N, C), labels (N,). Classes without images, or with all, are left out; 0.5 if none is left.
     """
-    areas = []
-    for label, scores in enumerate(probabilities.T):
-        inside = labels == label
-        count = int(inside.sum())
-        if 0 < count < len(labels):
-            ranks = rankdata(scores)[inside].sum()
-            areas.append((ranks - count * (count + 1) / 2) / (count * (len(labels) - count)))
-    return float(np.mean(areas)) if areas else 0.5
+    areas = [misclassification_auroc(scores, labels == label) for label, scores in enumerate(probabilities.T)]
+    found = [area for area in areas if not math.isnan(area)]
+    return float(np.mean(found)) if found else 0.5
 
 
 def _check_classes(dataset: Dataset, validation: Dataset) -> None:
