@@ -45,7 +45,8 @@ TTABC = {
     "onzeta": (71.12, 59.86),
 }  # fmt: skip
 """Published accuracy on ImageNet and mean over four shifts, ViT-B/16 (arXiv 2606.14299)."""
-PUBLISHED = ("otpt", "c-tpt", "cots", "tta-vlm")
+PUBLISHED = {"otpt": "O-TPT", "cots": "CoTS", "tta-vlm": "TTA-VLM"}
+"""Papers by their key, and their title in the columns; C-TPT's numbers are those that O-TPT prints."""
 METHODS = (
     "zero-shot", "tpt", "c-tpt", "o-tpt", "tpt+sals", "tpt+penalty",
     "a-tpt", "a-tpt-released", "soc", "d-tpt", "o-tpt+static", "soc+static",
@@ -58,7 +59,8 @@ METHODS = (
 )  # fmt: skip
 STREAMS = (
     "tda", "boostadapter", "dmn", "bca", "dpe", "dota", "oga", "oga-released", "adapt-gda", "adapt-gda-released",
-    "onzeta", "onlab", "ecalp", "pta", "pta-released", "lsa", "label-prior", "adte",
+    "onzeta", "onlab", "ecalp", "pta", "pta-released", "lsa", "label-prior", "adte", "adte-released",
+    "dyna-prompt", "dyna-prompt-released", "his-tpt",
 )  # fmt: skip
 COLUMNS = {
     "accuracy": ("accuracy %", 100.0, 1),
@@ -164,38 +166,43 @@ def needs(name: str) -> str:
     """What a method needs besides features of the clean view and texts."""
     method = get_method(name)
     found = ["views"] if method.needs_views("fine-grained") else []
-    found += ["gradient", "text tower"] if method.tunes else []
-    return ", ".join([*found, *(["state"] if method.scope == STREAM else [])])
+    found += ["gradient", "text tower"] if method.needs_context else []
+    found += ["state"] if method.scope == STREAM else []
+    return ", ".join([*found, *(["the whole set first"] if method.sees_all_first else [])])
 
 
 def page_table(rows: pd.DataFrame) -> str:
     """Markdown, a row per method, smallest NLL on the emoji first, then on the real features."""
-    values = rows.drop_duplicates(KEYS, keep="last").set_index(KEYS)["value"]
+    known = rows.drop_duplicates(KEYS, keep="last").set_index(KEYS)
+
+    def number(bench: str, method: str, metric: str) -> float:
+        return float(known["value"].get((bench, method, metric), np.nan))
 
     def cell(bench: str, method: str, metric: str) -> str:
-        found = values.get((bench, method, metric))
-        return "" if found is None or pd.isna(found) else str(found)
-
-    def first_published(method: str, metric: str) -> str:
-        cells = ((paper, cell(f"published: {paper}", method, metric)) for paper in PUBLISHED)
-        return next((f"{value} ({paper})" for paper, value in cells if value), "")
+        value, half = number(bench, method, metric), known["half_interval_95"].get((bench, method, metric))
+        if np.isnan(value):
+            return ""
+        digits = COLUMNS[metric][2] if metric in COLUMNS else 1
+        interval = "" if half is None or pd.isna(half) or half == "" else f" ± {float(half):.{digits}f}"
+        return f"{value:.{digits}f}{interval}"
 
     def order(method: str) -> tuple[float, float]:
-        keys = ((bench, method, "nll") for bench in ("emoji", FEATURES))
-        first, second = (float(values.get(key, np.inf)) for key in keys)
-        return first, second
+        first, second = (np.nan_to_num(number(bench, method, "nll"), nan=np.inf) for bench in ("emoji", FEATURES))
+        return float(first), float(second)
 
-    measured = rows[~rows.bench.str.startswith("published")].method.unique()
+    columns = [("emoji", metric) for metric in ("accuracy", "debiased_ece", "nll", "aurc")]
+    columns += [("photographs", "nll"), ("emoji", "ms_per_image")]
+    columns += [(FEATURES, metric) for metric in ("accuracy", "ece", "nll")]
+    columns += [(f"published: {paper}", metric) for paper in PUBLISHED for metric in ("accuracy", "ece")]
+    columns += [(f"published: ttabc, {where}", "accuracy") for where in ("ImageNet", "shifts")]
     titles = ["method", "accuracy %", "debiased ECE %", "NLL", "AURC %", "photographs: NLL", "ms",
-              "real features: accuracy %", "ECE %", "NLL", "published: accuracy %", "ECE %", "TTABC: ImageNet %",
-              "shifts %", "needs"]  # fmt: skip
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "--:|" * (len(titles) - 2) + "---|"]
+              "real features: accuracy %", "ECE %", "NLL",
+              *(f"*{title} {metric} %*" for title in PUBLISHED.values() for metric in ("accuracy", "ECE")),
+              "*TTABC ImageNet %*", "*TTABC shifts %*", "needs"]  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "--:|" * len(columns) + "---|"]
+    measured = rows[~rows.bench.str.startswith("published")].method.unique()
     for method in sorted(measured, key=order):
-        cells = [cell("emoji", method, metric) for metric in ("accuracy", "debiased_ece", "nll", "aurc")]
-        cells += [cell("photographs", method, "nll"), cell("emoji", method, "ms_per_image")]
-        cells += [cell(FEATURES, method, metric) for metric in ("accuracy", "ece", "nll")]
-        cells += [first_published(method, metric) for metric in ("accuracy", "ece")]
-        cells += [cell(f"published: ttabc, {where}", method, "accuracy") for where in ("ImageNet", "shifts")]
+        cells = [cell(bench, method, metric) for bench, metric in columns]
         lines.append(f"| `{method}` | {' | '.join(cells)} | {needs(method)} |")
     return "\n".join(lines)
 

@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from oracles.models.tiny import tiny_backbone
 
-from otpt import OtptError
+from otpt import OtptError, functional
 from otpt.cli import main
 from otpt.data import feature_dataset, load_dataset
 from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.methods import field_names, get_method
+from otpt.methods.caches import tda
 from otpt.runs import Run
 
 NAMES = ["cat", "dog", "pug", "tea"]
@@ -150,12 +152,27 @@ def test_bad_input(tmp_path: Path, case: str) -> None:
     assert named in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["tpt", "zero", "coop", "maple+tpt", "o-tpt+static", "templates-7"])
+REFUSED = ["tpt", "zero", "coop", "maple+tpt", "o-tpt+static", "templates-7", "dyna-prompt", "his-tpt", "prompt-align"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
 def test_refused_methods(tmp_path: Path, name: str) -> None:
     data = feature_dataset(*(arrays()[key] for key in ("features", "labels", "class_names", "text_features")))
     with pytest.raises(OtptError) as error:
         evaluate(data, None, EvaluationSettings(methods=[get_method(name)]), out=tmp_path / "run")
     assert name in str(error.value)
+
+
+def test_images_of_a_stream_are_predicted_one_after_the_other() -> None:
+    """Given together, and in several threads, each image sees the state of those before it."""
+    given = arrays(24)
+    features, texts = (torch.from_numpy(unit(given[key].astype(float))) for key in ("features", "text_features"))
+    found = functional.predict(features[:, None], texts, method="tda", logit_scale=SCALE)
+    state: dict[str, Any] = {}
+    for i, feature in enumerate(features):
+        logits = SCALE * feature[None] @ texts.mT
+        expected = tda(feature[None], logits, state)[0].softmax(dim=0)
+        torch.testing.assert_close(found[i], expected, rtol=0, atol=1e-10)
 
 
 def test_damaged_file(tmp_path: Path) -> None:
