@@ -8,8 +8,7 @@ are confirmed, once, on the sets ``CONFIRM``, next to zero-shot, TPT and O-TPT. 
 3. of those, the lowest NLL.
 
 Differences to the winner come from a bootstrap over the images of each set, the same images for all methods. The run
-folders are those of ``benchmarks.field`` and grow: give both the same folder. ``--write`` puts the tables into
-``docs/default.md``.
+folders are those of ``benchmarks.field`` and grow: give both the same folder.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.field import add_options, benches, resampled
-from benchmarks.pages import put_into
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "default.md"
 CHOOSE = ("activities", "food", "symbols", "line", "noise", "caltech101")
 CONFIRM = ("animals", "travel", "objects", "smileys", "flags", "grey", "blur", "small", "eurosat")
 ACCURACY, CALIBRATION = -0.003, 0.003  # relative to TPT's accuracy and zero-shot's debiased ECE
@@ -78,7 +75,7 @@ def table(found: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    """Evaluate what is missing, then print and write the tables."""
+    """Evaluate what is missing, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
     options = parser.parse_args()
@@ -94,10 +91,7 @@ def main() -> None:
             weights.append(len(own))
         frame = sum(part * weight for part, weight in zip(parts, weights, strict=True)) / sum(weights)
         found = standings(frame)
-        text = table(found)
-        print(f"\n{title}:\n{text}", flush=True)
-        if options.write:
-            put_into(PAGE, title, text)
+        print(f"\n{title}:\n{table(found)}", flush=True)
         methods = [name for name in methods if name in (*found.index[:CONFIRMED], *KNOWN)]
 
 
