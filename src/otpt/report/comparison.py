@@ -66,14 +66,6 @@ class Difference:
         """Whether it may be chance: p ≥ 0.05."""
         return self.p >= ALPHA
 
-    @property
-    def better(self) -> str | None:
-        """ "a" or "b", the method with the better value; None if it may be chance."""
-        cost = METRICS[self.metric].cost
-        if self.is_noise or cost(self.a) == cost(self.b):
-            return None
-        return "a" if cost(self.a) < cost(self.b) else "b"
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -98,7 +90,10 @@ class Comparison:
 
     def better(self, metric: str) -> str | None:
         """The method that is better beyond chance; None if neither is."""
-        return {"a": self.a, "b": self.b, None: None}[self.differences[metric].better]
+        each, cost = self.differences[metric], METRICS[metric].cost
+        if each.is_noise or cost(each.a) == cost(each.b):
+            return None
+        return self.a if cost(each.a) < cost(each.b) else self.b
 
     def as_dict(self) -> dict[str, object]:
         """Plain data."""
@@ -153,7 +148,11 @@ def compare_methods(
         found = [pair for pair in product(own.keys_of(method=a), own.keys_of(method=b)) if _is_pair(*pair)]
         if found:
             pairs[dataset] = found
-            _check_same_images(dataset, a, b, [results.rows(key) for pair in found for key in pair])
+            if not saw_same_images(results, [[pair[k] for pair in found] for k in (0, 1)]):
+                raise OtptError(
+                    f"{a!r} and {b!r} have not predicted the same images of {dataset!r}, so they cannot be compared; "
+                    "finish both runs."
+                )
     if not pairs:
         raise OtptError(f"No data set of the runs has both {a!r} and {b!r} under one prompt and seed.")
     groups = [[dataset] for dataset in pairs] + ([list(pairs)] if len(pairs) > 1 else [])
@@ -301,12 +300,3 @@ def mcnemar_p(only_first: int, only_second: int) -> float:
     """Exact two-sided McNemar test on the numbers of images that only one of two methods gets right."""
     n = only_first + only_second
     return min(1.0, 2.0 * float(bdtr(min(only_first, only_second), n, 0.5)))
-
-
-def _check_same_images(dataset: str, a: str, b: str, rows: Sequence[Rows]) -> None:
-    if any(each.ids != rows[0].ids for each in rows):
-        counts = " and ".join(dict.fromkeys(str(len(each)) for each in rows))
-        raise OtptError(
-            f"{a!r} and {b!r} have not predicted the same images of {dataset!r} ({counts}), so they cannot be "
-            "compared; finish both runs."
-        )

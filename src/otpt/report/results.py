@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import combinations, starmap
@@ -18,15 +17,13 @@ import pandas as pd
 
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
-from otpt.metrics.inputs import check_bins
-from otpt.runs import CONFIG, DatasetConfig, Rows, Run, results_frame, short_table
+from otpt.runs import DatasetConfig, Rows, Run, results_frame, short_table
 from otpt.runs.config import differences
 
 LEVEL = 0.95
 """Default confidence level of intervals."""
 FEW = 500
 """Number of images below which most of an ECE may be bias."""
-MAX_BINS = 100
 
 _CACHED = 16
 """Columns whose rows stay in memory, since several metrics need the same ones."""
@@ -172,11 +169,11 @@ def open_results(
     runs = _open_runs(folders)
     given = {name for name, value in (("bins", n_bins), ("side", side)) if value is not None}
     for first, second in combinations(runs, 2):
-        ours, theirs = (_facts(run, seeds) for run in (first, second))
-        apart = {each.name for each in first.datasets}.isdisjoint(each.name for each in second.datasets)
+        ours, theirs = ({key for key in run.everything() if not seeds or key[1] in seeds} for run in (first, second))
+        apart = {name for name, _, _ in ours}.isdisjoint(name for name, _, _ in theirs)
         free = given | {"models", "seeds"} if apart and not one_backbone else given
-        _check_equal(first, second, ours, theirs, free)
-        if twice := _columns(first, seeds) & _columns(second, seeds):
+        _check_equal(first, second, seeds, free)
+        if twice := ours & theirs:
             dataset, _, (prompt, method) = min(twice)
             raise _conflict(
                 first, second, f"both hold {method!r} on {dataset!r} with the prompt {prompt!r}; leave one of them out"
@@ -185,7 +182,6 @@ def open_results(
     check_names("method of the runs", methods, _methods_of(runs))
     scoring = runs[0].config.scoring
     n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
-    check_bins(n_bins, side, most=MAX_BINS)
     frame = results_frame(runs, n_bins=n_bins, side=side)
     for name, chosen in (("seed", seeds), ("method", methods)):
         frame = frame if chosen is None else frame[frame[name].isin(list(chosen))]
@@ -208,7 +204,7 @@ def open_models(
     """
     runs = _open_runs(folders)
     for first, second in combinations(runs, 2):
-        _check_equal(first, second, _image_facts(first, seeds), _image_facts(second, seeds))
+        _check_equal(first, second, seeds, images_only=True)
     check_names("method of the runs", methods, _methods_of(runs))
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -237,9 +233,6 @@ def _open_runs(folders: Sequence[Path]) -> list[Run]:
         raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
     if not folders:
         raise OtptError("No run was given; expected at least one run folder.")
-    for folder in folders:
-        if not os.path.isfile(Path(folder) / CONFIG):
-            raise OtptError(f"There is no run in {str(folder)!r} ({CONFIG} is missing); check the path.")
     return [Run(folder) for folder in folders]
 
 
@@ -248,32 +241,14 @@ def _methods_of(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(method for run in runs for _, _, (_, method) in run.everything()))
 
 
-def _columns(run: Run, seeds: Sequence[int] | None) -> set[tuple[str, int, tuple[str, str]]]:
-    """(data set, seed, (prompt, method)) of all columns of a run with these seeds, None for all."""
-    return {each for each in run.everything() if seeds is None or each[1] in seeds}
-
-
 def _unique(frame: pd.DataFrame, name: str) -> list[Any]:
     return list(frame[name].drop_duplicates().tolist())
-
-
-def _image_facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
-    """What two runs of any model must agree in, if both have it: the images of each data set. Keys are words."""
-    found: dict[str, Any] = {}
-    for dataset in run.datasets:
-        found[f"images or classes of {dataset.name!r}"] = dataset.fingerprint
-        images = [item for column in dataset.columns for item in column.images.items()]
-        counts = {count for seed, count in images if seeds is None or seed in seeds}
-        if counts:
-            found[f"numbers of images of {dataset.name!r}"] = sorted(counts)
-    return found
 
 
 def _facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
     """What two runs in one table must agree in, if both have it. Keys are words."""
     config = run.config
     found: dict[str, Any] = {
-        **_image_facts(run, seeds),
         "models": config.backbone.fingerprint,
         "seeds": sorted(seed for seed in run.seeds if seeds is None or seed in seeds),
         "bins": config.scoring.n_bins,
@@ -282,24 +257,35 @@ def _facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
     }
     found |= {f"settings of {name!r}": method for name, method in config.methods.items()}
     for dataset in run.datasets:
+        found[f"images or classes of {dataset.name!r}"] = dataset.fingerprint
+        counts = set()
         for column in dataset.columns:
             method, prompt = config.methods[column.method], column.prompt
+            counts |= {count for seed, count in column.images.items() if seeds is None or seed in seeds}
             found[f"learned prompts {prompt['name']!r} on {dataset.name!r}"] = prompt.get("fingerprint")
             if method.get("objectives"):  # the same recipe must give the same views
                 recipe = f"views={method.get('views')}, augmix={method.get('augmix')}"
                 found[f"views of {dataset.name!r} with {recipe}"] = column.views
+        if counts:
+            found[f"numbers of images of {dataset.name!r}"] = sorted(counts)
     return found
 
 
-def _check_equal(first: Run, second: Run, a: dict[str, Any], b: dict[str, Any], free: Collection[str] = ()) -> None:
-    for key in a:
-        if key in b and key not in free and a[key] != b[key]:
-            one, other = a[key], b[key]
-            if key == "models":
-                one, other = first.config.backbone.name, second.config.backbone.name
-            hint = f"; choose with --{key}" if key in {"seeds", "bins", "side"} else ""
-            words = "; ".join(differences(one, other)) if isinstance(one, dict) else f"{one!r} and {other!r}"
-            raise _conflict(first, second, f"their {key} differ, {words}{hint}")
+def _check_equal(
+    first: Run, second: Run, seeds: Sequence[int] | None, free: Collection[str] = (), *, images_only: bool = False
+) -> None:
+    """Raise for the first fact that differs; ``images_only`` for runs of different models."""
+    ours, theirs = _facts(first, seeds), _facts(second, seeds)
+    images = [key for key in ours if key.startswith(("images or classes of", "numbers of images of"))]
+    for key in images if images_only else dict.fromkeys([*images, *ours]):
+        if key not in theirs or key in free or ours[key] == theirs[key]:
+            continue
+        one, other = ours[key], theirs[key]
+        if key == "models":
+            one, other = first.config.backbone.name, second.config.backbone.name
+        hint = f"; choose with --{key}" if key in {"seeds", "bins", "side"} else ""
+        words = "; ".join(differences(one, other)) if isinstance(one, dict) else f"{one!r} and {other!r}"
+        raise _conflict(first, second, f"their {key} differ, {words}{hint}")
 
 
 def _conflict(first: Run, second: Run, reason: str) -> OtptError:
