@@ -46,11 +46,6 @@ def _available(capability: str) -> str:
     return "default" if capability == "avx2" and not torch.cpu._is_avx2_supported() else capability
 
 
-def bounded(processor: str) -> bool:
-    """Whether this machine lacks the instructions, so that the one before would be imitated once more."""
-    return _available(PROCESSORS[processor][0]) != PROCESSORS[processor][0]
-
-
 def reported(processor: str) -> str:
     """The capability that PyTorch reports under the variables, for example ``AVX2``."""
     command = [sys.executable, "-c", "import torch; print(torch.backends.cpu.get_cpu_capability())"]

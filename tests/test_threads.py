@@ -165,19 +165,6 @@ def test_several_threads_of_the_user_at_a_time() -> None:
     assert found == {number: [number * item for item in range(20)] for number in range(4)}
 
 
-def test_a_worker_does_not_set_the_number_of_new_threads() -> None:
-    def work(_: int) -> None:
-        with one_thread():
-            pass
-
-    in_threads(work, range(6))
-    found: list[int] = []
-    user = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-    user.start()
-    user.join()
-    assert found == [3]
-
-
 def forked(work: Callable[[], bool]) -> bool:
     """Run the work in a forked process; whether it returned true."""
     child = os.fork()

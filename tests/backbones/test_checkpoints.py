@@ -138,17 +138,6 @@ def test_truncated_files(tmp_path: Path, name: str, keep: float) -> None:
         read_checkpoint(path)
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".bin", ".safetensors"])
-@pytest.mark.parametrize(
-    "content", [b"hello, this is no checkpoint", b"\x89PNG\r\n\x1a\n" + bytes(100), b"PK\x03\x04junk"]
-)
-def test_files_of_another_kind(tmp_path: Path, suffix: str, content: bytes) -> None:
-    path = tmp_path / f"x{suffix}"
-    path.write_bytes(content)
-    with pytest.raises(OtptError, match=str(path)):
-        read_checkpoint(path)
-
-
 def test_files_without_weights(tmp_path: Path) -> None:
     for content in ([1, 2, 3], {"epoch": 3}, torch.zeros(3)):
         torch.save(content, tmp_path / "x.pt")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torchvision
 from oracles.command import run
-from oracles.data.data_files import DTD_FILES, put_images, write_dtd
+from oracles.data.data_files import put_images, write_dtd
 
 from otpt.data import find_entry
 
@@ -42,21 +42,6 @@ def test_list_with_a_root(capsys, root: Path) -> None:
     assert rows["pets"]["missing"] in lines
     code, _, err = run(capsys, "datasets", "--data", root / "none")
     assert (code, err.count("\n")) == (2, 1)
-
-
-def test_list_says_how_much_is_missing(capsys, root: Path, tmp_path: Path) -> None:
-    put_images(tmp_path / "dtd/images", DTD_FILES[: len(DTD_FILES) // 5])
-    split = "dtd/split_zhou_DescribableTextures.json"
-    (tmp_path / split).write_text((root / split).read_text())
-    code, out, _ = run(capsys, "datasets", "--data", tmp_path)
-    assert code == 0
-    (line,) = [line for line in out.splitlines() if line.startswith("dtd ")]
-    assert "dtd/images (CoOp)" in line
-    assert "about 80 %" in " ".join(out.split())
-    for folder, share in ((tmp_path, 0.8), (root, 0.0)):
-        _, out, _ = run(capsys, "datasets", "--data", folder, "--json")
-        (row,) = [row for row in json.loads(out) if row["name"] == "dtd"]
-        assert row["missing_share"] == pytest.approx(share, abs=0.01)
 
 
 def test_check_a_whole_set(capsys, root: Path) -> None:
@@ -95,15 +80,6 @@ def test_check_own_data_lists_only_some_missing(capsys, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "datasets", "check", tmp_path / "mine.csv", "--classes", f"@{names}")
     assert code == 0, "a class without images is no fault of own data"
     assert "2 classes, 22 images, 22 of them opened" in out
-
-
-def test_check_bad_options(capsys, root: Path) -> None:
-    code, _, err = run(capsys, "datasets", "check", "dtd")
-    assert (code, "needs a data root" in err) == (2, True)
-    code, _, err = run(capsys, "datasets", "check", "dtd", "--data", root, "--sample", "-2")
-    assert (code, "--sample was given -2" in err) == (2, True)
-    code, _, err = run(capsys, "datasets", "check", "dttd", "--data", root)
-    assert (code, "Did you mean: dtd" in err) == (2, True)
 
 
 def test_get_downloads_by_torchvision(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

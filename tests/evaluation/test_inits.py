@@ -21,7 +21,6 @@ from oracles.runs.evaluation_bench import (
     rows,
     settings,
 )
-from safetensors.torch import save_file
 
 from otpt import Classifier
 from otpt.backbones.fast import pooled as first
@@ -125,16 +124,6 @@ def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
     path.write_bytes(write_learned(path, coop(3)))
     with pytest.raises(OtptError, match=r"another configuration: 'coop' on 'two': prompt\.fingerprint is"):
         evaluate([first_set, second], backbone(), given, out=tmp_path / "run")
-
-
-def test_only_the_context_of_a_file(tmp_path: Path) -> None:
-    """``coop=`` before a file of MaPLe: its two vectors as a context of CoOp, without its image side."""
-    save_file(maple_state("vit", 2), tmp_path / "some.safetensors")
-    alone = settings(methods=["coop", "coop+o-tpt"], contexts=[f"coop={tmp_path}/{{dataset}}.safetensors"])
-    found = confidences(tmp_path / "alone", alone, "some")
-    vectors = maple_state("vit", 2)["prompt_learner.ctx"].float()
-    by_hand = settings(methods=["coop", "coop+o-tpt"], contexts=[CoopContext(vectors)])
-    assert found == confidences(tmp_path / "by-hand", by_hand, "some")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from oracles.runs.evaluation_bench import (
 from otpt import Classifier, Method, OtptError, Prompt
 from otpt.data import Dataset, load_dataset
 from otpt.evaluation import evaluate
+from otpt.methods import field_methods, published_methods
 from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics
 from otpt.runs import Run, results_frame
@@ -93,6 +94,21 @@ def test_nothing_depends_on_threads_or_shards(tmp_path: Path) -> None:
         other = evaluate(dataset(9), backbone(), settings(**few, shard_size=size), out=tmp_path / f"size-{size}")
         assert files(tmp_path / "one", suffix=".parquet") == files(other.run.folder, suffix=".parquet")
         assert other.frame.drop(columns="run").equals(one.frame.drop(columns="run"))
+
+
+@pytest.mark.long
+@pytest.mark.equality
+def test_no_method_depends_on_threads(tmp_path: Path) -> None:
+    """Also of use on imitated processors, see ``tests/processors.py``."""
+    known = {**published_methods(), **field_methods()}
+    own_networks = ("baple", "fpt", "promptsmooth")
+    plain = {name: each for name, each in known.items() if each.init in ("words", "templates-7")}
+    every = [name for name, each in plain.items() if each.adapt not in own_networks]
+    assert len(every) > 50
+    for threads in (1, 2, 3, 5):
+        torch.set_num_threads(threads)
+        evaluate(dataset(7), backbone(), settings(methods=every, seeds=(0, 1)), out=tmp_path / str(threads))
+        assert files(tmp_path / str(threads)) == files(tmp_path / "1")
 
 
 def test_methods_prompts_and_seeds_together_equal_each_alone(tmp_path: Path) -> None:

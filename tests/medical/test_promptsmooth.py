@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -212,35 +211,6 @@ def certificates(path: Path) -> list[dict[str, object]]:
         for shard in found.shards("data", 3, column)
         for row in shard.table.to_pylist()
     ]
-
-
-def test_certificates_of_images_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    open_clip_local_dir(tmp_path / "tiny")
-    data, out = folder(tmp_path / "data", each=2), tmp_path / "run"
-    (data / "covid/1.png").write_bytes(b"no image")
-    own = f"{own_method(tmp_path / 'own.toml')}:fixed"
-    command = ["certify", data, "--backbone", tmp_path / "tiny", "--device", "cpu", "--copies", 4, "--selection", 5,
-               "--samples", 20, "--no-cache"]  # fmt: skip
-    code, printed, err = run(capsys, *command, "--out", out, "--json", "--methods", METHODS[0], own)
-    assert (code, "could not read 1 of the images" in err) == (3, True), err
-    rows = certificates(out)
-    errors = {(row["id"], row["method"]) for row in rows if row["error"] is not None}
-    names = [f"{METHODS[0]}+certificate", "fixed+certificate"]
-    assert errors == {("covid/1.png", name) for name in names}
-    assert len(rows) == 8
-    shown = json.loads(printed)["methods"]
-    assert [each["method"] for each in shown] == names
-    for each in shown:
-        read = [row for row in rows if row["method"] == each["method"] and row["error"] is None]
-        assert each["abstained"] == sum("abstained" in row["flags"] for row in read) / 3
-        right = [row["radius"] for row in read if row["prediction"] == row["label"] and not row["flags"]]
-        assert each["certified_accuracy"]["0.1"] == sum(radius >= 0.1 for radius in right) / 3
-    again = run(capsys, *command, "--out", out, "--json", "--methods", METHODS[0], own)
-    assert again[:2] == (3, printed)
-    for file in data.rglob("*.png"):
-        file.write_bytes(b"no image")
-    code, printed, err = run(capsys, *command, "--methods", METHODS[0], "--out", tmp_path / "none")
-    assert (code, printed.splitlines()[1].split()) == (3, [names[0], *["–"] * 7]), err
 
 
 @pytest.mark.equality

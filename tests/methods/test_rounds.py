@@ -132,12 +132,6 @@ def test_what_the_cache_has_does_not_matter(tmp_path: Path) -> None:
     assert rows(tmp_path / "all") == expected
 
 
-def test_rounds_belong_to_the_run(tmp_path: Path) -> None:
-    evaluate(dataset(4), backbone(), settings(methods=["tpt"], views=IN_ROUNDS), out=tmp_path / "run")
-    with pytest.raises(OtptError, match="rounds=6,9"):
-        evaluate(dataset(4), backbone(), settings(methods=["tpt"], views=IN_ROUNDS.of(12)), out=tmp_path / "run")
-
-
 @pytest.mark.parametrize("rounds", [(1,), (12,), (8, 8), (8, 3)])
 def test_rounds_that_make_no_sense(rounds: tuple[int, ...]) -> None:
     with pytest.raises(OtptError, match="increasing numbers between 2 and 11"):

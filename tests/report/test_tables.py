@@ -110,15 +110,6 @@ def test_groups_split_at_the_median(results: Results) -> None:
         )
 
 
-def test_closing_table(results: Results) -> None:
-    table = evaluation_table(results)
-    assert list(dict.fromkeys(table.cells["metric"])) == ["accuracy", "ece", "debiased_ece", "nll"]
-    assert set(table.cells["dataset"]) == {*results.datasets, "average"}
-    text = table.to_text(80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert all(mark in text for mark in ("* best", "± standard deviation", "500 images"))
-
-
 def test_ties_are_what_chance_explains(tmp_path: Path) -> None:
     def output(data, index: int, column: tuple[str, str], seed: int) -> Output:
         right = {"zero-shot": index % 10 > 0, "tpt": index % 10 > 0, "o-tpt": index % 2 > 0}[column[1]]
