@@ -86,6 +86,21 @@ def test_items_of_columns_that_lack_different_images(tmp_path: Path) -> None:
     assert files(tmp_path / "run") == at_once(tmp_path / "whole", Run(tmp_path / "run"))
 
 
+def test_the_longer_of_two_shards_counts(tmp_path: Path) -> None:
+    """Two processes that were asked for different numbers of images started a shard at the same place."""
+    run = fill(tmp_path / "run", config(("a",), images=6))
+    short = run.shard_path("tiny", 0, (PROMPT, "a"), 4, 6)
+    data = short.read_bytes()
+    run = fill(tmp_path / "run", config(("a",), images=8))
+    assert not short.exists()
+    short.write_bytes(data)
+    assert run.missing() == []
+    assert run.to_pandas()["index"].tolist() == list(range(8))
+    run.remove("tiny", 0, (PROMPT, "a"), 5)
+    assert [(item.start, item.stop) for item in run.missing()] == [(4, 8)]
+    assert not short.exists()
+
+
 def test_fewer_images_and_methods_lose_nothing(tmp_path: Path) -> None:
     fill(tmp_path / "run", config(FOUR, images=9, seeds=(0, 1)))
     before = files(tmp_path / "run")

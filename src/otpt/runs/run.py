@@ -258,7 +258,7 @@ class Run:
     def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
         """Delete the shard of an image, so that it is computed again; of a stream all shards."""
         stream = self.column(dataset, column).order is not None
-        for start, stop in self._stops(dataset, seed, column).items():
+        for start, stop in self._files(dataset, seed, column):
             if stream or start <= index < stop:
                 _delete(self.shard_path(dataset, seed, column, start, stop))
 
