@@ -18,10 +18,11 @@ from PIL import Image
 from scipy.special import expit, softmax
 
 import otpt
+from otpt.calibration.maps import fit_map
 from otpt.data.emoji import SIDE, UNITS, _background, drawing, keyed_random, load_emoji, rasterise
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
 from otpt.tasks.explain import explain
-from otpt.tasks.multi_label import fit_platt, grid_views, log_odds
+from otpt.tasks.multi_label import grid_views, log_odds
 from otpt.views import ViewRecipe, make_views
 
 Box = tuple[float, float, float, float]
@@ -104,8 +105,8 @@ def several_labels(kind: Kind, count: int) -> pd.DataFrame:
         "best of 64 views, odds / 64": expit(log_odds(torch.from_numpy(random)).numpy()),
         "best of 14 crops": best,
         "best of 14 crops, odds / 14": expit(odds),
-        f"… Platt on {fit} images": fit_platt(odds[:fit], present[:fit])(odds),
-        f"… Platt per label on {fit} images": fit_platt(odds[:fit], present[:fit], per_class=True)(odds),
+        f"… Platt on {fit} images": fit_map("platt", expit(odds[:fit]), present[:fit])(expit(odds)),
+        f"… Platt per label on {fit} images": fit_map("platt-per-label", expit(odds[:fit]), present[:fit])(expit(odds)),
     }
     y = present[fit:]
     rows = {}

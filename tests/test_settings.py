@@ -41,7 +41,7 @@ def test_json_and_back(given):
         ({"methods": []}, "methods"),
         ({"method": "tpt", "methods": ["tpt"]}, "method"),
         ({"classes": "cat"}, "'cat'"),
-        ({"classes": ["cat"]}, "'cat'"),
+        ({"classes": ["cat"], "method": "o-tpt"}, "'cat'"),
         ({"classes": ["cat", "cat"]}, "'cat'"),
         ({"coverage": 0.9}, "coverage"),
         ({"calibrations": ["a.json"], "coverage": 1.5}, "1.5"),

@@ -7,10 +7,11 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from html import escape
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone, open_clip_tags
-from otpt.calibration import Calibrated, Calibration, fit_calibration
+from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
 from otpt.errors import OtptError, unknown
 from otpt.features.embedding import embed
-from otpt.features.inputs import image_inputs, is_one_image
+from otpt.features.inputs import ImageInput, image_inputs, is_one_image
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import LIMITS, ImageSource, UrlLimits
 from otpt.methods import (
@@ -34,15 +35,16 @@ from otpt.methods import (
     get_method,
     get_methods,
     stream,
+    text_state,
 )
 from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import Prompt, Templates, TextFeatures
-from otpt.settings import DEFAULT_METHOD, EXAMPLES, Settings
+from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
+from otpt.tasks.multi_label import read_multi_labels
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
     from otpt.tasks.explain import HeatMap
-    from otpt.tasks.multi_label import Platt
 
 _PREPARED = 8
 """Class lists, under sets of methods, whose text features a classifier caches."""
@@ -151,8 +153,8 @@ class Classifier:
         """Prepare the text features, once for all images.
 
         Args:
-            names: class names, two at least; or {name: descriptions}, whose text features are averaged. They may be
-                left out with ``examples``.
+            names: class names; or {name: descriptions}, whose text features are averaged. Of a single name, the
+                probability that it is there is predicted. They may be left out with ``examples``.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
             allow_duplicates: accept a duplicate name, as ImageNet has two.
             attributes: of each class, the same number for each, for methods that start from them (``tca``); or a file.
@@ -171,12 +173,9 @@ class Classifier:
         changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
         if templates is not None:
             changes["texts"] = changes["templates"] = templates
-        methods: Sequence[str | Method] = self.settings.methods
-        if examples is None and self.settings.examples is not None and methods == get_methods([EXAMPLES]):
-            methods = [DEFAULT_METHOD]  # the default before
         self._set(
             self.settings.replace(
-                methods=methods,
+                methods=self.settings.asked_methods,
                 classes=() if names is None else names,
                 examples=examples,
                 prompts=None if prompt is None else (prompt,),
@@ -186,6 +185,13 @@ class Classifier:
                 **changes,
             )
         )
+        if len(self.settings.classes) == 1 and not self._calibrations:
+            warnings.warn(
+                f"The probability that {self.settings.classes[0]!r} is there is rough: one label has nothing to be "
+                "compared with but common nouns. Calibrate it with images that have it and images that do not "
+                "(clf.calibrate, 'otpt calibrate').",
+                stacklevel=2,
+            )
         return self
 
     def to(self, device: str | torch.device) -> Classifier:
@@ -194,11 +200,14 @@ class Classifier:
         self._predictors.clear()
         return self
 
-    def __call__(self, images: Any, candidate_labels: str | Sequence[str] | None = None, **more: Any) -> Any:
+    def __call__(
+        self, images: Any, candidate_labels: str | Sequence[str] | Sequence[Sequence[str]] | None = None, **more: Any
+    ) -> Any:
         """:meth:`predict` with the arguments of Hugging Face's pipeline.
 
         ``candidate_labels`` (a list, or a text with commas) are the classes of the call, in ``hypothesis_template`` ("a
-        photo of a {}."); those of :meth:`set_classes` stay. Their text features are cached for the next calls. A
+        photo of a {}."); those of :meth:`set_classes` stay. Their text features are cached for the next calls. A list
+        of lists has the classes of each image; for methods that tune no context each text is then encoded once. A
         :class:`Prediction` can be read like the pipeline's list, the best label first.
         """
         return self.predict(images, candidate_labels=candidate_labels, **more)
@@ -211,7 +220,7 @@ class Classifier:
         image_id: str | None = None,
         workers: int | None = None,
         errors: str = "raise",
-        candidate_labels: str | Sequence[str] | None = None,
+        candidate_labels: str | Sequence[str] | Sequence[Sequence[str]] | None = None,
         hypothesis_template: str | None = None,
     ) -> Any:
         """A prediction of one image, in any form that :func:`otpt.images.open_image` takes; a list for several.
@@ -226,14 +235,18 @@ class Classifier:
         if errors not in ("raise", "return"):
             raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
-        methods = (self.settings.methods[0] if method is None else get_method(method),)
-        labels = candidates(candidate_labels, hypothesis_template)
+        chosen = None if method is None else (get_method(method),)
+        predictor: Predictor | list[Predictor]
+        if isinstance(candidate_labels, (list, tuple)) and any(not isinstance(each, str) for each in candidate_labels):
+            predictor = self._predictors_of(candidate_labels, hypothesis_template, chosen)
+        else:
+            labels = candidates(candidate_labels, hypothesis_template)
+            predictor = self._predictor(chosen or self._settings_for(labels).methods[:1], labels)
         ids = None if image_id is None else [image_id]
         found: list[Any] = []
-        answers = self._answers(images, methods, ids, workers, labels=labels, one=one)
-        for position, (image, answer) in enumerate(answers):
+        for position, (image, answer) in enumerate(self._answers(images, predictor, ids, workers, one=one)):
             if not isinstance(answer, Exception):
-                found.append(answer[methods[0].name])
+                found.extend(answer.values())
             elif errors == "return" and isinstance(answer, OtptError):
                 found.append(Failure(image.task.key, position, answer))
             else:
@@ -245,7 +258,7 @@ class Classifier:
         one = is_one_image(images)
         ids = None if image_id is None else [image_id]
         found = []
-        for _, answer in self._answers(images, get_methods(methods), ids, one=one):
+        for _, answer in self._answers(images, self._predictor(get_methods(methods)), ids, one=one):
             if isinstance(answer, Exception):
                 raise answer
             found.append(answer)
@@ -268,7 +281,7 @@ class Classifier:
             workers: threads that decode and augment ahead; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
-        for _, found in self._answers(images, chosen, image_ids, workers):
+        for _, found in self._answers(images, self._predictor(chosen), image_ids, workers):
             yield found if methods is not None or isinstance(found, Exception) else found[self.method.name]
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
@@ -316,51 +329,37 @@ class Classifier:
 
     def calibrate(
         self, images: Iterable[ImageSource], labels: Sequence[Any], *, maps: Sequence[str] | None = None
-    ) -> Any:
+    ) -> Calibration:
         """Calibrate the method on labelled images and use that from now on; ``.write("cal.json")`` stores it.
 
         Args:
             images: that the method is to be calibrated on.
-            labels: class names or their indices; with ``multi_label`` a list of class names for each image.
+            labels: class names or their indices; with ``multi_label`` a list of class names for each image, of a single
+                class also whether it is there.
             maps: candidates, see :func:`otpt.calibration.maps.choose_map`.
 
         Returns:
-            A :class:`~otpt.calibration.Calibration`; with ``multi_label`` a :class:`~otpt.tasks.multi_label.Platt`.
+            A :class:`~otpt.calibration.Calibration`.
         """
-        if self.settings.multi_label:
-            return self._calibrate_labels(images, labels)
-        indices = _label_indices(labels, self.class_names)
+        several = self.method.adapt == MULTI_LABEL
+        given = read_multi_labels(labels, self.class_names) if several else _label_indices(labels, self.class_names)
         if isinstance(images, Sized):  # fail early
-            _check_one_label_each(len(images), len(indices))
+            _check_one_label_each(len(images), len(given))
         found = []
-        for _, answer in self._answers(images, (self.method,), calibrations={}):
+        for _, answer in self._answers(images, self._predictor((self.method,)), calibrations={}):
             if isinstance(answer, Exception):
                 raise answer
             found.append(answer[self.method.name].probabilities)
-        _check_one_label_each(len(found), len(indices))
-        calibration = fit_calibration(
-            np.array(found).reshape(len(found), len(self.class_names)),
-            np.array(indices, np.int64),
-            self._facts(self.method),
-            origin={"dataset": "", "seed": self.seed},
-            maps=maps,
-        )
+        _check_one_label_each(len(found), len(given))
+        probabilities = np.array(found).reshape(len(found), len(self.class_names))
+        facts, origin = self._facts(self.method), {"dataset": "", "seed": self.seed}
+        if several:
+            calibration = fit_label_calibration(probabilities, np.array(given), facts, origin=origin)
+        else:
+            indices = np.array(given, np.int64)
+            calibration = fit_calibration(probabilities, indices, facts, origin=origin, maps=maps)
         self.use_calibrations([calibration])
         return calibration
-
-    def _calibrate_labels(self, images: Iterable[ImageSource], labels: Sequence[Sequence[str]]) -> Platt:
-        from otpt.tasks.multi_label import fit_platt, read_multi_labels
-
-        present = read_multi_labels(labels, self.class_names)
-        self._set(self.settings.replace(calibrations=()))
-        found = [np.asarray(each.probabilities) for each in self.predict(list(images))]
-        _check_one_label_each(len(found), len(present))
-        odds = np.array(found)
-        fitted = fit_platt(np.log(odds) - np.log1p(-odds), present).replace(
-            classes=self.class_names, fingerprint=self.backbone.fingerprint
-        )
-        self._set(self.settings.replace(calibrations=(fitted,)))
-        return fitted
 
     def use_calibrations(
         self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None
@@ -385,35 +384,51 @@ class Classifier:
     def _answers(
         self,
         images: Any,
-        methods: tuple[Method, ...],
+        predictor: Predictor | list[Predictor],
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
         *,
-        labels: Labels | None = None,
         one: bool = False,
         calibrations: Mapping[str, Calibrated] | None = None,
     ) -> Iterator[tuple[EncodedImage, dict[str, Prediction] | Exception]]:
-        """(image, predictions by method, or why there are none), in order; a task's key is the image's name."""
-        predictor = self._predictor(methods, labels)
+        """(image, predictions by method, or why there are none), in order; a task's key is the image's name.
+
+        A list of predictors has one for each image.
+        """
+        inputs: Iterable[ImageInput] = image_inputs([images] if one else images, image_ids)
+        if isinstance(predictor, list):
+            inputs = list(inputs)
+            if len(inputs) != len(predictor):
+                raise OtptError(
+                    f"candidate_labels has {len(predictor)} lists for {len(inputs)} images; expected one per image."
+                )
+        each_one = predictor if isinstance(predictor, list) else repeat(predictor)
         tasks = (
-            predictor.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
-            for each in image_inputs([images] if one else images, image_ids)
+            own.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
+            for own, each in zip(each_one, inputs, strict=False)
         )
         # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
-        own = self._calibrations if calibrations is None else calibrations
+        used = self._calibrations if calibrations is None else calibrations
         for image, answer in chain.from_iterable(stream(tasks, pipeline)):
             if isinstance(answer, Exception):
                 yield image, answer
             else:
-                yield image, predictions(methods, answer, predictor.settings, own)
+                own = image.task.predictor
+                yield image, predictions(own.methods, answer, own.settings, used)
 
     def _settings_for(self, labels: Labels | None) -> Settings:
         """The settings with the classes that are set, or with those of one call."""
         if labels is not None:
             prompts = None if labels[1] is None else (labels[1],)
             return self.settings.replace(
-                classes=labels[0], prompts=prompts, texts=None, attributes=None, groups=None, examples=None
+                methods=self.settings.asked_methods,
+                classes=labels[0],
+                prompts=prompts,
+                texts=None,
+                attributes=None,
+                groups=None,
+                examples=None,
             )
         if not self.settings.classes:
             raise OtptError("No classes are set; call set_classes([...]) before predicting.")
@@ -421,9 +436,7 @@ class Classifier:
 
     def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
         """The predictor of these methods and classes; the most recently used ones are cached."""
-        for method in methods:
-            if method.name in self._calibrations:
-                self._calibrations[method.name].calibration.check(self._facts(method, labels))
+        self._check_calibrations(methods, labels)
         key = (labels, methods)
         if key not in self._predictors:
             settings = self._settings_for(labels)
@@ -434,6 +447,34 @@ class Classifier:
             self._predictors[key] = Predictor(self.backbone, settings, methods)
         self._predictors.move_to_end(key)
         return self._predictors[key]
+
+    def _predictors_of(
+        self, lists: Sequence[str | Sequence[str]], template: str | None, methods: tuple[Method, ...] | None
+    ) -> list[Predictor]:
+        """The predictor of each image's candidate labels; texts that several images share are encoded once."""
+        labels = [candidates(each, template) for each in lists]
+        settings = {own: self._settings_for(own) for own in dict.fromkeys(labels)}
+        names = list(dict.fromkeys(name for own in settings.values() for name in own.classes))
+        texts: Tensor | None = None
+        made = {}
+        for own, each in settings.items():
+            chosen = methods or each.methods[:1]
+            if len(each.classes) == 1 or chosen[0].tunes or chosen[0].init != "words":
+                made[own] = self._predictor(chosen, own)
+                continue
+            self._check_calibrations(chosen, own)
+            if texts is None:
+                together = each.replace(classes=names, allow_duplicates=True)
+                texts = text_state(self.backbone, together, (each.prompts or (Prompt(),))[0], ()).text_features
+            features = TextFeatures(texts[[names.index(name) for name in each.classes]])
+            made[own] = Predictor(self.backbone, each.replace(texts=features), chosen)
+        return [made[own] for own in labels]
+
+    def _check_calibrations(self, methods: tuple[Method, ...], labels: Labels | None) -> None:
+        """Raise if a calibration of these methods is for other classes, or another prompt."""
+        for method in methods:
+            if method.name in self._calibrations:
+                self._calibrations[method.name].calibration.check(self._facts(method, labels))
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
         """What a calibration of a method depends on."""
@@ -514,7 +555,7 @@ def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method
     return found
 
 
-def candidates(labels: str | Sequence[str] | None, template: str | None) -> Labels | None:
+def candidates(labels: Any, template: str | None) -> Labels | None:
     """The classes of one call: a list, or a text with commas."""
     if labels is None:
         if template is not None:

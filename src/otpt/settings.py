@@ -119,7 +119,7 @@ class Settings(Frozen):
         min_length=1,
         description="method names (see 'otpt methods') or TOML files",
     )
-    classes: tuple[str, ...] = Field((), description="class names, two at least")
+    classes: tuple[str, ...] = Field((), description="class names; of a single one, whether it is there")
     multi_label: bool = Field(False, description="several labels per image: an independent probability of each")
     groups: Any = Field(None, description="CSV file of groups: a class, then its groups from narrow to wide")
     examples: Any = Field(None, description="folder of example images, with a sub-folder for each class")
@@ -198,7 +198,7 @@ class Settings(Frozen):
         methods = [methods] if isinstance(methods, (str, Path, Method)) else list(methods)
         found["methods"] = get_methods([Method(**each) if isinstance(each, Mapping) else each for each in methods])
         if found["methods"] == get_methods([DEFAULT_METHOD]):
-            if found.get("multi_label"):
+            if found.get("multi_label") or (found.get("examples") is None and len(found.get("classes", ())) == 1):
                 found["methods"] = get_methods([MULTI_LABEL])
             elif found.get("examples") is not None:
                 found["methods"] = get_methods([EXAMPLES])
@@ -239,20 +239,21 @@ class Settings(Frozen):
         from otpt.prompts import check_class_names
         from otpt.rejection import get_threshold
 
+        several = self.methods[0].adapt == MULTI_LABEL
         if self.classes:
-            check_class_names(self.classes, allow_duplicates=self.allow_duplicates)
+            check_class_names(self.classes, allow_duplicates=self.allow_duplicates, least=1 if several else 2)
         if self.groups is not None:
             _ = self.grouping
         if self.reject is not None:
             get_threshold(self.reject, self.reject_threshold)
         elif self.reject_threshold is not None:
             raise OtptError("A rejection threshold was given without a score; expected both (--reject).")
-        if self.multi_label != (self.methods[0].adapt == MULTI_LABEL):
+        if self.multi_label != several and len(self.classes) != 1:
             raise OtptError(
                 f"multi_label is {self.multi_label}, but the method is {self.methods[0].name!r}; several labels are "
                 f"predicted by {MULTI_LABEL!r}, and one label by all others."
             )
-        if self.examples is not None and not self.multi_label and self.methods[0].starts_from_words:
+        if self.examples is not None and not several and self.methods[0].starts_from_words:
             raise OtptError(
                 f"Example images were given, but the method {self.methods[0].name!r} starts from words; take 'gda', "
                 "'tip-adapter' or 'prototypes', alone or joined with others, as in 'gda+confident-half'."
@@ -260,8 +261,9 @@ class Settings(Frozen):
         refused = [
             name for name in ("coverage", "risk", "reject", "groups", "examples") if getattr(self, name) is not None
         ]
-        if self.multi_label and refused:
-            raise OtptError(f"{refused[0]} was given together with multi_label; it needs one label per image.")
+        if several and refused:
+            what = "multi_label" if self.multi_label else f"the single class {self.classes[0]!r}"
+            raise OtptError(f"{refused[0]} was given together with {what}; it needs one of several labels per image.")
         if (self.coverage is not None or self.risk is not None) and not self.calibrations:
             raise OtptError("A coverage or a risk was given without a calibration; expected both.")
         return self
@@ -269,6 +271,12 @@ class Settings(Frozen):
     @field_serializer(*_OBJECTS, when_used="json")
     def _to_json(self, value: Any) -> Any:
         return _plain(value)
+
+    @property
+    def asked_methods(self) -> Sequence[Method | str]:
+        """The methods, or the default one where classes by example images or a single class replaced it."""
+        derived = EXAMPLES if self.examples is not None else MULTI_LABEL if len(self.classes) == 1 else ""
+        return (DEFAULT_METHOD,) if self.methods[0].name == derived and not self.multi_label else self.methods
 
     @property
     def place(self) -> tuple[str, str]:
@@ -315,7 +323,7 @@ class Settings(Frozen):
         from otpt.calibration import Calibrated, Calibration, read_calibration
 
         found = []
-        for source in () if self.multi_label else self.calibrations:
+        for source in self.calibrations:
             if isinstance(source, Calibrated):
                 found.append(source)
                 continue

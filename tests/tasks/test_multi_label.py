@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +14,13 @@ from PIL import Image
 from scipy.special import expit
 
 import otpt
+from otpt.calibration import Calibrated, fit_label_calibration
+from otpt.calibration.maps import OF_LABELS, choose_label_map, fit_map
 from otpt.errors import OtptError
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
-from otpt.tasks.multi_label import CROPS, fit_platt, grid_boxes, grid_views, log_odds, read_multi_labels
+from otpt.prompts import tokenize_prompts
+from otpt.rejection import Rejector
+from otpt.tasks.multi_label import CROPS, grid_boxes, grid_views, log_odds, read_multi_labels
 
 
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (640, 480), (3, 500), (1, 1)])
@@ -38,17 +45,22 @@ def test_odds_are_those_of_the_best_crop_divided_by_their_number() -> None:
     assert bool(extreme.isfinite().all())
 
 
-@pytest.mark.parametrize("per_class", [False, True])
-def test_platt_finds_the_numbers_that_made_the_labels(per_class: bool) -> None:
+@pytest.mark.parametrize("kind", list(OF_LABELS))
+def test_platt_finds_the_numbers_that_made_the_labels(kind: str) -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(0, 3, (4000, 3))
-    biases = np.array([-2.0, -1.0, 0.5]) if per_class else np.array([-1.0])
+    biases = np.array([-1.0]) if kind == "platt" else np.array([-2.0, -1.0, 0.5])
     present = rng.random(odds.shape) < expit(0.7 * odds + biases)
-    found = fit_platt(odds, present, per_class=per_class)
-    assert found.slope == pytest.approx(0.7, abs=0.03)
-    assert found.biases == pytest.approx(tuple(biases), abs=0.15)
-    if not per_class:  # maximum likelihood: the mean probability is the frequency
-        assert found(odds).mean() == pytest.approx(present.mean(), abs=1e-3)
+    found = fit_map(kind, expit(odds), present)
+    assert found.parameters["slope"] == pytest.approx(0.7, abs=0.03)
+    assert found.parameters["biases"] == pytest.approx(biases.tolist(), abs=0.15)
+    after = found(expit(odds))
+    np.testing.assert_allclose(
+        after, expit(found.parameters["slope"] * odds + np.array(found.parameters["biases"])), atol=1e-5
+    )
+    if kind == "platt":  # maximum likelihood: the mean probability is the frequency
+        assert after.mean() == pytest.approx(present.mean(), abs=1e-3)
+    assert choose_label_map(expit(odds), present).map.kind == kind
 
 
 def test_metrics_on_a_small_example() -> None:
@@ -81,8 +93,12 @@ def test_bad_input() -> None:
         multi_label_ece([[1.5]], [[1]])
     with pytest.raises(OtptError, match="horse"):
         read_multi_labels([["cat"], ["horse"]], ["cat", "dog"])
+    with pytest.raises(OtptError, match="'cat'"):
+        read_multi_labels(["cat"], ["cat", "dog"])
     with pytest.raises(OtptError, match="absent"):
-        fit_platt(np.zeros((3, 2)), np.zeros((3, 2)))
+        fit_label_calibration(np.zeros((30, 2)), np.zeros((30, 2)), {"classes": ["cat", "dog"]})
+    with pytest.raises(OtptError, match="3 labelled"):
+        fit_label_calibration(np.zeros((3, 2)), np.eye(3, 2), {"classes": ["cat", "dog"]})
 
 
 def _canvas(names: list[str]) -> Image.Image:
@@ -112,18 +128,89 @@ def test_several_labels_of_an_image() -> None:
 def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
     clf = otpt.load("pocket", multi_label=True).set_classes(LABELS)
     before = clf.predict(_canvas(CANVASES[0])).probabilities
-    fitted = clf.calibrate([_canvas(each) for each in CANVASES], CANVASES)
-    after = clf.predict(_canvas(CANVASES[0])).probabilities
-    odds = np.log(before) - np.log1p(-before)
-    np.testing.assert_allclose(after, fitted(odds), atol=1e-6)
-    fitted.write(tmp_path / "platt.json")
-    again = otpt.load("pocket", multi_label=True, calibration=tmp_path / "platt.json").set_classes(LABELS)
-    np.testing.assert_array_equal(again.predict(_canvas(CANVASES[0])).probabilities, after)
-    with pytest.raises(OtptError, match="other classes"):
+    fitted = clf.calibrate([_canvas(each) for each in CANVASES * 5], CANVASES * 5)
+    after = clf.predict(_canvas(CANVASES[0]))
+    np.testing.assert_allclose(after.probabilities, fitted.map(before), atol=1e-6)
+    assert after.extras["uncalibrated_confidence"] == pytest.approx(before.max(), abs=1e-6)
+    assert fitted.reliability["after"]["label_nll"][0] < fitted.reliability["before"]["label_nll"][0]
+    fitted.write(tmp_path / "labels.json")
+    again = otpt.load("pocket", multi_label=True, calibration=tmp_path / "labels.json").set_classes(LABELS)
+    np.testing.assert_array_equal(again.predict(_canvas(CANVASES[0])).probabilities, after.probabilities)
+    with pytest.raises(OtptError, match="4 classes, not for these 2"):
         again.set_classes(["cat", "dog"])
+    with pytest.raises(OtptError, match="coverage"):
+        Calibrated(fitted, coverage=0.9)
+
+
+def test_one_label_is_there_or_not() -> None:
+    clf = otpt.load("pocket")
+    with pytest.warns(UserWarning, match="pizza"):
+        clf.set_classes(["pizza"])
+    images, present = [_canvas(each) for each in CANVASES * 5], ["pizza" in each for each in CANVASES * 5]
+    found = [clf.predict(image).confidence for image in images[:4]]
+    assert min(found[0], found[3]) > max(found[1:3])
+    words = Rejector(clf.backbone, ["pizza"])
+    crops = clf.backbone.encode_pixels(grid_views(images[1], clf.backbone.preprocessing), chunk=clf.backbone.chunk)
+    assert found[1] == pytest.approx(float(expit(-clf.backbone.logit_scale * float(words(crops).min()))), abs=1e-6)
+    clf.calibrate(images, present)
+    calibrated = [clf.predict(image).confidence for image in images[:4]]
+    assert [each > 0.5 for each in calibrated] == present[:4]
+    clf.use_calibrations([]).set_classes(["pizza", "banana"])
+    assert clf.method.name == "confident-half"
+    assert clf.predict(images[1]).label == "banana"
+
+
+def test_one_label_of_a_model_with_a_sigmoid_is_its_own() -> None:
+    """SigLIP has a bias for this question."""
+    clf = otpt.load("pocket")
+    clf.backbone = copy(clf.backbone)
+    clf.backbone.logit_bias = -8.0
+    with pytest.warns(UserWarning, match="pizza"):
+        clf.set_classes(["pizza"])
+    cosine = clf.embed(_canvas(["pizza"])) @ clf.text_features[0]
+    expected = expit(clf.backbone.logit_scale * float(cosine) - 8.0)
+    assert clf.predict(_canvas(["pizza"])).confidence == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("more", [{"method": "o-tpt"}, {"reject": True}, {"groups": {"a": ["cat"]}}])
 def test_what_needs_one_label_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(OtptError, match="multi_label"):
         otpt.load("pocket", multi_label=True, classes=["cat", "dog"], **more)
+
+
+def test_candidate_labels_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    clf = otpt.load("pocket", "zero-shot").set_classes(["cat", "dog"])
+    images = [_canvas(["pizza"]), _canvas(["banana"]), _canvas(["red apple"])]
+    lists = [["pizza", "banana"], ["banana", "pizza", "hamburger"], ["pizza", "red apple"]]
+    encoded: list[str] = []
+
+    def tokenize(tower: Any, names: Sequence[str], prompt: Any) -> Any:
+        encoded.extend(names)
+        return tokenize_prompts(tower, names, prompt)
+
+    monkeypatch.setattr("otpt.methods.prompt_tuning.state.tokenize_prompts", tokenize)
+    found = clf.predict(images, candidate_labels=lists)
+    assert sorted(encoded) == ["banana", "hamburger", "pizza", "red apple"]
+    assert [each.label for each in found] == ["pizza", "banana", "red apple"]
+    for image, own, each in zip(images, lists, found, strict=True):
+        assert each.class_names == tuple(own)
+        alone = clf.predict(image, candidate_labels=own)
+        np.testing.assert_allclose(each.probabilities, alone.probabilities, atol=1e-5)
+    assert clf.class_names == ("cat", "dog")
+
+
+def test_candidate_labels_of_each_image_by_other_methods() -> None:
+    images, lists = [_canvas(["pizza"]), _canvas(["banana"])], [["pizza", "banana"], ["banana"]]
+    found = otpt.load("pocket", views=4).predict(images, candidate_labels=lists)
+    assert [each.method for each in found] == ["confident-half", "multi-label"]
+    tuned = otpt.load("pocket", "tpt", views=4)
+    lists[1] = ["banana", "hamburger"]
+    for each, image, own in zip(tuned.predict(images, candidate_labels=lists), images, lists, strict=True):
+        alone = tuned.predict(image, candidate_labels=own)
+        np.testing.assert_allclose(each.probabilities, alone.probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize("lists", [[["a", "b"]], [["a", "b"]] * 3, [["a", "b"], []], [["a", "b"], ["a", "a"]]])
+def test_bad_candidate_labels(lists: list[list[str]]) -> None:
+    with pytest.raises(OtptError, match=r"candidate_labels|'a'"):
+        otpt.load("pocket", "zero-shot").predict([Image.new("RGB", (8, 8))] * 2, candidate_labels=lists)

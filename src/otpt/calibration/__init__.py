@@ -8,7 +8,14 @@ torch tensors or numpy arrays; the result is a torch tensor, and none of them ch
 
 from otpt.calibration.conformal import RiskThreshold, risk_threshold
 from otpt.calibration.cots import cor, cots_temperature, matching_temperature
-from otpt.calibration.fitted import Calibrated, CalibratedAnswer, Calibration, fit_calibration, read_calibration
+from otpt.calibration.fitted import (
+    Calibrated,
+    CalibratedAnswer,
+    Calibration,
+    fit_calibration,
+    fit_label_calibration,
+    read_calibration,
+)
 from otpt.calibration.logits import (
     BaseTexts,
     apply_temperature,
@@ -33,6 +40,7 @@ __all__ = [
     "cots_temperature",
     "dac_factors",
     "fit_calibration",
+    "fit_label_calibration",
     "fit_temperature",
     "fit_view_weights",
     "fixed_temperature",

@@ -29,12 +29,22 @@ from otpt.calibration.conformal import (
     labels_for,
     risk_threshold,
 )
-from otpt.calibration.maps import LEAST_LABELS, Booleans, CalibrationMap, Floats, Integers, as_stored, choose_map
+from otpt.calibration.maps import (
+    LEAST_LABELS,
+    Booleans,
+    CalibrationMap,
+    Floats,
+    Integers,
+    as_stored,
+    choose_label_map,
+    choose_map,
+)
 from otpt.errors import OtptError, unknown
 from otpt.files import as_json, read_json, write_atomically
 from otpt.metrics import ReliabilityBins, bootstrap, reliability_bins
 from otpt.metrics.binned import bin_edges
 from otpt.metrics.inputs import check_probabilities
+from otpt.metrics.multi_label import multi_label_intervals
 
 FORMAT = 2
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
@@ -232,12 +242,49 @@ def fit_calibration(
     )
 
 
+def fit_label_calibration(
+    probabilities: npt.NDArray[Any],
+    present: npt.NDArray[Any],
+    facts: Mapping[str, Any],
+    *,
+    origin: Mapping[str, Any] | None = None,
+    n_bins: int = 15,
+) -> Calibration:
+    """Fit a calibration to probabilities (N, C) of independent labels, of which some are ``present`` (N, C).
+
+    Platt scaling with one bias or one for each label. It has no scores for sets and no confidences for a risk.
+    """
+    p, y = as_stored(probabilities), np.asarray(present, bool)
+    if len(y) < LEAST_LABELS:
+        raise OtptError(f"{len(y)} labelled images were given; expected at least {LEAST_LABELS}, better hundreds.")
+    if not y.any() or y.all():
+        raise OtptError("All labels are absent or all are there; expected images with and without some of them.")
+    choice = choose_label_map(p, y)
+    stages = {"before": p, "after": choice.held_out}
+    return Calibration(
+        facts=dict(facts),
+        origin=dict(origin or {}),
+        labels=len(y),
+        map=choice.map,
+        cross_validation=choice.nll,
+        reliability={
+            name: {metric: list(own) for metric, own in multi_label_intervals(each, y, n_bins=n_bins).items()}
+            for name, each in stages.items()
+        },
+        bins={name: _diagram(each.ravel(), y.ravel(), n_bins) for name, each in stages.items()},
+        scores={},
+        raps={},
+        confidences=[],
+        correct="",
+    )
+
+
 def _metrics(probabilities: Floats, labels: Integers, n_bins: int) -> dict[str, list[float]]:
     intervals = {name: bootstrap(name, probabilities, labels, n_bins=n_bins) for name in SHOWN}
     return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
 
 
-def _diagram(probabilities: Floats, labels: Integers, n_bins: int) -> dict[str, list[float | None]]:
+def _diagram(probabilities: Floats, labels: npt.NDArray[Any], n_bins: int) -> dict[str, list[float | None]]:
     found = reliability_bins(probabilities, labels, n_bins=n_bins)
     columns = {"counts": found.counts, "confidence": found.confidence, "accuracy": found.accuracy}
     return {name: [None if np.isnan(v) else v for v in own.tolist()] for name, own in columns.items()}
@@ -283,6 +330,8 @@ class Calibrated:
     def __post_init__(self) -> None:
         if self.sets not in SETS:
             raise unknown("kind of prediction sets", self.sets, SETS)
+        if not self.calibration.scores and (self.coverage is not None or self.risk is not None):
+            raise OtptError("The calibration is one of several labels; a coverage or a risk needs one label per image.")
         if self.coverage is None and self.mondrian:
             raise OtptError("Sets per class (Mondrian) were requested without a coverage; give one, such as 0.9.")
         if self.coverage is not None:

@@ -7,6 +7,7 @@
 | beta | confidence with log-odds a·ln s − b·ln(1 − s) + c, a, b ≥ 0 (Kull et al., AISTATS 2017) | a, b, c |
 | isotonic | confidence by a rising step function, interpolated | its corners x, y |
 | bias, vector | softmax(w∘log p + c), a bias and, for "vector", a slope per class | slopes, biases |
+| platt, platt-per-label | σ(a·logit p + b) of independent labels, with one b or one for each label | slope, biases |
 
 Beta and isotonic map the confidence s alone. The other classes follow from softmax(log p/τ), with τ such that its
 largest entry is the wanted confidence: it sums to one, preserves the order of all classes and so the label, and reaches
@@ -28,6 +29,7 @@ from scipy.special import expit, log_expit, softmax
 from otpt.calibration.logits import fit_temperature
 from otpt.errors import OtptError, unknown
 from otpt.metrics import negative_log_likelihood
+from otpt.metrics.multi_label import multi_label_nll
 from otpt.threads import one_thread
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -43,6 +45,7 @@ PRIOR = 5.0
 _TEMPERATURES = (0.05, 20.0)
 _BIAS, _SLOPE = 1.0, 25.0  # 1/variance of the normal priors of "bias" and "vector"
 _TINY = float(np.finfo(np.float32).tiny)
+_LEAST_LABEL = 1e-7  # probabilities of independent labels are told apart from 0 and 1 down to here
 _LEAST = 1.02  # times 1/C: the smallest wanted confidence, since at 1/C all classes are equal
 
 
@@ -193,6 +196,35 @@ def _apply_linear(probabilities: Floats, parameters: Mapping[str, Any]) -> Float
     return np.asarray(softmax(slopes * _logs(probabilities) + biases, axis=1))
 
 
+def _log_odds(probabilities: Floats) -> Floats:
+    p = np.clip(probabilities, _LEAST_LABEL, 1 - _LEAST_LABEL)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _fit_platt(probabilities: Floats, present: Any, *, per_label: bool) -> dict[str, Any]:
+    """(a, b) by the likelihood of which labels are ``present`` (N, C).
+
+    Normal priors of standard deviation 1 keep the slope near 1 and, with ``per_label``, the biases near each other.
+    """
+    odds, signs = _log_odds(probabilities), np.where(present, 1.0, -1.0)
+    labels = odds.shape[1] if per_label else 0
+
+    def loss(point: Floats) -> tuple[float, Floats]:
+        slope, bias, own = point[0], point[1], point[2:] if per_label else 0.0
+        margins = signs * (slope * odds + bias + own)
+        pull = -signs * expit(-margins)
+        gradient = np.concatenate([[(pull * odds).sum() + slope - 1, pull.sum()], pull.sum(axis=0)[:labels] + own])
+        prior = (slope - 1) ** 2 + float(np.square(own).sum())
+        return float(-log_expit(margins).sum() + prior / 2), gradient
+
+    point = optimize.minimize(loss, np.array([1.0, 0.0, *[0.0] * labels]), jac=True, method="L-BFGS-B").x
+    return {"slope": float(point[0]), "biases": (point[1] + point[2:] if per_label else point[1:2]).tolist()}
+
+
+def _apply_platt(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+    return np.asarray(expit(parameters["slope"] * _log_odds(probabilities) + np.asarray(parameters["biases"])))
+
+
 class Kind(NamedTuple):
     """A kind of map: ``fit`` returns parameters, ``apply`` maps probabilities (N, C) with them."""
 
@@ -220,6 +252,15 @@ MAPS: Mapping[str, Kind] = {
 }
 """From the simplest on; of equally good ones the first is taken."""
 
+OF_LABELS: Mapping[str, Kind] = {
+    "platt": Kind(LEAST_LABELS, lambda p, y: _fit_platt(p, y, per_label=False), _apply_platt, keeps_label=False),
+    "platt-per-label": Kind(
+        LEAST_LABELS, lambda p, y: _fit_platt(p, y, per_label=True), _apply_platt, keeps_label=False
+    ),
+}
+"""Maps of the probabilities of independent labels; fitted to which are there, (N, C)."""
+_ALL = {**MAPS, **OF_LABELS}
+
 DEFAULT = tuple(name for name, kind in MAPS.items() if kind.keeps_label)
 """Candidates by default: a calibration changes confidences, not labels."""
 
@@ -236,19 +277,19 @@ class CalibrationMap:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in MAPS:
-            raise unknown("map", self.kind, MAPS)
+        if self.kind not in _ALL:
+            raise unknown("map", self.kind, _ALL)
 
     def __call__(self, probabilities: npt.NDArray[Any]) -> Floats:
-        """Calibrate probabilities (…, C), each row summing to one, rounded to float32."""
+        """Calibrate probabilities (…, C), rounded to float32."""
         rows = as_stored(probabilities)
-        found = MAPS[self.kind].apply(rows.reshape(-1, rows.shape[-1]), self.parameters)
+        found = _ALL[self.kind].apply(rows.reshape(-1, rows.shape[-1]), self.parameters)
         return found.reshape(rows.shape)
 
     @property
     def keeps_label(self) -> bool:
         """Whether the most probable class stays the same."""
-        return MAPS[self.kind].keeps_label
+        return _ALL[self.kind].keeps_label
 
     @property
     def words(self) -> str:
@@ -268,9 +309,9 @@ class Choice(NamedTuple):
     held_out: Floats
 
 
-def fit_map(kind: str, probabilities: Floats, labels: Integers) -> CalibrationMap:
+def fit_map(kind: str, probabilities: Floats, labels: Any) -> CalibrationMap:
     """Fit a map of one kind."""
-    return CalibrationMap(kind, MAPS[kind].fit(as_stored(probabilities), labels))
+    return CalibrationMap(kind, _ALL[kind].fit(as_stored(probabilities), labels))
 
 
 def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] | None = None) -> Choice:
@@ -292,14 +333,26 @@ def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] |
             )
     wanted = {"identity", *(DEFAULT if maps is None else maps)}
     names = [name for name, kind in MAPS.items() if name in wanted and kind.needs(classes) <= n]
-    fold = stratified_folds(labels)
+    return _best(names, probabilities, labels, stratified_folds(labels), negative_log_likelihood)
+
+
+def choose_label_map(probabilities: Floats, present: Booleans) -> Choice:
+    """Choose the map of independent labels (N, C), of which some are ``present`` (N, C); see :data:`OF_LABELS`."""
+    fold = stratified_folds(np.zeros(len(present), np.int64))
+    return _best(list(OF_LABELS), probabilities, present, fold, multi_label_nll)
+
+
+def _best(
+    names: Sequence[str], probabilities: Floats, labels: Any, fold: Integers, score: Callable[[Floats, Any], float]
+) -> Choice:
+    """The map with the lowest score of held-out probabilities; of equal ones the first."""
     held_out = {name: np.empty(probabilities.shape) for name in names}
     for number in range(FOLDS):
         inside = fold != number
         for name in names:
             fitted = fit_map(name, probabilities[inside], labels[inside])
             held_out[name][~inside] = fitted(probabilities[~inside])
-    nll = {name: negative_log_likelihood(own, labels) for name, own in held_out.items()}
+    nll = {name: score(own, labels) for name, own in held_out.items()}
     best = min(names, key=nll.__getitem__)
     return Choice(fit_map(best, probabilities, labels), nll, held_out[best])
 

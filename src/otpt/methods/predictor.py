@@ -36,6 +36,7 @@ class Predictor:
         groups: prepared methods, where their text features do not come from the backbone.
 
     Attributes:
+        methods: in the order of the outputs under the first prompt.
         columns: (prompt, method) of an image's outputs, in their order.
         recipes: the views whose features are needed.
         groups: the methods by their initial prompt, with their text features.
@@ -54,7 +55,7 @@ class Predictor:
         cache: FeatureCache | None = None,
         groups: Sequence[Group] | None = None,
     ) -> None:
-        self.settings, self._device = settings, backbone.device
+        self.settings, self.methods, self._device = settings, tuple(methods), backbone.device
         self.recipes = recipes_for(settings, methods)
         self.columns: tuple[Column, ...] = columns(settings, methods)
         self.sees_all_first = any(method.sees_all_first for method in methods)

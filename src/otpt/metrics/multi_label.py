@@ -6,6 +6,7 @@ ECE over all pairs of image and label is dominated by labels that are easily see
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,28 @@ def multi_label_nll(probabilities: Any, present: Any) -> float:
     p, y = _check(probabilities, present)
     p = np.clip(p, 1e-12, 1 - 1e-12)
     return float(-np.where(y, np.log(p), np.log1p(-p)).mean())
+
+
+METRICS: Mapping[str, Callable[..., float]] = {
+    "map": lambda p, y, n_bins: mean_average_precision(p, y),
+    "micro_f1": lambda p, y, n_bins: multi_label_f1(p, y),
+    "macro_f1": lambda p, y, n_bins: multi_label_f1(p, y, average="macro"),
+    "label_ece": lambda p, y, n_bins: multi_label_ece(p, y, n_bins=n_bins),
+    "hard_label_ece": lambda p, y, n_bins: multi_label_ece(p, y, n_bins=n_bins, easy_negatives=False),
+    "label_nll": lambda p, y, n_bins: multi_label_nll(p, y),
+}
+"""All of them by name."""
+
+
+def multi_label_intervals(
+    probabilities: Any, present: Any, *, n_bins: int = 15, resamples: int = 200
+) -> dict[str, tuple[float, float, float]]:
+    """Each of :data:`METRICS` with its 95 % percentile interval over draws of images: {name: (value, low, high)}."""
+    p, y = _check(probabilities, present)
+    draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
+    found = {}
+    for name, metric in METRICS.items():
+        values = [metric(p[each], y[each], n_bins) for each in draws]
+        low, high = np.nanpercentile(values, [2.5, 97.5]) if np.isfinite(values).any() else (np.nan, np.nan)
+        found[name] = metric(p, y, n_bins), float(low), float(high)
+    return found

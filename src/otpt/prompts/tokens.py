@@ -36,10 +36,10 @@ class PromptTokens:
         return PromptTokens(self.ids[texts], self.slots[texts], self.start, self.rows[texts])
 
 
-def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -> tuple[str, ...]:
+def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False, least: int = 2) -> tuple[str, ...]:
     """The names as a tuple, or an error that says which one cannot be used.
 
-    Duplicate names (ImageNet has two) need ``allow_duplicates``.
+    Duplicate names (ImageNet has two) need ``allow_duplicates``; ``least`` is the smallest number of names.
     """
     if isinstance(names, str):
         raise OtptError(f"Class names are the single text {names!r}; expected a list of names.")
@@ -49,7 +49,7 @@ def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False) -
             raise OtptError(f"Class name {position} is {name!r}; expected a text.")
         if not any(unicodedata.category(letter)[0] in "LNSP" for letter in name.replace("_", " ")):
             raise OtptError(f"Class name {position} of {len(result)} is blank ({name!r}); expected some text.")
-    if len(result) < 2:
+    if len(result) < least:
         given = "No class name was" if not result else f"Only one class name ({result[0]!r}) was"
         raise OtptError(f"{given} given; expected two at least, for a classifier to choose between.")
     if not allow_duplicates:
