@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import (
     backbone,
+    backbone_on,
     computed,
     dataset,
     files,
@@ -28,6 +30,7 @@ from otpt import OtptError, get_method
 from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.evaluation import ProcessEngine, Progress, duration, evaluate
+from otpt.evaluation.ray import RayEngine
 from otpt.runs import Run
 
 TWO = ["zero-shot", "o-tpt"]
@@ -237,3 +240,30 @@ def test_progress_counts_what_was_done_before(tmp_path: Path) -> None:
         evaluate(dataset(9), backbone(), given, out=tmp_path / "run", progress=progress)
     assert (progress.done, progress.total) == (5, 5)
     assert Run(tmp_path / "run").progress() == (5, 5)
+
+
+def run_on_ray(folder: Path, engine: RayEngine, **options: Any) -> Any:
+    chosen = settings(methods=["zero-shot", "o-tpt", "tda"], shard_size=1, seeds=(0, 1), views=4)
+    given = {"engine": engine, "device": "cpu", "threads": 0, **options}
+    return evaluate(dataset(6), backbone_on, chosen, out=folder, **given)
+
+
+@pytest.mark.parametrize("arguments", [{"actors": (0, None)}, {"actors": (3, 2)}, {"gpus": -1.0}, {"cpus": 0}])
+def test_impossible_actors(arguments: dict[str, Any]) -> None:
+    with pytest.raises(OtptError, match="expected"):
+        RayEngine(**arguments)
+
+
+def test_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OtptError, match="cuda"):
+        run_on_ray(tmp_path, RayEngine(), device="cuda")
+    pytest.importorskip("ray")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound, but it does not listen
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(OtptError, match=address):
+            run_on_ray(tmp_path / "run", RayEngine(address))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+    with pytest.raises(OtptError, match=r"otpt\[ray\]"):
+        run_on_ray(tmp_path, RayEngine())

@@ -26,6 +26,7 @@ from otpt import Classifier, OtptError, adaptation, load_plugin
 from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
+from otpt.methods import get_method
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.registry import snapshot
 from otpt.runs import Run
@@ -166,6 +167,19 @@ def test_each_prompt_and_method_has_a_state_of_its_own(tmp_path: Path) -> None:
             run(folder, [method], images=6, prompts=[prompt])
             alone += files(folder, suffix=".parquet").values()
     assert sorted(alone) == together
+
+
+def test_numbers_are_those_published_for_the_data_set(tmp_path: Path) -> None:
+    """Of Cars, whose name is enough; another data set gets those of all others."""
+    given = [get_method("tda").override({"cache-alpha": 1, "cache-beta": 7})]
+    given += [get_method("dpe").override({"cache-alpha": 3, "cache-beta": 7, "dpe-rate": 1e-4, "dpe-contrast": 1.5})]
+    cases = {"named": (["tda", "dpe"], "cars"), "given": (given, "mine"), "others": (["tda", "dpe"], "mine")}
+    found = {}
+    for folder, (methods, name) in cases.items():
+        run(tmp_path / folder, methods, data=dataset(11, name))
+        rows = Run(tmp_path / folder).to_pandas().sort_values(["method", "index"])
+        found[folder] = rows.confidence.tolist()
+    assert found["named"] == found["given"] != found["others"]
 
 
 PLUGIN = '''
