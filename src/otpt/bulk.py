@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,13 +23,15 @@ import numpy as np
 import torch
 
 from otpt._version import __version__
-from otpt.classifier import Classifier, load
+from otpt.backbones import Backbone
+from otpt.classifier import Classifier
 from otpt.errors import OtptError
 from otpt.evaluation.evaluation import end_with_parent
 from otpt.features.pipeline import look_ahead
 from otpt.images import NamedImage
-from otpt.methods import Method, load_plugin
+from otpt.methods import load_plugin
 from otpt.prediction import Prediction
+from otpt.settings import Settings
 
 Answer = Mapping[str, Prediction] | OtptError
 """The predictions of an image by method, or why it could not be read."""
@@ -46,31 +48,16 @@ class ClassifierJob:
     """How to make a classifier, in any process.
 
     Attributes:
-        backbone: the name of the model.
-        methods: that predict each image.
-        classes: their names.
-        options: further arguments of :func:`otpt.load`.
-        texts: further arguments of :meth:`Classifier.set_classes`.
-        calibrations: that are used.
+        load: loads the model on a device, as :meth:`Backbone.to` takes it.
+        settings: methods, classes and all else that decides the predictions.
+        device: where the model runs by default.
         plugins: Python files that the methods need.
     """
 
-    backbone: str
-    methods: tuple[Method, ...]
-    classes: tuple[str, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    texts: Mapping[str, Any] = field(default_factory=dict)
-    calibrations: Sequence[Any] = ()
+    load: Callable[[str], Backbone]
+    settings: Settings
+    device: str = "auto"
     plugins: Sequence[Path] = ()
-
-    def open(self, device: str | None = None) -> Classifier:
-        """Load the model and prepare the classes."""
-        for path in self.plugins:
-            load_plugin(path)
-        options = {**self.options, **({} if device is None else {"device": device})}
-        found = load(self.backbone, self.methods[0], **options)
-        found.set_classes(list(self.classes), **self.texts)
-        return found.use_calibrations(self.calibrations, self.methods)
 
 
 class Worker:
@@ -81,25 +68,25 @@ class Worker:
     ) -> None:
         if threads is not None:
             torch.set_num_threads(max(threads, 1))
-        self.job, self._threads, self._readers = job, threads, readers
-        self.classifier = job.open(device)
+        for path in job.plugins:
+            load_plugin(path)
+        self._threads, self._readers, self._methods = threads, readers, job.settings.methods
+        self.classifier = Classifier(job.load(device or job.device), job.settings)
 
     def facts(self) -> dict[str, Any]:
         """What decides the predictions, as plain data."""
-        settings = self.classifier.settings
+        backbone, settings = self.classifier.backbone, self.classifier.settings
         return {
             "version": __version__,
-            "backbone": self.classifier.backbone.fingerprint,
-            "precision": self.job.options.get("precision", "float32"),
-            "methods": [method.name for method in self.job.methods],
-            "classes": list(self.job.classes),
-            **settings.model_dump(mode="json", exclude={"methods", "classes"}),
+            "backbone": backbone.fingerprint,
+            "precision": backbone.precision,
+            **settings.model_dump(mode="json"),
         }
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
         """The answers, lazily and in order; of images on remote storage, ``readers`` threads read the next ones."""
         ahead = read_ahead(images, self._readers) if self._readers else images
-        return self.classifier.stream(ahead, self.job.methods, workers=self._threads)
+        return self.classifier.stream(ahead, self._methods, workers=self._threads)
 
     def answer(self, images: Sequence[NamedImage]) -> list[Answer]:
         """The answers of a few images."""
@@ -111,11 +98,11 @@ class FeatureWorker(Worker):
 
     def __init__(self, job: ClassifierJob, metadata: Mapping[str, str]) -> None:
         super().__init__(job)
-        encoder, own = metadata.get("otpt.backbone"), self.classifier.backbone.fingerprint
-        if encoder not in (None, own):
+        encoder, own = metadata.get("otpt.backbone"), self.classifier.backbone
+        if encoder not in (None, own.fingerprint):
             raise OtptError(
-                f"The features were made by another model (fingerprint {encoder}) than {job.backbone!r} ({own}); name "
-                "that model with --backbone."
+                f"The features were made by another model (fingerprint {encoder}) than {own.name!r} "
+                f"({own.fingerprint}); name that model with --backbone."
             )
 
     def __call__(self, images: Iterable[Any]) -> Iterator[Answer]:
@@ -133,7 +120,7 @@ class FeatureWorker(Worker):
             stacked = torch.from_numpy(np.stack(features)).to(backbone.dtype)
         except ValueError:
             raise OtptError("The features have different numbers of dimensions; expected those of one model.") from None
-        return self.classifier.classify_features(stacked[:, None], self.job.methods)
+        return self.classifier.classify_features(stacked[:, None], self._methods)
 
 
 class Workers(Protocol):
@@ -145,8 +132,7 @@ class Workers(Protocol):
 
 def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[NamedImage]]:
     """As many images as a worker gets at a time: few if each has many views."""
-    views = job.options.get("views", 1)
-    count = max(min(_IMAGES, _VIEWS // int(getattr(views, "n_views", views))), 1)
+    count = max(min(_IMAGES, _VIEWS // job.settings.recipe.n_views), 1)
     images = iter(images)
     while chunk := list(islice(images, count)):
         yield chunk

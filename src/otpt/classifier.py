@@ -85,7 +85,7 @@ class Classifier:
         if settings.contexts:
             _ = settings.learned  # reads the files
         if settings.calibrations:
-            self.use_calibrations(settings.calibrated)
+            self.use_calibrations(settings.calibrated, settings.methods)
         if settings.classes:
             self._set(settings)
         else:

@@ -123,7 +123,7 @@ class RayActors:
         engine.check_resources(ray)
         threads = engine.cpus if threads is None else threads
         self._job = job
-        self._arguments = (job, engine.device(str(job.options.get("device", "auto"))), threads, os.getcwd())
+        self._arguments = (job, engine.device(job.device), threads, os.getcwd())
         self._actor = ray.remote(
             num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=-1, max_task_retries=_RETRIES
         )(_Actor)

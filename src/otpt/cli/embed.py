@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from otpt._version import __version__
 from otpt.cli import options as o
-from otpt.cli.predict import Column, Counter, Images, Overwrite, Split, named_answers, open_images, with_progress
-from otpt.cli.terminal import note, plural, say
+from otpt.cli.predict import Column, Images, Overwrite, Split, named_answers, open_images
+from otpt.cli.terminal import plural, say
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ def embed(
         raise OtptError(f"Features cannot be written to {out!r}; expected .parquet or a folder.")
     source = open_images(images, column, split)  # before a large model is loaded
     from otpt.bulk import read_ahead
-    from otpt.data.sources import SourceError
     from otpt.features.embedding import embed as encode
     from otpt.views import ViewRecipe
 
@@ -50,28 +48,17 @@ def embed(
     facts = {"backbone": backbone.fingerprint, "views": recipe.key, "seed": str(seed or 0), "dtype": dtype}
     job = {"version": __version__, **facts, "precision": model.precision}
     metadata = {f"otpt.{name}": value for name, value in {"model": model.backbone, **facts}.items()}
-    with ExitStack() as stack:  # what is finished is also written after Ctrl-C and SIGTERM
-        file = PredictionFile(out, job, key="id", overwrite=overwrite, metadata=metadata)
-        stack.callback(file.close)
-        items = iter(source)
-        if done := file.resume(item.id for item in items):
-            note(f"{plural(done, 'image')} are in {out!r} already.")
-        stack.callback(file.flush, last=True)
-        counter = Counter(source, done)
 
-        def encoded(waiting: Iterator[NamedImage]) -> Iterator[Any]:
-            ahead = read_ahead(waiting) if source.is_remote else waiting
-            return encode(backbone, ahead, recipe, seed=seed or 0, workers=threads)
+    def encoded(waiting: Iterator[NamedImage]) -> Iterator[Any]:
+        ahead = read_ahead(waiting) if source.is_remote else waiting
+        return encode(backbone, ahead, recipe, seed=seed or 0, workers=threads)
 
-        for name, feature in with_progress(named_answers(encoded, items), counter):
-            if isinstance(feature, SourceError):
-                raise feature
+    with PredictionFile(out, job, key="id", overwrite=overwrite, metadata=metadata) as file:
+        for name, feature in named_answers(encoded, source, file):
             if isinstance(feature, OtptError):
-                counter.failed += 1
                 file([{"id": name, "feature": None, "error": str(feature)}])
             else:
                 file([{"id": name, "feature": feature.astype(dtype), "error": None}])
-        file.finish()
     print(f"The features of {plural(file.done - file.failed, 'image')} are in {out!r}.")
     if file.failed:
         say(f"{file.failed} of {file.done} images could not be read")

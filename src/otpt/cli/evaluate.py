@@ -41,7 +41,7 @@ RunFolder = Annotated[Path | None, o.out("run folder (default: runs/…, named a
 class RunOptions:
     """What is computed and stored."""
 
-    bins: Annotated[int, o.option("bins of the calibration errors")] = 20
+    n_bins: Annotated[int, o.option("bins of the calibration errors", "--bins")] = 20
     workers: o.Workers = None
     threads: o.Threads = None
     json: o.Json = False
@@ -86,7 +86,6 @@ class EvaluationOptions:
         methods: Sequence[Method],
         *,
         out: Path | None,
-        prompts: Sequence[Prompt] | None = None,
         calibration: o.CalibrationOptions | None = None,
         plugins: Any = None,
         **more: Any,
@@ -94,9 +93,8 @@ class EvaluationOptions:
         """Check everything that can be checked without the model, then evaluate.
 
         Args:
-            prompts: in place of ``--prompt``.
             plugins: a ``PluginOptions``.
-            more: further fields of EvaluationSettings.
+            more: further fields of EvaluationSettings, which replace those of options.
         """
         from otpt.data import find_entry
         from otpt.evaluation import EvaluationSettings
@@ -107,33 +105,21 @@ class EvaluationOptions:
             raise OtptError("--official-names has no effect here: only Food101 has them, and --classes replaces them.")
         if not datasets:
             raise OtptError("No DATASET was given; expected a name of 'otpt datasets', or a folder, table or shards.")
-        calibration = calibration or o.CalibrationOptions()
         hooks = [getattr(plugins, each.name) for each in fields(plugins)] if plugins else []
         for hook in hooks:
             hook.check(methods, self.method.set)
-        prompt = self.method.context_prompt()
         chosen: dict[str, Any] = {
+            **o.given(self.run, EvaluationSettings.model_fields),
+            **self.method.settings(methods),
+            **({} if calibration is None else calibration.settings()),
             "methods": methods,
-            "prompts": prompts or (None if prompt is None else [prompt]),
             "seeds": self.seeds or (0,),
-            "views": self.method.recipe(),
-            "augmix": self.method.augmix,
-            "family": self.method.family,
-            "official_precision": bool(self.method.official_precision),
-            "contexts": self.method.context or (),
-            "attributes": self.method.attributes,
             "limit": self.data.limit,
-            "shard_size": self.run.shard_size,
-            "features": self.run.features,
-            "save_probabilities": self.run.save_probabilities,
-            "n_bins": self.run.bins,
-            "calibrations": calibration.read(),
             "plugins": {name: value for hook in hooks for name, value in hook.settings().items()},
         }
-        settings = EvaluationSettings(**{**chosen, **calibration.rejection(), **self.method.inits(methods), **more})
+        settings = EvaluationSettings(**{**chosen, **more})
         run = replace(self.run, workers=None, threads=None, json=False, retry_unreadable=False)
-        given = (methods, prompts, calibration, plugins)
-        decisive = (datasets, *given, self.seeds, self.method, self.data, self.model, run)
+        decisive = (datasets, methods, more, calibration, plugins, self.seeds, self.method, self.data, self.model, run)
         folder = out or _default_folder(self.model.backbone, decisive)
         _check_folder(folder)
         engine = self.ray.pick(self.run.workers, self.model.device)
@@ -206,8 +192,10 @@ def sweep(
         raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts @FILE.")
     chosen = o.MethodOptions(plugin=options.method.plugin).methods(methods)
     variants = [variant for each in chosen for variant in sweep_method(each, values)]
-    words = None if prompts is None else [prompt for word in prompts for prompt in _prompts(word)]
-    result = options.evaluate(datasets, variants, out=out, prompts=words, all_tokens=prompts is not None)
+    more: dict[str, Any] = {}
+    if prompts is not None:
+        more = {"prompts": [prompt for word in prompts for prompt in _prompts(word)], "all_tokens": True}
+    result = options.evaluate(datasets, variants, out=out, **more)
     return print_result(result, as_json=options.run.json)
 
 

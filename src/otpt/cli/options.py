@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform, get_type_hints
 
@@ -20,14 +20,12 @@ from otpt.settings import Settings
 
 if TYPE_CHECKING:
     from otpt.backbones import Backbone
-    from otpt.calibration import Calibrated
     from otpt.data import ClassList, Dataset
     from otpt.evaluation import Engine
     from otpt.features.cache import FeatureCache
     from otpt.methods import Method
-    from otpt.prompts import Prompt, Templates
+    from otpt.prompts import Templates
     from otpt.report import Results
-    from otpt.views import ViewRecipe
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 
@@ -78,6 +76,12 @@ def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
         return Parameter(name="*", group=title)(dataclass(frozen=True, kw_only=True)(cls))
 
     return make
+
+
+def given(options: Any, names: Collection[str] = Settings.model_fields) -> dict[str, Any]:
+    """The options of a group that were given and have one of these names, by default those of fields of Settings."""
+    own = {each.name: getattr(options, each.name) for each in fields(options) if each.name in names}
+    return {name: value for name, value in own.items() if value is not None and value != ()}
 
 
 Several = tuple[str, ...] | None
@@ -172,7 +176,7 @@ class MethodOptions:
     prompt_tokens: Annotated[
         int | None, option("tokens of the prompt to tune, if words are not single tokens", group=_START)
     ] = None
-    context: Annotated[Several, setting("contexts", group=_START, metavar="FILE")] = None
+    contexts: Annotated[Several, setting("contexts", "--context", group=_START, metavar="FILE")] = None
     attributes: Annotated[str | None, setting("attributes", group=_START, metavar="FILE")] = None
     templates: Annotated[Several, setting("templates", group=_START, metavar="TEXT|@FILE")] = None
     fpp: Annotated[Several, setting("fpp", group=_START, metavar="NAME=VALUE")] = None
@@ -197,40 +201,33 @@ class MethodOptions:
             for method in found
         )
 
-    def context_prompt(self, words: str | None = None) -> Prompt | None:
-        """The prompt of ``--prompt`` and ``--prompt-tokens``; ``words`` are used if there is none."""
+    def settings(self, methods: Sequence[Method]) -> dict[str, Any]:
+        """The fields of Settings that were given.
+
+        Raises:
+            OtptError: for options that exclude each other, or that no method uses.
+        """
+        from otpt.methods.kinds import INITS
         from otpt.prompts import Prompt
 
-        words = self.prompt if self.prompt is not None else words
-        if words is None and self.prompt_tokens is not None:
-            raise OtptError("--prompt-tokens was given without --prompt; expected both.")
-        return None if words is None else Prompt(words, tokens=self.prompt_tokens)
-
-    def recipe(self) -> ViewRecipe:
-        """The views of ``--views`` or ``--budget``."""
-        from otpt.views import ViewRecipe
-
-        if self.budget is not None and self.views is not None:
+        found = given(self)
+        if "budget" in found and "views" in found:
             raise OtptError("--views and --budget were given; expected one of them.")
-        if self.budget is not None:
-            return ViewRecipe.within(self.budget)
-        return ViewRecipe() if self.views is None else ViewRecipe(n_views=self.views)
-
-    def inits(self, methods: Sequence[Method]) -> dict[str, Any]:
-        """``--templates`` and ``--fpp`` as Settings takes them; refused where no method starts from them."""
-        from otpt.methods.kinds import INITS
-        from otpt.settings import Fpp
-
+        if self.prompt is not None:
+            found["prompts"] = (Prompt(self.prompt, tokens=self.prompt_tokens),)
+        elif self.prompt_tokens is not None:
+            raise OtptError("--prompt-tokens was given without --prompt; expected both.")
         used = {INITS[method.init].uses for method in methods}
         for name in ("templates", "fpp"):
-            if getattr(self, name) is not None and name not in used:
+            if name in found and name not in used:
                 named = ", ".join(method.name for method in methods)
                 raise OtptError(f"--{name} was given, but no method starts from the part {name!r} ({named}).")
-        numbers: dict[str, Any] = {
-            name.replace("-", "_"): value for name, value in pairs(self.fpp or (), "--fpp", "steps=200").items()
-        }
-        templates = None if self.templates is None else read_templates(self.templates)
-        return {"templates": templates, "fpp": Fpp(**numbers)}
+        if "templates" in found:
+            found["templates"] = read_templates(found["templates"])
+        if "fpp" in found:
+            numbers = pairs(found["fpp"], "--fpp", "steps=200")
+            found["fpp"] = {name.replace("-", "_"): value for name, value in numbers.items()}
+        return found
 
 
 @option_group("Prediction sets and abstention")
@@ -246,16 +243,15 @@ class CalibrationOptions:
     reject: Annotated[Several, setting("reject", consume_multiple=(0, 1), metavar="[SCORE]", group="Rejection")] = None
     reject_threshold: Annotated[float | None, setting("reject_threshold", group="Rejection")] = None
 
-    def read(self) -> list[Calibrated]:
-        """Read the calibration files; coverage and risk without one are refused."""
+    def settings(self) -> dict[str, Any]:
+        """The fields of Settings that were given, the calibration files read; coverage and risk need one."""
         from otpt.calibration import Calibrated, read_calibration
 
-        names = ("coverage", "mondrian", "risk", "sets", "guarantee")
-        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        asked = given(self, ("coverage", "mondrian", "risk", "sets", "guarantee"))
         if asked and not self.calibration:
             raise OtptError(f"--{next(iter(asked))} was given without --calibration, a file of 'otpt calibrate'.")
-        found = [Calibrated(read_calibration(path), **asked) for path in self.calibration]
-        for path, own in zip(self.calibration, found, strict=True):
+        calibrations = [Calibrated(read_calibration(path), **asked) for path in self.calibration]
+        for path, own in zip(self.calibration, calibrations, strict=True):
             if own.threshold is not None:
                 note(
                     f"{path}: answers above a confidence of {max(own.threshold.threshold, 0.0):.4f} are wrong at most "
@@ -264,14 +260,8 @@ class CalibrationOptions:
                 )
             if own.mondrian and own.always_in:
                 note(f"{path}: {own.always_in} classes have too few labels for this coverage and are in every set.")
-        return found
-
-    def rejection(self) -> dict[str, Any]:
-        """The fields of Settings that mark images of none of the classes."""
-        return {
-            "reject": True if self.reject == () else optional(self.reject, ""),
-            "reject_threshold": self.reject_threshold,
-        }
+        reject = True if self.reject == () else optional(self.reject, "")
+        return {"calibrations": calibrations, "reject": reject, "reject_threshold": self.reject_threshold}
 
 
 @option_group("Data")

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from otpt.cli import options as o
 from otpt.cli.terminal import note, plural, say
 from otpt.errors import OtptError
-from otpt.settings import DEFAULT_METHOD
+from otpt.settings import DEFAULT_METHOD, Settings
 
 if TYPE_CHECKING:
     from otpt.bulk import ClassifierJob, Workers
+    from otpt.cli.prediction_file import PredictionFile
     from otpt.data.sources import Source
+    from otpt.evaluation import Progress
 
 _FEW = 20
 """Number of images below which the share of rejected images is not commented on."""
 _SHOWN = 100
 """Number of images whose names decide the width of a column."""
-_LINE_SECONDS = 60.0
 FEATURES_METHOD = "zero-shot"
 """Default method for files of features, which hold one view."""
-
-T = TypeVar("T")
 
 Images = Annotated[
     str,
@@ -87,7 +84,6 @@ def predict(
     features = source.has_features
     from otpt.bulk import ClassifierJob
     from otpt.cli.predictions import make_writers, rows_of
-    from otpt.data.sources import SourceError
     from otpt.evaluation.settings import find_attributes, find_contexts
     from otpt.methods import refuse_views
 
@@ -95,69 +91,48 @@ def predict(
     if features:
         refuse_views(chosen, images[0])
     names = [each.name for each in chosen]
-    ids = (each[0] for each in source.features()) if features else (item.id for item in source)
-    shown = [] if out is not None else list(islice(ids, _SHOWN))
+    shown = [] if out is not None else [image.id for image in islice(source, _SHOWN)]
     writers = make_writers(shown, names, listed.names, to_file=out is not None, as_json=json, top=top)
     o.use_threads(threads)
-    attributes = find_attributes(method.attributes, "images", listed.names, chosen)
-    contexts = find_contexts(method.context or (), "images", chosen)
-    recipe = method.recipe()
-    job = ClassifierJob(
-        model.backbone,
-        chosen,
-        listed.names,
-        {
-            "device": model.device,
-            "precision": model.precision,
-            "compile": model.compile,
-            "architecture": model.architecture,
-            "quick_gelu": model.quick_gelu,
-            "family": method.family or listed.family or "fine-grained",
-            "views": replace(recipe, augmix=next(x for x in (method.augmix, listed.augmix, True) if x is not None)),
-            "seed": seed or 0,
-            "official_precision": bool(method.official_precision),
-            "contexts": list(contexts.values()),
-            **calibration.rejection(),
-            **method.inits(chosen),
-        },
-        {
-            "prompt": method.context_prompt(listed.prompt),
+    given = method.settings(chosen)
+    settings = Settings(
+        **{
+            "prompts": None if listed.prompt is None else (listed.prompt,),
+            "family": listed.family or "fine-grained",
+            **given,
+            **calibration.settings(),
+            "methods": chosen,
+            "classes": listed.names,
             "allow_duplicates": allow_duplicates,
-            "attributes": attributes,
-        },
-        calibration.read(),
-        [path.absolute() for path in method.plugin],
+            "seed": seed or 0,
+            "contexts": tuple(find_contexts(given.get("contexts", ()), "images", chosen).values()),
+            "attributes": find_attributes(given.get("attributes"), "images", listed.names, chosen),
+        }
     )
+    if listed.augmix is not None:
+        settings = settings.replace(views=replace(settings.recipe, augmix=listed.augmix), budget=None)
+    job = ClassifierJob(model.load, settings, model.device, [path.absolute() for path in method.plugin])
     failed, rejected, total = 0, 0, 0
     with ExitStack() as stack:  # what is finished is also written after Ctrl-C and SIGTERM
         engine = _start(job, source, workers, threads, ray, stack)
-        rows: Iterator[Any] = source.features() if features else iter(source)
         file = None
         if out is not None:
-            file = PredictionFile(out, {**engine.facts(), "top": top}, methods=len(names), top=top, overwrite=overwrite)
-            stack.callback(file.close)
-            total = file.resume(item.id for item in rows)
-            failed = file.failed
-            stack.callback(file.flush, last=True)
-        if total:
-            note(f"{plural(total, 'image')} are in {out!r} already.")
+            facts = {**engine.facts(), "top": top}
+            file = stack.enter_context(PredictionFile(out, facts, methods=len(names), top=top, overwrite=overwrite))
         for each in writers:
             stack.callback(each.close)
-        counter = Counter(source, total)
-        for image, answer in with_progress(named_answers(engine, rows), counter):
+        for image, answer in named_answers(engine, source, file):
             total += 1
-            if isinstance(answer, SourceError):
-                raise answer
             if isinstance(answer, OtptError):
-                failed = counter.failed = failed + 1
+                failed += 1
             else:
                 rejected += bool(next(iter(answer.values())).rejected)
             for each in writers:
                 each(image, answer)
             if file:
                 file(rows_of(image, answer, top or 1))
-        if file:
-            file.finish()
+    if file:
+        total, failed = file.done, file.failed
     if out is not None:
         _report(out, total, failed, to_stderr=json)
     if total - failed >= _FEW and 2 * rejected > total - failed:
@@ -191,7 +166,7 @@ def _start(
     """What predicts: this process, several, or actors of Ray."""
     from otpt.bulk import READERS, FeatureWorker, Processes, Worker
 
-    engine: Any = ray.pick(workers, str(job.options["device"]))
+    engine: Any = ray.pick(workers, job.device)
     several = ray.engine == "ray" or getattr(engine, "workers", 1) > 1
     if source.has_features:
         if several:
@@ -212,11 +187,19 @@ def _start(
     return cast("Workers", found)
 
 
-def named_answers(engine: Callable[[Iterator[Any]], Iterator[T]], images: Iterator[Any]) -> Iterator[tuple[str, T]]:
-    """(name, answer) of each image; the engine takes images some way ahead.
+def named_answers(
+    engine: Callable[[Iterator[Any]], Iterator[Any]], source: Source, file: PredictionFile | None
+) -> Iterator[tuple[str, Any]]:
+    """(name, answer) of each image that is not in the file yet, with progress; the engine takes images some way ahead.
 
     A source that cannot be read any further is reported after the answers of all images before.
     """
+    from otpt.cli.evaluate import make_progress
+    from otpt.data.sources import SourceError
+
+    images, done = iter(source), 0
+    if file and (done := file.resume(image.id for image in images)):
+        note(f"{plural(done, 'image')} are in {file.path!r} already.")
     taken: deque[str] = deque()
     problem: list[OtptError] = []
 
@@ -228,10 +211,32 @@ def named_answers(engine: Callable[[Iterator[Any]], Iterator[T]], images: Iterat
         except OtptError as error:
             problem.append(error)
 
-    for answer in engine(take()):
-        yield taken.popleft(), answer
+    with make_progress() as progress:
+        _count(source, progress, done)
+        progress.failed = file.failed if file else 0
+        for number, answer in enumerate(engine(take()), start=done + 1):
+            if isinstance(answer, SourceError):
+                raise answer
+            progress.failed += isinstance(answer, OtptError)
+            yield taken.popleft(), answer
+            progress.update(number)
     if problem:
         raise problem[0]
+
+
+def _count(source: Source, progress: Progress, done: int) -> None:
+    """Begin with the number of images; a thread goes on counting if they are many."""
+    found: list[int | None] = []
+
+    def count() -> None:
+        with suppress(OtptError):  # reported where the images are used
+            found.append(source.count())
+            progress.total = found[0]
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    thread.join(timeout=0.2)
+    progress.start(done, found[0] if found else None)
 
 
 def _report(out: str, total: int, failed: int, *, to_stderr: bool) -> None:
@@ -240,54 +245,3 @@ def _report(out: str, total: int, failed: int, *, to_stderr: bool) -> None:
     if failed == total:
         text = f"No image could be read; the reasons are in {out!r}."
     (say if to_stderr else print)(text)
-
-
-class Counter:
-    """Progress of a job whose number of images is found out meanwhile, by a thread; None if it cannot be known."""
-
-    def __init__(self, source: Source, done: int = 0) -> None:
-        self.done, self.failed = done, 0
-        self.total: int | None = None
-        self._thread = threading.Thread(target=self._count, args=(source,), daemon=True)
-        self._thread.start()
-        self._thread.join(timeout=0.2)  # few images are counted at once
-
-    def _count(self, source: Source) -> None:
-        with suppress(OtptError):  # reported where the images are used
-            self.total = source.count()
-
-    def text(self, begun: float, before: int) -> str:
-        """Number, rate, time left and failures, for a log."""
-        rate = (self.done - before) / max(time.monotonic() - begun, 1e-9)
-        left = "" if not self.total else f", {_duration(max(self.total - self.done, 0) / rate)} left"
-        failures = f", {self.failed} could not be read" if self.failed else ""
-        return f"{self.done}{f' of {self.total}' if self.total else ''} images, {rate:.2f} per second{left}{failures}"
-
-
-def with_progress(answers: Iterator[T], counter: Counter) -> Iterator[T]:
-    """Show a bar with rate, time left and failures on a terminal; elsewhere a line a minute on standard error."""
-    if counter.total is not None and counter.total - counter.done < 2:
-        yield from answers
-    elif sys.stderr.isatty():
-        from tqdm.auto import tqdm
-
-        with tqdm(total=counter.total, initial=counter.done, unit="image", leave=False, dynamic_ncols=True) as bar:
-            for answer in answers:
-                yield answer
-                bar.total = counter.total
-                bar.set_postfix({"failed": counter.failed} if counter.failed else {}, refresh=False)
-                bar.update()
-    else:
-        begun = said = time.monotonic()
-        before = counter.done
-        for answer in answers:
-            yield answer
-            counter.done += 1
-            if time.monotonic() - said >= _LINE_SECONDS:
-                said = time.monotonic()
-                say(counter.text(begun, before))
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -84,6 +84,19 @@ class PredictionFile:
             self._remove(self._file, self._parts, f"{self._file}.job.json")
         self._check(json.loads(as_json(job)))
 
+    def __enter__(self) -> PredictionFile:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """Finish; after an error or a signal, write what is waiting."""
+        try:
+            if kind is None:
+                self.finish()
+            else:
+                self.flush(last=True)
+        finally:
+            self.close()
+
     def resume(self, images: Iterator[str]) -> int:
         """Take the images that are written already from the iterator, and return their number.
 
@@ -145,7 +158,6 @@ class PredictionFile:
             except OSError as error:
                 raise self._cannot_write(error) from None
             self._remove(self._parts)
-        self.close()
 
     def close(self) -> None:
         """Let other processes write the file."""

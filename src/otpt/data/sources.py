@@ -28,7 +28,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -88,8 +88,9 @@ class Source:
                     suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
                     raise OtptError(f"{word!r} holds no images ({suffixes}).")
 
-    def __iter__(self) -> Iterator[NamedImage]:
-        return (item for word in self._words for item in self._items(word))
+    def __iter__(self) -> Iterator[Any]:
+        """The images; the rows of tables that have features instead."""
+        return self._features() if self.has_features else chain.from_iterable(map(self._items, self._words))
 
     @property
     def is_remote(self) -> bool:
@@ -113,7 +114,7 @@ class Source:
         found = next(_batches(self._words[0], None, 1)).schema.metadata or {}
         return {key.decode(): value.decode("utf-8", "replace") for key, value in found.items()}
 
-    def features(self) -> Iterator[FeatureRow]:
+    def _features(self) -> Iterator[FeatureRow]:
         """The rows of tables with features."""
         for word in self._words:
             if _suffix(word) not in TABLES or FEATURE not in _columns(word):

@@ -1,4 +1,4 @@
-"""Progress of an evaluation: images done, rate and time left."""
+"""Progress of an evaluation or a prediction: images done, rate, time left and failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Progress:
     def __init__(
         self, *, show: bool = True, log: Callable[[str], None] | None = None, seconds: float = LOG_SECONDS
     ) -> None:
-        self.done = self.total = self._first = 0
+        self.done = self.failed = self._first = 0
+        self.total: int | None = 0
         self._started = self._logged = time.monotonic()
         self._log = log or (lambda line: print(line, file=sys.stderr, flush=True))
         self._seconds, self._show = seconds, show
@@ -38,21 +39,24 @@ class Progress:
             self._bar.close()
             self._bar = None
 
-    def start(self, done: int, total: int) -> None:
-        """Begin with ``done`` of ``total`` images finished earlier."""
+    def start(self, done: int, total: int | None) -> None:
+        """Begin with ``done`` of ``total`` images finished earlier; None if their number is not known."""
         self.done, self.total, self._first = done, total, done
         self._started = self._logged = time.monotonic()
-        if not self._show or done >= total:
+        if not self._show or (total is not None and done >= total):
             return
         if sys.stderr.isatty() or "ipykernel" in sys.modules:
             self._bar = tqdm(total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False)
-        elif done:
+        elif done and total is not None:
             self._log(f"{done}/{total} images are already done; {total - done} are left")
 
     def update(self, done: int) -> None:
         """Set the number of finished images."""
         step, self.done = done - self.done, done
         if self._bar is not None:
+            self._bar.total = self.total  # which may have been found out meanwhile
+            if self.failed:
+                self._bar.set_postfix({"failed": self.failed}, refresh=False)
             self._bar.update(step)
         elif self._show and time.monotonic() - self._logged >= self._seconds:
             self._logged = time.monotonic()
@@ -60,12 +64,15 @@ class Progress:
 
     def line(self) -> str:
         """The state in words."""
-        computed = self.done - self._first
-        if not computed:
-            return f"{self.done}/{self.total} images"
-        rate = computed / max(time.monotonic() - self._started, 1e-9)
-        pace = f"{rate:.1f} images/s" if rate >= 1 else f"{1 / rate:.1f} s per image"
-        return f"{self.done}/{self.total} images, {pace}, {duration(max(self.total - self.done, 0) / rate)} left"
+        parts = [f"{self.done} images" if self.total is None else f"{self.done}/{self.total} images"]
+        if computed := self.done - self._first:
+            rate = computed / max(time.monotonic() - self._started, 1e-9)
+            parts.append(f"{rate:.1f} images/s" if rate >= 1 else f"{1 / rate:.1f} s per image")
+            if self.total is not None:
+                parts.append(f"{duration(max(self.total - self.done, 0) / rate)} left")
+        if self.failed:
+            parts.append(f"{self.failed} could not be read")
+        return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
