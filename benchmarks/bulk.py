@@ -44,7 +44,7 @@ def rows(count: int, folder: Path) -> None:
 
     for name in ("all.csv", "all.jsonl", "all.parquet", "parts"):
         before, begun, marks = megabytes(), time.perf_counter(), []
-        file = PredictionFile(folder / name, {"job": 1}, methods=1, top=1)
+        file = PredictionFile(folder / name, {"job": 1}, top=1)
         file.resume(iter(()))
         for i, image in enumerate(images()):
             row = {"image": image, "method": "zero-shot", "label": "cat", "confidence": i / count, "flags": []}
@@ -54,7 +54,7 @@ def rows(count: int, folder: Path) -> None:
         file.flush(last=True)
         file.close()
         written, begun = time.perf_counter() - begun, time.perf_counter()
-        resumed = PredictionFile(folder / name, {"job": 1}, methods=1, top=1)
+        resumed = PredictionFile(folder / name, {"job": 1}, top=1)
         found = resumed.resume(images())
         seconds = time.perf_counter() - begun
         resumed.close()

@@ -11,6 +11,8 @@ from .conftest import Run
 BAD = [
     (["predit"], "predict"),
     (["classify"], "otpt predict"),
+    (["--hepl"], "did you mean --help"),
+    (["predict", "--hepl"], "did you mean --help?"),
     (["predict", "PHOTO", "--clases", "a"], "--classes"),
     (["predict", "PHOTO", "--model", "x"], "--backbone"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--top", "0"], "--top"),

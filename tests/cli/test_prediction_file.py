@@ -27,7 +27,7 @@ def rows(image: str) -> list[dict[str, Any]]:
 
 
 def opened(path: Path, job: dict[str, Any] = JOB, **options: Any) -> PredictionFile:
-    return PredictionFile(path, job, methods=2, top=None, **options)
+    return PredictionFile(path, job, **options)
 
 
 def predict(path: Path, images: list[str] = IMAGES, **options: Any) -> PredictionFile:
@@ -44,14 +44,31 @@ def predict(path: Path, images: list[str] = IMAGES, **options: Any) -> Predictio
 
 
 @pytest.mark.parametrize("name", ["all.csv", "all.jsonl"])
-def test_a_file_that_is_cut_off_anywhere_continues_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [0, 1, 3, 5])
+def test_a_file_that_is_cut_off_anywhere_continues_to_the_same_bytes(name: str, stop: int, tmp_path: Path) -> None:
     path = tmp_path / name
     predict(path)
     whole = path.read_bytes()
-    for size in range(len(whole) + 1):
+    predict(path, IMAGES[:stop], overwrite=True)
+    begun, state = path.read_bytes() if stop else b"", (tmp_path / f"{name}.job.json").read_bytes()
+    assert whole.startswith(begun)
+    for size in range(len(begun), len(whole) + 1, 7):  # a kill while the next rows are written
         path.write_bytes(whole[:size])
+        (tmp_path / f"{name}.job.json").write_bytes(state)
         predict(path)
         assert path.read_bytes() == whole, size
+
+
+def test_an_output_that_was_changed_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    predict(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(OtptError, match="shorter"):
+        predict(path)
+    path.unlink()
+    predict(path)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 5])
@@ -92,8 +109,9 @@ def test_names_that_are_no_text_and_occur_twice(name: str, tmp_path: Path) -> No
     images = ["\udcff.png", "\udcff.png", "=1.png", "a,b\n.png"]
     predict(tmp_path / name, images)
     assert predict(tmp_path / name, images).done == 4
-    with pytest.raises(OtptError, match=r"0\.png"):
-        predict(tmp_path / name, ["0.png"])
+    for other in (["0.png"], [*images[:3], "0.png"], images[:3], []):
+        with pytest.raises(OtptError, match="other images"):
+            predict(tmp_path / name, other)
 
 
 def test_another_process_writes_the_file(tmp_path: Path) -> None:

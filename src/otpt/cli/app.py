@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 import warnings
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, cast
 
 from cyclopts import App, CycloptsError, Parameter, _convert
+from cyclopts.argument import Argument
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
+from otpt.cli.commands import HELP
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 
@@ -89,12 +93,24 @@ def _with_config(app: App, words: list[str]) -> tuple[App, list[str]]:
     return app, words[:at] + (rest if equals else rest[1:])
 
 
+def _suggestion(given: str, known: Iterable[Argument]) -> str:
+    """What to write instead of an unknown option: that of another tool in our words, or the nearest name."""
+    written = given.partition("=")[0].replace("_", "-")
+    if hint := OPTIONS_ELSEWHERE.get(written):
+        return f"; {hint}."
+    names = {name.lstrip("-"): name for each in known if each.parse for name in each.names}
+    names |= {name.lstrip("-"): name for name in (*HELP, "--config")}
+    near = difflib.get_close_matches(written.lstrip("-"), names, n=1)  # dashes would make all names similar
+    return f"; did you mean {names[near[0]]}?" if near else "."
+
+
 def _sentence(error: CycloptsError, name: str) -> str:
     """What was wrong with an option, in one line."""
     if isinstance(error, UnknownOptionError):
         given = str(error.token.keyword or error.token.value)
-        hint = OPTIONS_ELSEWHERE.get(given.partition("=")[0].replace("_", "-"))
-        text = f"unknown option {given}; {hint}." if hint else str(error)
+        text = f"unknown option {given}{_suggestion(given, error.argument_collection)}"
+        if error.token.source != "cli":
+            text = f"{error.token.source}: {text}"
     elif isinstance(error, UnusedCliTokensError):
         text = f"unexpected argument {shlex.join(error.unused_tokens or ())}."
     elif isinstance(error, MissingArgumentError) and error.argument and not (error.keyword or error.argument.tokens):

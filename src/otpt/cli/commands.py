@@ -59,7 +59,7 @@ COMMANDS_ELSEWHERE = {
 }
 """Commands of other tools, and what to write instead."""
 
-_HELP = ("--help", "-h", "--help-all")
+HELP = ("--help", "-h", "--help-all")
 
 
 def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
@@ -83,7 +83,7 @@ def run(words: Sequence[str]) -> int:
         if not name:
             print_commands(words[0] if words and not words[0].startswith("-") else "")
             return 0
-        if any(word in _HELP for word in rest[: rest.index("--") if "--" in rest else None]):
+        if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
             from otpt.cli.help import print_help
 
             print_help(name, commands[name], complete="--help-all" in rest)
@@ -98,19 +98,17 @@ def run(words: Sequence[str]) -> int:
 
 def _find(words: Sequence[str], commands: dict[str, str]) -> tuple[str, list[str]]:
     """The name of the command and the words after it; an empty name for the list of commands."""
-    if not words or words[0] in _HELP:
+    if not words or words[0] in HELP:
         return "", []
     for length in (2, 1):
         if (name := " ".join(words[:length])) in commands:
             return name, list(words[length:])
     below = [name for name in commands if name.startswith(f"{words[0]} ")]
-    if below and (len(words) == 1 or words[1] in _HELP):
+    if below and (len(words) == 1 or words[1] in HELP):
         return "", []
     given = (words[1] if below else words[0]).lower()
     names = list(dict.fromkeys(name.split()[bool(below)] for name in below or commands))
-    near = difflib.get_close_matches(given, names, n=2, cutoff=0.6) or [
-        each for each in names if each.startswith(given)
-    ]
+    near = difflib.get_close_matches(given, [*names, *HELP], n=2) or [each for each in names if each.startswith(given)]
     hint = COMMANDS_ELSEWHERE.get(given) or (f"did you mean {' or '.join(near)}" if near else "")
     raise OtptError(f"unknown command {given!r}{'; ' * bool(hint)}{hint}. The commands are {', '.join(names)}.")
 

@@ -118,7 +118,7 @@ def predict(
         file = None
         if out is not None:
             facts = {**engine.facts(), "top": top}
-            file = stack.enter_context(PredictionFile(out, facts, methods=len(names), top=top, overwrite=overwrite))
+            file = stack.enter_context(PredictionFile(out, facts, top=top, overwrite=overwrite))
         for each in writers:
             stack.callback(each.close)
         for image, answer in named_answers(engine, source, file):

@@ -1,14 +1,17 @@
 """Append finished rows, and continue a stopped job where it was: ``otpt predict -o``.
 
-Next to the output, ``NAME.job.json`` describes the job. CSV and JSON lines grow row by row. A ``.parquet`` file is
-collected in parts in ``NAME.parts`` and joined at the end; an output without a suffix is a folder of such parts. Parts
-are named after the images that they hold, ``part-000000000000-000000000512.parquet``, and small ones are merged; of two
-that overlap, the larger one counts. Folders and ``.parquet`` files may be on storage of fsspec (``s3://…``).
+Next to the output, ``NAME.job.json`` describes the job, and after each flush how much of the output is complete and
+a digest of the names of its images; what a kill leaves behind that is cut off. CSV and JSON lines grow row by row. A
+``.parquet`` file is collected in parts in ``NAME.parts`` and joined at the end; an output without a suffix is a folder
+of such parts. Parts are named after the images that they hold, ``part-000000000000-000000000512.parquet``, and small
+ones are merged; of two that overlap, the larger one counts. Folders and ``.parquet`` files may be on storage of fsspec
+(``s3://…``).
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -17,8 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypedDict
 
 from filelock import FileLock, Timeout
 
@@ -34,24 +38,37 @@ _SUFFIXES = (".csv", ".jsonl", ".parquet", "")
 _FIRST = ("image", "method", "label", "confidence")
 _TEXTS = ("image", "id", "method", "label", "set", "flags", "error")
 
-_DECODER = json.JSONDecoder()
-
 Row = dict[str, Any]
 Part = tuple[int, int, str]
 """First image, end, and path of a part."""
 
 
+class _State(TypedDict):
+    """What ``NAME.job.json`` holds."""
+
+    job: Mapping[str, Any]
+    done: int
+    failed: int
+    size: int  # bytes of a text file
+    columns: list[str] | None
+    last: str
+    digest: str  # of the names of the images
+
+
 class PredictionFile:
-    """Rows on disk or on remote storage, in the order of the images. Call :meth:`resume` first.
+    """Rows on disk or on remote storage, in the order of the images; a context manager. Call :meth:`resume` first.
 
     Args:
         path: ``.csv``, ``.jsonl`` or ``.parquet``; without a suffix, a folder of Parquet parts.
         job: what decides the rows, as plain JSON; a file of another job is refused with the difference.
-        methods: number of rows per image that could be read.
         top: number of classes with their own columns, ``label_1``, ``probability_1`` …; None for none.
         key: the column that names the image.
         overwrite: start again.
         metadata: of Parquet files.
+
+    Attributes:
+        done: number of images that are written.
+        failed: number of these that could not be read.
     """
 
     def __init__(
@@ -59,30 +76,36 @@ class PredictionFile:
         path: str | Path,
         job: Mapping[str, Any],
         *,
-        methods: int = 1,
         top: int | None = None,
         key: str = "image",
         overwrite: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         self.path = check_output(path)
-        self._methods, self._top, self._key, self._metadata = methods, top, key, metadata
+        self._top, self._key, self._metadata = top, key, metadata
         self._is_csv = self.path.lower().endswith(".csv")
         self._in_parts = not self.path.lower().endswith((".csv", ".jsonl"))
         self._fs, self._file = file_system(self.path)
         self._parts = self._file if _suffix(self.path) == "" else f"{self._file}.parts"
+        self._job, self._job_file = json.loads(as_json(job)), f"{self._file}.job.json"
         self._lock = self._acquire()
         self._rows: list[Row] = []
         self._images = 0  # that are in these rows
         self._flushed = time.monotonic()
+        self.done = self.failed = self._size = 0
         self._columns: list[str] | None = None
-        self.done = 0
-        """Number of images that are written."""
-        self.failed = 0
-        """Number of these that could not be read."""
-        if overwrite:
-            self._remove(self._file, self._parts, f"{self._file}.job.json")
-        self._check(json.loads(as_json(job)))
+        self._last, self._digest = "", hashlib.blake2b(digest_size=16)
+        self._expected = ""
+        try:
+            if overwrite:
+                self._remove(self._file, self._parts, self._job_file)
+            self._open()
+        except OtptError:
+            self.close()
+            raise
+        except Exception as error:  # each remote storage has errors of its own
+            self.close()
+            raise self._cannot_write(error) from None
 
     def __enter__(self) -> PredictionFile:
         return self
@@ -103,27 +126,25 @@ class PredictionFile:
         Raises:
             OtptError: if the file holds other images.
         """
-        for stored, failed in self._finished():
-            asked = next(images, None)
-            if asked is None or stored != self._stored_form(asked):
-                raise OtptError(
-                    f"{self.path!r} holds predictions of other images ({stored!r} where {asked or 'no image'!r} is "
-                    "asked for); choose another --out, or --overwrite."
-                )
-            self.done += 1
-            self.failed += failed
+        last = self._last
+        for image in islice(images, self.done):
+            self._add_name(image)
+        if self.done and self._digest.hexdigest() != self._expected:
+            raise OtptError(
+                f"{self.path!r} holds predictions of {self.done} other images, up to {last!r}; choose another --out, "
+                "or --overwrite."
+            )
         return self.done
 
-    def _stored_form(self, name: str) -> str:
-        """The name of an image when it is read back; names of files may hold any bytes."""
-        if self._is_csv:
-            return csv_cell(name).encode("utf-8", "backslashreplace").decode()
-        return _valid_text(name) if self._in_parts else name
+    def _add_name(self, image: str) -> None:
+        self._last = image
+        self._digest.update(image.encode("utf-8", "surrogateescape") + b"\0")
 
     def __call__(self, rows: Sequence[Row]) -> None:
         """Append the rows of one image."""
         self._rows += rows
         self._images += 1
+        self._add_name(rows[0][self._key])
         self.failed += bool(rows[0].get("error"))
         seconds = _REMOTE_SECONDS if is_remote(self.path) else _FLUSH_SECONDS
         if time.monotonic() - self._flushed > seconds or len(self._rows) >= _PART_ROWS:
@@ -143,11 +164,12 @@ class PredictionFile:
                 self._append_csv(rows)
             else:
                 self._append("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
-        except OtptError:
-            raise
+            self.done += images
+            self._write_state()
+            if self._in_parts:
+                self._merge_parts()
         except Exception as error:  # each remote storage has errors of its own
             raise self._cannot_write(error) from None
-        self.done += images
 
     def finish(self) -> None:
         """Flush, and join the parts of a Parquet file: all images are done."""
@@ -192,30 +214,58 @@ class PredictionFile:
             with suppress(FileNotFoundError):
                 self._fs.rm(path, recursive=True)
 
-    def _check(self, job: Mapping[str, Any]) -> None:
-        """Compare with the job that the output belongs to, or write the description of a new one."""
-        file = f"{self._file}.job.json"
-        try:
-            if self._fs.exists(file):
-                known = json.loads(self._fs.cat_file(file))
-                for name in dict.fromkeys([*job, *known]):
-                    if job.get(name) != known.get(name):
-                        raise OtptError(
-                            f"{self.path!r} holds predictions of another job: {name} was {_short(known.get(name))}, "
-                            f"now it is {_short(job.get(name))}; choose another --out, or --overwrite."
-                        )
-            elif self._fs.isfile(self._file) or self._names(self._file):
+    def _open(self) -> None:
+        """Continue the job that the output belongs to, or begin a new one."""
+        if not self._fs.exists(self._job_file):
+            if self._fs.isfile(self._file) or self._names(self._file):
                 raise OtptError(
                     f"{self.path!r} exists and is not of a prediction job; choose another --out, or --overwrite."
                 )
-            else:
-                self._write(file, as_json(job))
-        except OtptError:
-            raise
-        except ValueError:
-            raise OtptError(f"The description of a job {file!r} is damaged; give --overwrite.") from None
-        except Exception as error:  # each remote storage has errors of its own
-            raise self._cannot_write(error) from None
+            self._write_state()
+            return
+        try:
+            state: _State = json.loads(self._fs.cat_file(self._job_file))
+            known = state["job"]
+        except (ValueError, TypeError, KeyError):
+            raise OtptError(f"The description of a job {self._job_file!r} is damaged; give --overwrite.") from None
+        for name in dict.fromkeys([*self._job, *known]):
+            if self._job.get(name) != known.get(name):
+                raise OtptError(
+                    f"{self.path!r} holds predictions of another job: {name} was {_short(known.get(name))}, now it is "
+                    f"{_short(self._job.get(name))}; choose another --out, or --overwrite."
+                )
+        found, stored = self._found(state), state["done"] if self._in_parts else state["size"]
+        if found == 0:
+            return
+        if found < stored:
+            raise OtptError(f"{self.path!r} is shorter than when it was written; choose another --out, or --overwrite.")
+        if self._in_parts:
+            self._remove(*(path for first, _, path in self._part_files() if first >= stored))
+        elif found > stored:
+            os.truncate(self.path, stored)
+        self.done, self.failed, self._size = state["done"], state["failed"], state["size"]
+        self._columns, self._last, self._expected = state["columns"], state["last"], state["digest"]
+
+    def _found(self, state: _State) -> int:
+        """Bytes of a text file, or the number of images in parts."""
+        if not self._in_parts:
+            return os.path.getsize(self.path) if os.path.exists(self.path) else 0
+        if self._parts != self._file and self._fs.isfile(self._file):
+            self._remove(self._parts)  # a process may have ended between joining and this
+            return state["done"]
+        return max((end for _, end, _ in self._part_files()), default=0)
+
+    def _write_state(self) -> None:
+        state = _State(
+            job=self._job,
+            done=self.done,
+            failed=self.failed,
+            size=self._size,
+            columns=self._columns,
+            last=self._last,
+            digest=self._digest.hexdigest(),
+        )
+        self._write(self._job_file, as_json(state))
 
     def _write(self, path: str, data: bytes) -> None:
         """Write a whole file or none."""
@@ -247,12 +297,14 @@ class PredictionFile:
         return chain
 
     def _write_part(self, rows: Sequence[Row], images: int) -> None:
-        if self._parts != self._file and self.done and not self._part_files() and self._fs.isfile(self._file):
+        if self._parts != self._file and self.done and self._fs.isfile(self._file):
             self._fs.makedirs(self._parts, exist_ok=True)  # a finished file to which images are added
             self._fs.mv(self._file, f"{self._parts}/{_part_name(0, self.done)}")
         table = self._table(rows)
         self._columns = table.column_names
         self._write(f"{self._parts}/{_part_name(self.done, self.done + images)}", _parquet_bytes(table))
+
+    def _merge_parts(self) -> None:
         small: list[Part] = []
         for part in reversed(self._part_files()):
             if part[1] - part[0] >= _PART_ROWS:
@@ -311,79 +363,6 @@ class PredictionFile:
             else:
                 self._fs.put_file(whole, path)
 
-    # what is written already
-
-    def _finished(self) -> Iterator[tuple[str, bool]]:
-        """Images whose rows are complete, and whether they could not be read; a cut-off last image is removed."""
-        if self._in_parts:
-            yield from self._finished_parts()
-        elif os.path.exists(self.path):
-            yield from self._finished_text()
-
-    def _finished_parts(self) -> Iterator[tuple[str, bool]]:
-        from pyarrow import parquet
-
-        paths = [path for *_, path in self._part_files()]
-        if self._parts != self._file and self._fs.isfile(self._file):
-            self._remove(self._parts)  # the process ended between joining and this
-            paths = [self._file]
-        left = 0  # rows of the same image that follow
-        for path in paths:
-            with self._fs.open(path, "rb") as file:
-                part = parquet.ParquetFile(file)
-                self._columns = self._columns or part.schema_arrow.names
-                for batch in part.iter_batches(columns=[self._key, "error"]):
-                    for image, error in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        if left:
-                            left -= 1
-                        else:
-                            left = 0 if error is not None else self._methods - 1
-                            yield image, error is not None
-
-    def _finished_text(self) -> Iterator[tuple[str, bool]]:
-        complete = rows = 0
-        with open(self.path, "rb") as file:
-            if self._is_csv:
-                head = file.readline()
-                if not head.endswith(b"\n"):
-                    head = b""
-                else:
-                    self._columns = next(csv.reader([head.decode("utf-8")]))
-                complete = len(head)
-            while self._columns is not None or not self._is_csv:
-                row = self._read_row(file)
-                if row is None:
-                    break
-                rows += 1
-                if row.get("error") or rows == self._methods:
-                    complete, rows = file.tell(), 0
-                    yield row[self._key], bool(row.get("error"))
-        if complete < os.path.getsize(self.path):
-            os.truncate(self.path, complete)
-
-    def _read_row(self, file: IO[bytes]) -> Mapping[str, Any] | None:
-        """The next complete row; None at the end, or where a kill cut a row off."""
-        line = file.readline()
-        while self._is_csv and line.endswith(b"\n") and line.count(b'"') % 2:  # a quoted cell with a line break
-            more = file.readline()
-            line += more
-            if not more.endswith(b"\n"):
-                return None
-        if not line.endswith(b"\n"):
-            return None
-        if self._is_csv and b'"' not in line:  # in a third of the time
-            name, _, rest = line.decode("utf-8", "replace").partition(",")
-            return {self._key: name, "error": rest[:-1].rpartition(",")[2]}
-        text = line.decode("utf-8", "replace")
-        if not self._is_csv:
-            start = f'{{"{self._key}": '
-            if text.startswith(start) and '"error": ' not in text:
-                return {self._key: _DECODER.raw_decode(text, len(start))[0]}
-            found: Mapping[str, Any] = json.loads(text)
-            return found
-        assert self._columns is not None
-        return dict(zip(self._columns, next(csv.reader([text])), strict=False))
-
     # text
 
     def _append(self, text: str) -> None:
@@ -391,6 +370,7 @@ class PredictionFile:
             file.write(text.encode("utf-8", "backslashreplace"))
             file.flush()
             os.fsync(file.fileno())
+            self._size = file.tell()
 
     def _append_csv(self, rows: Sequence[Row]) -> None:
         flat = [flat_row(row, self._top) for row in rows]
