@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import tarfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -86,6 +90,39 @@ def test_a_damaged_shard_keeps_what_is_finished(
     assert len(pd.read_csv("p.csv")) == 8
 
 
+@pytest.mark.parametrize("out", ["p.csv", "p.jsonl", "p.parquet", "parts"])
+def test_a_full_disk_and_another_job_keep_what_is_finished(
+    otpt: Run, images: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    def sentence(*more: str) -> str:
+        code, _, err = otpt("predict", images, *words, "-o", out, *more)
+        assert code == 2
+        (line,) = [line for line in err.splitlines() if not line.startswith("otpt: note: ")]
+        return line
+
+    monkeypatch.setattr(prediction_file, "_FLUSH_SECONDS", 0)
+    written, real = [], os.fsync
+
+    def fsync(file: int) -> None:
+        written.append(file)
+        if len(written) > 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fsync)
+        assert "No space left" in sentence()
+    done = json.loads(Path(f"{out}.job.json").read_text())["done"]
+    assert done > 0
+    assert "seed" in sentence("--seed", "3")
+    code, _, err = otpt("predict", images, *words, "-o", out)
+    assert code == 0
+    assert f"{done} image" in err
+    read = {".csv": pd.read_csv, ".jsonl": partial(pd.read_json, lines=True)}.get(Path(out).suffix, pd.read_parquet)
+    assert read(out)["image"].is_unique
+    assert len(read(out)) == 8
+
+
 @pytest.mark.slow
 def test_two_processes_give_the_rows_of_one(otpt: Run, images: Path, words: tuple[str, ...]) -> None:
     assert otpt("predict", images, *words, "-o", "one.parquet")[0] == 0
@@ -119,6 +156,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, images: Path) -> Iterator[Any]:
         archive.add(images, "x")
     yield store
     s3fs.S3FileSystem.clear_instance_cache()
+    urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()  # else the next server has the same buckets
     server.stop()
 
 

@@ -18,7 +18,7 @@ from faults.processes import start, wait
 from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
-from otpt.cli import main
+from otpt.cli import main, prediction_file
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
@@ -42,45 +42,64 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], pd.DataFra
     return command, pd.read_parquet(root / "whole.parquet")
 
 
-def check(out: Path, expected: pd.DataFrame) -> None:
-    found = pd.read_csv(out) if out.suffix == ".csv" else pd.read_parquet(out)
+FLUSHING = """
+import sys
+from otpt.cli import main, prediction_file
+prediction_file._FLUSH_SECONDS = 0.2
+sys.exit(main())
+"""
+OUTPUTS = ("p.csv", "p.jsonl", "p.parquet", "folder")
+
+
+def check(out: Path, expected: pd.DataFrame, kills: int) -> None:
+    if out.suffix == ".jsonl":
+        found = pd.read_json(out, lines=True, dtype=False)
+    else:
+        found = pd.read_csv(out) if out.suffix == ".csv" else pd.read_parquet(out)
+    print(f"{out.name}: {kills} kills, {len(found)} rows of {found['image'].nunique()} images")
+    assert kills
     assert list(found["image"]) == list(expected["image"])
     assert list(found["label"].fillna("")) == list(expected["label"].fillna(""))
     np.testing.assert_allclose(found["confidence"], expected["confidence"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["p.csv", "p.parquet", "folder"])
-def test_one_process(name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_one_process(
+    name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction_file, "_FLUSH_SECONDS", 0.02)
     command, expected = job
-    chosen, out = random.Random(name), tmp_path / name
+    chosen, out, kills = random.Random(name), tmp_path / name, 0
     for _ in range(KILLS):
         child = start(lambda: main([*command, "-o", str(out)]), tmp_path / "printed.txt")
         time.sleep(1.2 * chosen.random() ** 2)
         os.kill(child, signal.SIGKILL)
-        assert wait(child, tmp_path / "printed.txt").code in (2, -signal.SIGKILL)
+        code = wait(child, tmp_path / "printed.txt").code
+        assert code in (2, -signal.SIGKILL)
+        kills += code == -signal.SIGKILL
     assert main([*command, "-o", str(out)]) == 2
-    check(out, expected)
+    check(out, expected, kills)
 
 
 def run(command: list[str], out: Path) -> subprocess.Popen[bytes]:
     roots = os.pathsep.join(str(folder) for folder in (Path(__file__).parents[2] / "src", Path(__file__).parents[1]))
     with (out.parent / "printed.txt").open("ab") as printed:
         return subprocess.Popen(
-            [sys.executable, "-m", "otpt", *command, "-o", str(out)],
+            [sys.executable, "-c", FLUSHING, *command, "-o", str(out)],
             stdout=printed,
             stderr=printed,
             env={**os.environ, "PYTHONPATH": roots},
         )
 
 
+@pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("kind", ["processes", "driver"])
-def test_several_processes(kind: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
-    """The command or one of its workers is killed, once rows are being written."""
+def test_several_processes(kind: str, name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
+    """The command or one of its workers is killed, at any moment, until it ends by itself."""
     command, expected = job
     command = [*command, *(["--workers", "2"] if kind == "processes" else ["--engine", "ray"])]
-    chosen, out = random.Random(kind), tmp_path / "p.parquet"
-    kills = 0
-    while kills < KILLS and not out.exists():
+    chosen, out, kills = random.Random(kind + name), tmp_path / name, 0
+    while kills < -(-KILLS // len(OUTPUTS)):
         process = run(command, out)
         time.sleep(3 + 12 * chosen.random())
         victims = [psutil.Process(process.pid)]
@@ -89,10 +108,11 @@ def test_several_processes(kind: str, job: tuple[list[str], pd.DataFrame], tmp_p
         if process.poll() is None:
             chosen.choice(victims).kill()
             kills += 1
+        elif process.returncode == 2:  # finished before it could be killed
+            break
         process.wait(120)
-    assert kills
     assert run(command, out).wait(300) == 2
-    check(out, expected)
+    check(out, expected, kills)
 
 
 def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
@@ -111,5 +131,4 @@ def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
             chosen.choice(actors).kill()
             kills, before = kills + 1, written
     assert process.wait(300) == 2, (tmp_path / "printed.txt").read_text(encoding="utf-8")
-    assert kills
-    check(out, expected)
+    check(out, expected, kills)
